@@ -1,0 +1,49 @@
+# `make serve` and `make test` set up all they need; PYTHON names the interpreter (3.11 or later).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# What the operator of a clone sets, e.g. make serve ARGS="--port 9000"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint format constraints clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"docsplit needs Python 3.11 or later, {sys.executable} is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[cpu]'
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[cpu,export,train,dev]'
+	@touch $@ $(VENV)/.serve
+
+serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
+	@exec $(BIN)/docsplit-serve $(ARGS)
+
+test: lint ## check style, types and import directions, then run every test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy strict, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra dev --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --output-file constraints-gpu.txt
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

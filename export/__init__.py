@@ -1,0 +1,5 @@
+"""The export room: checkpoints become bundles.
+
+``export.bundle`` is the format that the service reads; it needs pydantic and the
+standard library only, so importing this package must stay free of torch.
+"""

@@ -1,0 +1,1 @@
+"""The service room: whole documents in, vectors out, over HTTP."""

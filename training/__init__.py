@@ -1,0 +1,1 @@
+"""The training room: unlabelled documents become an encoder."""
