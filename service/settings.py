@@ -153,6 +153,8 @@ def load(arguments: list[str]) -> Settings:
         raise SettingsError("\n".join(_fault(e) for e in error.errors())) from error
     except (SettingsSourceError, YAMLError) as error:
         raise SettingsError(f"config: {file}: {error}") from error
+    except ValueError as error:
+        raise SettingsError(f"config: {file}: no mapping of settings to values") from error
 
 
 def _fault(error: ErrorDetails) -> str:
