@@ -8,7 +8,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from service.documents.embedder import Document, Embedded
 from service.documents.pooling import shorten
@@ -29,6 +29,8 @@ def _lower(value: Any) -> Any:
 
 class EmbedRequest(BaseModel):
     """What to embed, and how."""
+
+    model_config = ConfigDict(strict=True)
 
     inputs: Inputs = Field(description="a document or a list of documents, of any length")
     normalize: bool = Field(
@@ -98,23 +100,8 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A vector a document; or, with `windows` or the docsplit media type, "
         "an object.",
+        "model": list[list[float] | str] | DetailedOut,
         "content": {
-            "application/json": {
-                "schema": {
-                    "anyOf": [
-                        {
-                            "type": "array",
-                            "items": {
-                                "anyOf": [
-                                    {"type": "array", "items": {"type": "number"}},
-                                    {"type": "string"},
-                                ]
-                            },
-                        },
-                        {"$ref": "#/components/schemas/DetailedOut"},
-                    ]
-                }
-            },
             DETAILED: {"schema": {"$ref": "#/components/schemas/DetailedOut"}},
         },
     },
@@ -143,7 +130,16 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     return json_response(encode(_vectors(body, result), body.encoding_format), headers)
 
 
-@router.post("/", responses=_ANSWERS, response_model=None, response_class=Response)
+_EITHER: dict[int | str, dict[str, Any]] = {
+    **_ANSWERS,
+    200: {
+        "description": "As `/embed` or as `/similarity` has it.",
+        "model": list[float] | list[list[float] | str] | DetailedOut,
+    },
+}
+
+
+@router.post("/", responses=_EITHER, response_model=None, response_class=Response)
 async def root(request: Request, body: EitherRequest) -> Response:
     """`/embed`, or `/similarity` where `inputs` is an object, as hub clients post them."""
     if isinstance(body, SimilarityRequest):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 
 def valid_text(value: Any) -> str:
@@ -42,4 +42,6 @@ def _one_or_more(value: Any) -> str | list[str]:
     raise ValueError("give a string or a list of strings")
 
 
-Inputs = Annotated[str | list[str], BeforeValidator(_one_or_more)]
+_TEXT = {"type": "string", "minLength": 1}
+_SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+Inputs = Annotated[str | list[str], BeforeValidator(_one_or_more), WithJsonSchema(_SCHEMA)]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge.errors import ApiError, OpenAIError, documented
 from service.lifecycle import Service
@@ -19,6 +19,8 @@ router = APIRouter(prefix="/v1", tags=["openai"])
 
 class EmbeddingsRequest(BaseModel):
     """OpenAI's request; `user` and other fields are ignored."""
+
+    model_config = ConfigDict(strict=True)
 
     input: Inputs = Field(description="a document or a list of documents, of any length")
     model: str = Field(description="the bundle's name, or one of its aliases")
@@ -67,10 +69,7 @@ class ModelsOut(BaseModel):
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "A vector an input.",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/EmbeddingsOut"}}},
-    },
+    200: {"description": "A vector an input.", "model": EmbeddingsOut},
     **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, dialect=OpenAIError),
 }
 

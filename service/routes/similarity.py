@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.edge.errors import documented
 from service.routes import inference
@@ -19,12 +19,16 @@ router = APIRouter(tags=["embed"])
 class Pairs(BaseModel):
     """One text and those it is compared with."""
 
+    model_config = ConfigDict(strict=True)
+
     source_sentence: Annotated[str, BeforeValidator(valid_text)]
     sentences: Annotated[list[str], BeforeValidator(valid_texts)] = Field(min_length=1)
 
 
 class SimilarityRequest(BaseModel):
     """Texts to compare; whole documents are welcome."""
+
+    model_config = ConfigDict(strict=True)
 
     inputs: Pairs
     truncate: bool = False
@@ -34,7 +38,7 @@ class SimilarityRequest(BaseModel):
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Cosine of the source to each sentence, in their order.",
-        "content": {"application/json": {"schema": {"type": "array", "items": {"type": "number"}}}},
+        "model": list[float],
     },
     **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
 }

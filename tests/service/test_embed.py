@@ -182,7 +182,9 @@ def test_base64_holds_the_same_floats(server: Server) -> None:
 
 def test_one_text_and_a_list_of_one_are_answered_alike(server: Server) -> None:
     one = post(server, inputs="a text").json()
-    assert one == post(server, inputs=["a text"]).json() == post(server, "/", inputs="a text").json()
+    assert (
+        one == post(server, inputs=["a text"]).json() == post(server, "/", inputs="a text").json()
+    )
 
 
 def test_headers_tell_what_it_took(server: Server) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import sentencex
 
@@ -10,7 +12,7 @@ from service.documents.sentences import LONGEST_PARAGRAPH, sentence_starts
 
 def split(text: str) -> list[str]:
     edges = [0, *sentence_starts(text), len(text)]
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(edges)]
 
 
 def test_abbreviations_do_not_end_sentences() -> None:
@@ -23,7 +25,9 @@ def test_abbreviations_do_not_end_sentences() -> None:
 
 
 def test_paragraphs_and_other_scripts() -> None:
-    assert [s.strip() for s in split("A heading\n\nSome text\nwrapped. 这是一个句子。这是另一个。")] == [
+    assert [
+        s.strip() for s in split("A heading\n\nSome text\nwrapped. 这是一个句子。这是另一个。")
+    ] == [
         "A heading",
         "Some text\nwrapped.",
         "这是一个句子。",

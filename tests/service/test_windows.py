@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def content_defined(tokenizer: DocumentTokenizer, text: str) -> list[bytes]:
     tokens = tokenizer.encode(text)
     sentences, words = tokenizer.boundaries(text, tokens)
     edges = [0, *cut(tokens.ids, sentences, words, tokenizer.capacity)]
-    return [tokens.ids[a:b].tobytes() for a, b in zip(edges, edges[1:], strict=False)]
+    return [tokens.ids[a:b].tobytes() for a, b in pairwise(edges)]
 
 
 def fixed_length(tokenizer: DocumentTokenizer, text: str) -> list[bytes]:
