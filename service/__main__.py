@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from service.settings import SettingsError, load
+from service.settings import SettingsError, load, unknown_variables
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,12 +19,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
+    import structlog
+
     from export import bundle
     from service import logs, server
     from service.engines.interface import EngineError
     from service.lifecycle import Service
 
     logs.configure(settings.log_level, settings.log_format)
+    if unknown := unknown_variables():
+        structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
         service = Service(settings, bundle.load(settings.bundle))
     except (bundle.BundleError, EngineError, ValueError) as error:

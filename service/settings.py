@@ -157,6 +157,12 @@ def load(arguments: list[str]) -> Settings:
         raise SettingsError(f"config: {file}: no mapping of settings to values") from error
 
 
+def unknown_variables() -> list[str]:
+    """Environment variables that look like settings and are none."""
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return sorted(v for v in os.environ if v.startswith(ENV_PREFIX) and v.upper() not in known)
+
+
 def _fault(error: ErrorDetails) -> str:
     name = str(error["loc"][0]) if error["loc"] else "settings"
     if name not in Settings.model_fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,7 +128,9 @@ class Batcher:
                 finished.set_exception(error)
 
         def done(error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(settle, error)
+            # the loop may have closed while the last batch ran
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle, error)
 
         job = Job(windows, deadline, time.monotonic(), done)
         self._admit(job)
@@ -186,6 +189,8 @@ class Batcher:
         started = time.monotonic()
         try:
             vectors = self._engine.run(input_ids, mask)
+            if vectors.ndim != 2 or len(vectors) != len(batch):
+                raise ValueError(f"{len(batch)} windows gave vectors of shape {vectors.shape}")
             if not np.isfinite(vectors).all():
                 raise ValueError("the engine returned vectors that are not finite")
         except Exception as error:  # noqa: BLE001 - whatever a runtime raises fails its batch only

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -73,6 +74,13 @@ def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     assert done.returncode == 1
     failed = [json.loads(line) for line in done.stderr.splitlines() if "engine_unusable" in line]
     assert "docsplit[gpu]" in failed[0]["reason"]
+
+
+def test_a_misspelt_variable_is_said(tmp_path: Path) -> None:
+    env = os.environ | {"DOCSPLIT_PROT": "1"}
+    command = [sys.executable, "-m", "service", "--bundle", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert "DOCSPLIT_PROT" in done.stderr
 
 
 def test_onnx_runtime_serves_the_same_vectors(tmp_path: Path) -> None:
