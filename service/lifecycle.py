@@ -12,7 +12,9 @@ import structlog
 
 from export.bundle import Bundle
 from service.batching.batcher import Batcher
-from service.documents.cache import WindowCache
+from service.cache.layers import Cache
+from service.cache.process import ProcessCache
+from service.cache.shared import SharedCache
 from service.documents.embedder import Embedder
 from service.documents.prompts import resolve
 from service.documents.tokens import DocumentTokenizer
@@ -60,7 +62,7 @@ class Service:
     started: float = field(default_factory=time.monotonic)
     choice: Choice = field(init=False)
     tokenizer: DocumentTokenizer = field(init=False)
-    cache: WindowCache = field(init=False)
+    cache: Cache = field(init=False)
     running: Running | None = None
 
     def __post_init__(self) -> None:
@@ -74,10 +76,15 @@ class Service:
         self.tokenizer = DocumentTokenizer(
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
-        self.cache = WindowCache(self.settings.cache_bytes)
+        self.cache = Cache(ProcessCache(self.settings.cache_bytes))
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
+
+    @property
+    def degraded(self) -> bool:
+        """Whether Redis is configured and does not answer: slower, never wrong."""
+        return self.cache.shared is not None and not self.cache.shared.healthy
 
     @property
     def threads(self) -> int:
@@ -85,7 +92,9 @@ class Service:
         return self.settings.threads or self.processor.cores
 
     async def start(self) -> None:
-        """Compile and warm up the engine in a thread, then be ready."""
+        """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
+        if self.settings.redis_url is not None:
+            self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
         try:
             self.running = await asyncio.to_thread(self._build)
         except EngineError as error:
@@ -109,6 +118,17 @@ class Service:
             seconds=round(time.monotonic() - self.started, 2),
         )
 
+    def _shared(self, url: str) -> SharedCache:
+        manifest = self.bundle.manifest
+        return SharedCache(
+            url,
+            prefix=f"docsplit:{manifest.revision[:32]}:{self.choice.arithmetic}:",
+            dimensions=manifest.dimensions,
+            ttl=self.settings.redis_ttl,
+            timeout=self.settings.redis_timeout,
+            on_error=lambda kind: self.metrics.cache_errors.labels(kind).inc(),
+        )
+
     def _build(self) -> Running:
         manifest = self.bundle.manifest
         streams = self.settings.streams or self.threads
@@ -129,7 +149,7 @@ class Service:
         self.metrics.watch(
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
-            cache_bytes=lambda: self.cache.bytes,
+            cache_bytes=lambda: self.cache.process.bytes,
         )
         self.metrics.engine.info(
             {
@@ -141,6 +161,15 @@ class Service:
             }
         )
         return Running(engine, batcher, embedder)
+
+    def check_engine(self) -> None:
+        """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
+        if self.running is None or self.phase is Phase.FAILED:
+            return
+        if self.running.batcher.longest_batch > self.settings.engine_timeout:
+            self.phase = Phase.FAILED
+            self.metrics.ready.set(0)
+            log.error("engine_wedged", seconds=self.settings.engine_timeout)
 
     def drain(self) -> None:
         """Turn /readyz to 503; requests are still answered."""
@@ -154,3 +183,5 @@ class Service:
             self.running.embedder.close()
             await asyncio.to_thread(self.running.batcher.close)
             self.running = None
+        if self.cache.shared is not None:
+            await self.cache.shared.close()

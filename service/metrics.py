@@ -93,6 +93,12 @@ class Metrics:
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
         )
+        self.cache_errors = Counter(
+            "docsplit_cache_errors_total",
+            "Calls to Redis that failed, values that were damaged, writes that were dropped",
+            ("kind",),
+            registry=self.registry,
+        )
         self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry

@@ -40,9 +40,14 @@ class DrainingServer(uvicorn.Server):
         self._close_at = time.monotonic() + wait
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's pulse, ten times a second; a failed engine ends the process."""
+        """uvicorn's pulse, ten times a second; a failed or wedged engine ends the process."""
         drained = time.monotonic() >= self._close_at
-        return await super().on_tick(counter) or drained or self._service.phase is Phase.FAILED
+        self._service.check_engine()
+        failed = self._service.phase is Phase.FAILED
+        if failed:
+            # what waits for the engine would wait for ever
+            self.config.timeout_graceful_shutdown = 1
+        return await super().on_tick(counter) or drained or failed
 
 
 def run(service: Service) -> int:

@@ -61,6 +61,9 @@ class Settings(BaseSettings):
     batch_tokens: int = Field(
         0, ge=0, description="padded tokens a batch, at most; 0 leaves it to the engine"
     )
+    engine_timeout: float = Field(
+        60.0, gt=0, description="seconds a batch may take before the process gives up and ends"
+    )
     language: str = Field(
         "en", pattern="^[a-z]{2,3}$", description="ISO 639 code of the sentence rules"
     )
@@ -84,6 +87,13 @@ class Settings(BaseSettings):
     )
     cache_bytes: int = Field(
         67_108_864, ge=0, description="memory for vectors of windows seen before; 0 turns it off"
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="redis://, rediss:// or unix:// of a cache that replicas share"
+    )
+    redis_ttl: int = Field(604_800, ge=1, description="seconds until an entry in Redis expires")
+    redis_timeout: float = Field(
+        0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
     )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
@@ -110,6 +120,14 @@ class Settings(BaseSettings):
         if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return [part.strip() for v in value for part in v.split(",") if part.strip()]
         return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, url: SecretStr | None) -> SecretStr | None:
+        schemes = ("redis://", "rediss://", "unix://")
+        if url is not None and not url.get_secret_value().startswith(schemes):
+            raise ValueError(f"starts with none of {', '.join(schemes)}")
+        return url
 
     @field_validator("api_keys")
     @classmethod

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from service.batching.queue import Ids, Job, Window, WindowQueue
 from service.engines.interface import Engine
 
+# a wedged engine never returns, and must not keep the process from ending
+_JOIN_SECONDS = 5.0
+
 
 class OverloadedError(Exception):
     """The queue is full.
@@ -85,6 +88,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._closed = False
         self._tokens_per_second = 0.0
+        self._started: dict[int, float] = {}
         self._workers = [
             threading.Thread(target=self._work, name=f"engine-{i}", daemon=True)
             for i in range(engine.streams)
@@ -103,6 +107,12 @@ class Batcher:
         with self._changed:
             oldest = self._queue.oldest()
         return 0.0 if oldest is None else time.monotonic() - oldest.arrived
+
+    @property
+    def longest_batch(self) -> float:
+        """Seconds that the batch longest in the engine has been there; 0 when none is."""
+        started = min(list(self._started.values()), default=None)
+        return 0.0 if started is None else time.monotonic() - started
 
     async def compute(self, windows: Sequence[Ids], deadline: float) -> Computed:
         """Vectors of windows, in their order.
@@ -152,7 +162,7 @@ class Batcher:
             self._closed = True
             self._changed.notify_all()
         for worker in self._workers:
-            worker.join()
+            worker.join(_JOIN_SECONDS)
 
     def _admit(self, job: Job) -> None:
         with self._changed:
@@ -180,6 +190,7 @@ class Batcher:
                 self._run(batch)
 
     def _run(self, batch: list[Window]) -> None:
+        """Compute a batch; one that raises is halved, so that only what fails alone is failed."""
         padded = batch[0].padded
         input_ids = np.full((len(batch), padded), self._pad, dtype=np.int64)
         mask = np.zeros((len(batch), padded), dtype=np.int64)
@@ -187,21 +198,42 @@ class Batcher:
             input_ids[row, : window.length] = window.ids
             mask[row, : window.length] = 1
         started = time.monotonic()
-        try:
-            vectors = self._engine.run(input_ids, mask)
-            if vectors.ndim != 2 or len(vectors) != len(batch):
-                raise ValueError(f"{len(batch)} windows gave vectors of shape {vectors.shape}")
-            if not np.isfinite(vectors).all():
-                raise ValueError("the engine returned vectors that are not finite")
-        except Exception as error:  # noqa: BLE001 - whatever a runtime raises fails its batch only
-            failure = EngineFailedError(f"{type(error).__name__} in the engine")
-            failure.__cause__ = error
-            self._fail(batch, failure)
+        vectors = self._call(input_ids, mask)
+        if isinstance(vectors, Exception):
+            self._split(batch, vectors)
             return
         seconds = time.monotonic() - started
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
+        if bad:
+            self._fail([batch[row] for row in bad], ValueError("the vector is not finite"))
         tokens = sum(window.length for window in batch)
         self._settle(batch, vectors, tokens, seconds)
         self._report(BatchReport(len(batch), tokens, mask.size, seconds))
+
+    def _call(
+        self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
+    ) -> NDArray[np.float32] | Exception:
+        thread = threading.get_ident()
+        self._started[thread] = time.monotonic()
+        try:
+            vectors = self._engine.run(input_ids, mask)
+            if vectors.ndim != 2 or len(vectors) != len(input_ids):
+                raise ValueError(f"{len(input_ids)} windows gave shape {vectors.shape}")
+        except Exception as error:  # noqa: BLE001 - runtimes share no base class of exceptions
+            return error
+        finally:
+            del self._started[thread]
+        return vectors
+
+    def _split(self, batch: list[Window], error: Exception) -> None:
+        alive = [window for window in batch if not window.job.dropped]
+        if len(batch) == 1:
+            self._fail(batch, error)
+            return
+        half = len(alive) // 2
+        for part in (alive[:half], alive[half:]):
+            if part:
+                self._run(part)
 
     def _settle(
         self, batch: list[Window], vectors: NDArray[np.float32], tokens: int, seconds: float
@@ -220,10 +252,12 @@ class Batcher:
         for job in ready:
             job.done(None)
 
-    def _fail(self, batch: list[Window], error: EngineFailedError) -> None:
-        jobs = {window.job for window in batch}
+    def _fail(self, windows: list[Window], error: Exception) -> None:
+        failure = EngineFailedError(f"{type(error).__name__} in the engine")
+        failure.__cause__ = error
+        jobs = {window.job for window in windows}
         with self._changed:
             for job in jobs:
                 self._queue.drop(job)
         for job in jobs:
-            job.done(error)
+            job.done(failure)

@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 
 from service.batching.batcher import Batcher
-from service.documents.cache import WindowCache, window_key
+from service.cache.keys import window_key
+from service.cache.layers import Cache, Source
 from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer
 from service.documents.windows import Ids, cut
@@ -52,7 +53,7 @@ class DocumentWindow:
         end: one past the last character.
         tokens: tokens of the document in it; special and prompt tokens are not counted.
         vector: float32 ``[dimensions]``, unit length; None until computed.
-        cached: whether the vector was known already.
+        source: where the vector came from.
     """
 
     start: int
@@ -60,7 +61,7 @@ class DocumentWindow:
     tokens: int
     ids: Ids
     vector: Vectors | None = None
-    cached: bool = False
+    source: Source | None = None
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class Document:
 
     @property
     def cached(self) -> int:
-        return sum(window.cached for window in self.windows)
+        return sum(window.source is not Source.ENGINE for window in self.windows)
 
     def matrix(self) -> Vectors:
         """Vectors of the windows, ``[windows, dimensions]``."""
@@ -135,7 +136,7 @@ class Embedder:
         self,
         tokenizer: DocumentTokenizer,
         batcher: Batcher,
-        cache: WindowCache,
+        cache: Cache,
         max_document_tokens: int,
         workers: int = 2,
     ) -> None:
@@ -214,16 +215,14 @@ class Embedder:
     async def _fill(self, result: Embedded, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
-        held = zip(keys, self._cache.get(keys), strict=True)
-        known = {key: vector for key, vector in held if vector is not None}
+        ids = {key: window.ids for key, window in zip(keys, windows, strict=True)}
+
+        async def compute(missing: Sequence[bytes]) -> Vectors:
+            computed = await self._batcher.compute([ids[key] for key in missing], deadline)
+            result.timing.queued += computed.queued
+            result.timing.computing += computed.computing
+            return computed.vectors
+
+        found = await self._cache.get(keys, compute)
         for key, window in zip(keys, windows, strict=True):
-            window.cached = key in known
-        missing = {k: w.ids for k, w in zip(keys, windows, strict=True) if k not in known}
-        if missing:
-            computed = await self._batcher.compute(list(missing.values()), deadline)
-            self._cache.put(list(missing), computed.vectors)
-            known.update(zip(missing, computed.vectors, strict=True))
-            result.timing.queued = computed.queued
-            result.timing.computing = computed.computing
-        for key, window in zip(keys, windows, strict=True):
-            window.vector = known[key]
+            window.vector, window.source = found[key]

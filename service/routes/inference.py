@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
+from service.cache.layers import Source
 from service.documents.embedder import Embedded, Side
 from service.documents.pooling import normalise, shorten
 from service.documents.prompts import resolve
@@ -110,8 +112,9 @@ def _count(request: Request, service: Service, result: Embedded) -> None:
     windows = sum(len(document.windows) for document in result.documents)
     cached = sum(document.cached for document in result.documents)
     metrics.documents.inc(len(result.documents))
-    metrics.windows.labels("cache").inc(cached)
-    metrics.windows.labels("engine").inc(windows - cached)
+    sources = Counter(window.source for d in result.documents for window in d.windows)
+    for source in Source:
+        metrics.windows.labels(source).inc(sources[source])
     metrics.stage_seconds.labels("tokenise").observe(result.timing.tokenising)
     metrics.stage_seconds.labels("queue").observe(result.timing.queued)
     metrics.stage_seconds.labels("infer").observe(result.timing.computing)

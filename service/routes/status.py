@@ -18,9 +18,10 @@ router = APIRouter(tags=["status"])
 
 
 class Ready(BaseModel):
-    """The process's phase."""
+    """The process's phase; degraded: Redis is away, so everything is right but slower."""
 
     status: Phase
+    degraded: bool = False
 
 
 class EngineInfo(BaseModel):
@@ -64,9 +65,9 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {
 @router.get("/health", responses=_NOT_READY)
 async def readyz(request: Request, response: Response) -> Ready:
     """200 when requests should be sent here."""
-    phase = service_of(request).phase
-    response.status_code = 200 if phase is Phase.READY else 503
-    return Ready(status=phase)
+    service = service_of(request)
+    response.status_code = 200 if service.phase is Phase.READY else 503
+    return Ready(status=service.phase, degraded=service.degraded)
 
 
 @router.get("/livez", responses=_NOT_READY)

@@ -125,6 +125,41 @@ def test_a_batch_that_raises_fails_alone(batcher: Batcher) -> None:
     assert batcher.queued_tokens == 0
 
 
+def test_a_poisoned_window_fails_alone_even_in_a_shared_batch(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    async def scenario() -> None:
+        engine.gate.clear()
+        first = asyncio.create_task(batcher.compute([window(1, 64)], soon()))
+        await until(lambda: engine.entered == 1)
+        firsts = [5, POISON, 6, NAN, 7]
+        tasks = [asyncio.create_task(batcher.compute([window(f)], soon())) for f in firsts]
+        await until(lambda: batcher.queued_tokens == 8 * len(firsts))
+        engine.gate.set()
+        await first
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        good = [r.vectors[0, 0] for r in results if not isinstance(r, BaseException)]
+        assert good == [5, 6, 7]
+        assert all(isinstance(results[i], EngineFailedError) for i in (1, 3))
+
+    run(scenario())
+    assert max(len(batch) for batch in engine.batches) == 5, "they were to share a batch"
+    assert batcher.queued_tokens == 0
+
+
+def test_a_wedged_engine_is_seen(batcher: Batcher, engine: FakeEngine) -> None:
+    async def scenario() -> None:
+        assert batcher.longest_batch == 0
+        engine.gate.clear()
+        stuck = asyncio.create_task(batcher.compute([window(1)], soon()))
+        await until(lambda: batcher.longest_batch > 0.05)
+        engine.gate.set()
+        await stuck
+        await until(lambda: batcher.longest_batch == 0)
+
+    run(scenario())
+
+
 def test_vectors_that_are_not_finite_never_leave(batcher: Batcher) -> None:
     async def scenario() -> None:
         with pytest.raises(EngineFailedError):

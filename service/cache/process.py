@@ -1,8 +1,7 @@
-"""Vectors of windows seen before, in this process."""
+"""The first layer: this process's memory."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,13 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.documents.pooling import Vectors
-from service.documents.windows import Ids
 
 # bytes that a dict entry, its key and an array header take besides the vector
 _OVERHEAD = 300
 
 
-class WindowCache:
+class ProcessCache:
     """Least-recently-used vectors, bounded in bytes; safe to call from several threads.
 
     Args:
@@ -53,12 +51,3 @@ class WindowCache:
             while self.bytes > self._capacity and self._vectors:
                 _, old = self._vectors.popitem(last=False)
                 self.bytes -= old.nbytes + _OVERHEAD
-
-
-def window_key(ids: Ids) -> bytes:
-    """A 16-byte digest of a window's token ids.
-
-    The ids, and not the text, decide the vector: texts that differ only in what the tokenizer
-    drops share one entry.
-    """
-    return hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=16).digest()
