@@ -1,0 +1,61 @@
+# How to build, run and stop the image: docs/deploy.md
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+# cpu or gpu: the extra of pyproject.toml, and with it the file of pinned versions
+ARG EXTRA=cpu
+# the caller's own index settings come as a secret; pip passes over the file where it is absent
+ENV PIP_CONFIG_FILE=/run/secrets/pip.conf \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+COPY pyproject.toml constraints.txt constraints-gpu.txt LICENSE NOTICE ./
+# Installs the dependencies, the command and the metadata, no package of ours: this layer then
+# outlives changes of the sources. PIP_CONSTRAINT pins what --constraint does and, up to pip 25.2,
+# build requirements too. Without openvino-telemetry openvino reports its imports to nobody.
+# Unchecked bytecode is valid whatever times the files are given later.
+# hadolint ignore=DL3013
+RUN --mount=type=secret,id=pip.conf \
+    case "${EXTRA}" in \
+      cpu) pins=constraints.txt ;; \
+      gpu) pins=constraints-gpu.txt ;; \
+      *) echo "EXTRA is '${EXTRA}'; it can be cpu or gpu" >&2; exit 1 ;; \
+    esac \
+    && touch README.md \
+    && python -m venv --without-pip /opt/venv \
+    && PIP_CONSTRAINT="${pins}" PIP_BUILD_CONSTRAINT=constraints.txt \
+       pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA}]" \
+    && pip --python /opt/venv/bin/python uninstall --yes openvino-telemetry \
+    && python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
+
+WORKDIR /app
+COPY models ./models
+COPY service ./service
+COPY export ./export
+# readable to any user, whatever umask the clone was made under
+RUN chmod -R a+rX,go-w . \
+    && python -m compileall -q --invalidation-mode unchecked-hash service export
+
+FROM ${BASE}
+ARG BASE
+ARG EXTRA=cpu
+LABEL org.opencontainers.image.title="docsplit" \
+      org.opencontainers.image.description="Vectors of whole documents over HTTP" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="${BASE}" \
+      docsplit.extra="${EXTRA}"
+ENV PATH=/opt/venv/bin:${PATH} \
+    PYTHONPATH=/app \
+    PYTHONDONTWRITEBYTECODE=1 \
+    DOCSPLIT_HOST=0.0.0.0
+WORKDIR /app
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app/models ./models
+COPY --from=build /app/export ./export
+COPY --from=build /app/service ./service
+USER 65532:65532
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["python", "-m", "service.healthcheck"]
+ENTRYPOINT ["docsplit-serve"]
