@@ -38,16 +38,16 @@ RUN chmod -R a+rX,go-w . \
 
 FROM ${BASE}
 ARG BASE
-ARG EXTRA=cpu
 LABEL org.opencontainers.image.title="docsplit" \
       org.opencontainers.image.description="Vectors of whole documents over HTTP" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.base.name="${BASE}" \
-      docsplit.extra="${EXTRA}"
+      org.opencontainers.image.base.name="${BASE}"
+# the official builds of onnxruntime report to their makers unless told not to
 ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
+    ORT_DISABLE_TELEMETRY=1 \
     DOCSPLIT_HOST=0.0.0.0
 WORKDIR /app
 COPY --from=build /opt/venv /opt/venv

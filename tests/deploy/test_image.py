@@ -174,6 +174,16 @@ def test_its_log_is_json_without_a_warning(hardened: Container) -> None:
     assert {line["level"] for line in lines} == {"info"}
 
 
+def test_onnxruntime_reports_to_nobody() -> None:
+    def said(*flags: str) -> str:
+        # where nothing can be written the reporter complains that it cannot keep its identifier
+        command = ("--read-only", "--read-only-tmpfs=false", "--entrypoint=python", *flags, IMAGE)
+        return podman("run", "--rm", "--pull=never", *command, "-c", "import onnxruntime").stderr
+
+    assert "telemetry" not in said()
+    assert "telemetry" in said("-e=ORT_DISABLE_TELEMETRY=0")
+
+
 def test_the_healthcheck_can_fail(hardened: Container) -> None:
     command = ("python", "-m", "service.healthcheck")
     assert podman("exec", hardened.name, *command).returncode == 0
