@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
-from service.settings import SettingsError, load, unknown_variables
+if os.getpid() == 1:
+    # the kernel drops signals that process 1 has no handler for: without this one SIGTERM would do
+    # nothing while the imports run, and a drained container would exit with 0, not 143
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+from service.settings import SettingsError, load, unknown_variables  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (bundle.BundleError, EngineError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    return server.run(service)
+    try:
+        return server.run(service)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

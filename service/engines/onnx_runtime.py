@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from export.telemetry import block_telemetry
 from service.engines.interface import Arithmetic, EngineError, EngineName
 
 
-def _session(graph: Path, threads: int, providers: list[Any]) -> Any:
+def _session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:
+    block_telemetry()
     try:
         import onnxruntime
     except ImportError as error:
         raise EngineError(
             "onnxruntime is not installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'"
         ) from error
+    if preload:
+        # CUDA and cuDNN of the nvidia-* packages lie where the loader does not look
+        onnxruntime.preload_dlls()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -74,7 +79,7 @@ class OnnxCudaEngine:
         # two, so that one batch is copied while the other computes
         self.streams = 2
         options = {"device_id": device_id, "arena_extend_strategy": "kSameAsRequested"}
-        self._session = _session(graph, 1, [("CUDAExecutionProvider", options)])
+        self._session = _session(graph, 1, [("CUDAExecutionProvider", options)], preload=True)
         # onnxruntime-gpu falls back to the CPU in silence where CUDA or cuDNN does not load
         if "CUDAExecutionProvider" not in self._session.get_providers():
             raise EngineError(

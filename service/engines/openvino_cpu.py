@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from export.telemetry import block_telemetry
 from service.engines.interface import Arithmetic, EngineError, EngineName
 
 # Two matrix products of 1,000-2,000 tokens fill the caches best; 8,000 tokens cost 15-30 %.
@@ -31,6 +32,7 @@ class OpenVinoEngine:
     device = "CPU"
 
     def __init__(self, graph: Path, arithmetic: Arithmetic, threads: int, streams: int) -> None:
+        block_telemetry()
         try:
             import openvino
         except ImportError as error:

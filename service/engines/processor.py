@@ -44,10 +44,19 @@ def _usable_cores() -> int:
     """Cores by affinity and by the cgroup's quota, whichever is less."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = affinity or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return cores
-    if quota == "max":
-        return cores
-    return max(1, min(cores, round(int(quota) / int(period))))
+    quota, period = _quota()
+    return max(1, min(cores, round(quota / period))) if quota > 0 else cores
+
+
+def _quota() -> tuple[int, int]:
+    """Microseconds of processor time a period, and the period; (-1, 1) without a quota."""
+    for files in (
+        ("cpu.max",),
+        ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"),
+    ):
+        try:
+            values = " ".join(Path("/sys/fs/cgroup", f).read_text("ascii") for f in files).split()
+            return int(values[0]), int(values[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    return -1, 1

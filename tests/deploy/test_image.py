@@ -254,8 +254,5 @@ def test_stopping_answers_what_is_in_flight(stopped: Stopped) -> None:
     assert stopped.answer.status_code == 200, stopped.answer.text
 
 
-@pytest.mark.xfail(
-    strict=True, reason="as process 1 the service survives the signal raised anew, and returns 0"
-)
 def test_the_exit_code_tells_of_sigterm(stopped: Stopped) -> None:
     assert stopped.exit_code == 143
