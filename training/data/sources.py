@@ -65,15 +65,9 @@ def fingerprint(settings: DataSettings) -> str:
     """
     path = Path(settings.path)
     digest = hashlib.sha256()
-    digest.update(
-        json.dumps(
-            [settings.text_field, settings.id_field, settings.split]
-        ).encode()
-    )
+    digest.update(json.dumps([settings.text_field, settings.id_field, settings.split]).encode())
     if not path.exists():
-        digest.update(
-            json.dumps([settings.path, settings.hub_config, settings.revision]).encode()
-        )
+        digest.update(json.dumps([settings.path, settings.hub_config, settings.revision]).encode())
         return digest.hexdigest()
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     for file in files:
@@ -113,7 +107,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(stream, start=1):  # noqa: B007 - used after an error
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+        raise DataError(
+            f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})"
+        ) from None
     except (EOFError, gzip.BadGzipFile) as error:
         raise DataError(f"{path}:{number + 1}: damaged gzip file ({error})") from None
     except OSError as error:

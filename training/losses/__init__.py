@@ -1,0 +1,1 @@
+"""Contrastive losses, masked language modelling, and gradients of batches larger than memory."""
