@@ -82,7 +82,7 @@ class ObjectiveSettings(_Section):
         0.1, ge=0, description="weight of the masked language model's loss; 0 leaves it out"
     )
     mlm_rate: float = Field(0.15, gt=0, lt=1, description="share of tokens chosen for prediction")
-    mlm_pass: Literal["shared", "separate"] = Field(
+    mlm_inputs: Literal["shared", "separate"] = Field(
         "shared",
         description="shared contrasts the very inputs that are masked, one pass through the "
         "encoder; separate masks a second copy, two passes",

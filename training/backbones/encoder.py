@@ -48,8 +48,8 @@ def pool(states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
     Args:
         states: float ``[batch, tokens, width]``.
         attention_mask: ``[batch, tokens]``, zero for padding.
-        pooling: ``mean``, special tokens included as in sentence-transformers, or ``cls`` (DocSplit,
-            section 2.1).
+        pooling: ``mean``, special tokens included as in sentence-transformers, or ``cls``
+            (DocSplit, section 2.1).
     """
     if pooling == "cls":
         return states[:, 0].float()

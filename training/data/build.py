@@ -26,6 +26,7 @@ from training.data.cache import CacheCounts, TokenCache
 from training.data.near_duplicates import later_duplicates, load_signatures, signature
 from training.data.sentences import split_sentences
 from training.data.sources import Document, fingerprint, read_documents
+from training.data.specials import whole_text_tokenizer
 from training.errors import DataError
 from training.settings import DataSettings
 
@@ -88,10 +89,7 @@ def cache_key(settings: DataSettings, tokenizer: PreTrainedTokenizerBase) -> str
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """SHA-256 of the tokenizer, truncation and padding settings apart."""
-    backend = tokenizer.backend_tokenizer
-    held = json.loads(backend.to_str())
-    held["truncation"] = held["padding"] = None
-    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(whole_text_tokenizer(tokenizer).to_str().encode()).hexdigest()
 
 
 class _Build:
@@ -104,7 +102,7 @@ class _Build:
     ) -> None:
         self.root = root
         self.settings = settings
-        self.backend = tokenizer.backend_tokenizer
+        self.backend = whole_text_tokenizer(tokenizer)
         self.token_type = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
         self.report = report
         self.pattern = re.compile(settings.mask_pattern) if settings.mask_pattern else None

@@ -1,7 +1,7 @@
 """Sentence segmentation.
 
-``sentencex`` (Wikimedia) was chosen over blingfire and pysbd; ``benchmarks/sentence_segmentation.py``
-compares their speed and their verdict on abbreviations, ``docs/training.md`` holds the table.
+``sentencex`` was chosen over blingfire and pysbd. ``benchmarks/sentence_segmentation.py``
+compares their speed and how they treat abbreviations; ``docs/training.md`` holds the table.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with _open(path) as stream:
-            for number, line in enumerate(stream, start=1):  # noqa: B007 - used after an error
+            for number, line in enumerate(stream, start=1):
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise DataError(

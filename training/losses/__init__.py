@@ -1,1 +1,1 @@
-"""Contrastive losses, masked language modelling, and gradients of batches larger than memory."""
+"""Contrastive losses and masked language modelling."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from training.errors import DivergedError
 
@@ -34,16 +34,24 @@ class DivergenceWatch:
         loss: float,
         gradient_norm: float,
         learning_rate: float,
-        documents: Sequence[str],
+        documents: Callable[[], Sequence[str]],
     ) -> None:
         """Take note of a step.
+
+        Args:
+            step: its number.
+            loss: what was minimised.
+            gradient_norm: L2 norm before clipping.
+            learning_rate: the step's rate.
+            documents: gives the ids of the step's documents; asked for only when needed.
 
         Raises:
             DivergedError: says what was seen and with which documents.
         """
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             past = ", ".join(f"{x:.4f}" for x in list(self._recent)[-5:]) or "none"
-            shown = ", ".join(documents[:8]) + (" ..." if len(documents) > 8 else "")
+            names = documents()
+            shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
             raise DivergedError(
                 f"step {step}: loss {loss}, gradient norm {gradient_norm}, learning rate "
                 f"{learning_rate:.3g}; losses before: {past}; documents of the step: {shown}. Try "

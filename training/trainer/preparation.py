@@ -17,55 +17,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from training.data.cache import TokenCache
+from training.data.chunks import plan_chunks
+from training.data.specials import Specials
 from training.losses.masked_lm import choose_masked
 from training.settings import Settings
 from training.views import VIEWS, View, ViewContext
 from training.views.masking import word_starts
-from training.views.types import Ids
 from training.views.windows import pack_windows
-
-
-@dataclass(frozen=True)
-class Specials:
-    """What the tokenizer puts around a text and beside it.
-
-    Attributes:
-        prefix: ids before the text.
-        suffix: ids after the text.
-        pad: the padding token.
-        mask: the mask token, -1 where there is none.
-        vocabulary: number of tokens.
-    """
-
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
-    pad: int
-    mask: int
-    vocabulary: int
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
-        """Read them off what the tokenizer does to a word."""
-        bare = tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids
-        full = tokenizer.backend_tokenizer.encode("a", add_special_tokens=True).ids
-        start = next(i for i in range(len(full) - len(bare) + 1) if full[i : i + len(bare)] == bare)
-        pad, mask = tokenizer.pad_token_id, tokenizer.mask_token_id
-        return cls(
-            prefix=tuple(full[:start]),
-            suffix=tuple(full[start + len(bare) :]),
-            pad=0 if pad is None else int(pad),
-            mask=-1 if mask is None else int(mask),
-            vocabulary=len(tokenizer),
-        )
-
-    @property
-    def count(self) -> int:
-        """Special tokens a row holds."""
-        return len(self.prefix) + len(self.suffix)
-
-    def wrap(self, ids: Ids) -> npt.NDArray[np.int64]:
-        """A row: the text's ids between prefix and suffix."""
-        return np.concatenate([self.prefix, ids, self.suffix]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -169,6 +127,7 @@ class Preparation:
         self.specials = Specials.of(tokenizer)
         self._cache = cache
         self._objective = settings.objective
+        self._shared_pass = settings.objective.mlm_inputs == "shared"
         self._seed = settings.run.seed
         self._view = VIEWS[settings.objective.view]
         self._rank, self._count = rank, count
@@ -243,7 +202,7 @@ class Preparation:
             disguised = self._padded(
                 [r.disguised for r in chosen if r.disguised is not None], width
             )
-        shared = self._objective.mlm_pass == "shared" and disguised is not None
+        shared = self._shared_pass and disguised is not None
         lengths = torch.tensor([len(row.ids) for row in chosen])
         positions = [
             i * width + r.positions for i, r in enumerate(chosen) if r.positions is not None
@@ -265,31 +224,3 @@ class Preparation:
         for line, ids in zip(out, rows, strict=True):
             line[: len(ids)] = ids
         return torch.from_numpy(out)
-
-
-def plan_chunks(lengths: Sequence[int], budget: int, processes: int) -> list[list[int]]:
-    """Group rows of like length into chunks of about ``budget`` tokens.
-
-    The number of chunks is a multiple of ``processes`` where there are rows enough, and the chunks
-    are alike in tokens, so that processes that take turns finish together.
-
-    Args:
-        lengths: tokens of each row.
-        budget: tokens of a chunk.
-        processes: how many share the chunks.
-
-    Returns:
-        Lists of row numbers, the longest rows first; every row is in one of them.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    total = sum(lengths)
-    count = max(1, -(-total // budget))
-    count = min(-(-count // processes) * processes, len(lengths))
-    chunks: list[list[int]] = [[] for _ in range(count)]
-    before = 0
-    for row in order:
-        # The row belongs where its middle lies.
-        middle = before + lengths[row] / 2
-        chunks[min(count - 1, int(middle * count / total))].append(row)
-        before += lengths[row]
-    return [chunk for chunk in chunks if chunk]

@@ -1,11 +1,11 @@
 """Gradients of one contrastive batch, whatever its size and however many processes share it.
 
 The loss over all vectors of the batch and the encoder are differentiated apart (Gao et al. 2021,
-"Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3): the loss gives
-every vector its gradient, and each chunk of rows carries the gradients of its own vectors back
-through the encoder. Between processes only vectors travel; since every process computes the same
-loss over the same vectors, its rows get their whole gradient, as anchors and as negatives of the
-others, and the parameters' gradients are summed.
+"Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3): the loss
+gives every vector its gradient, and each chunk of rows carries the gradients of its own vectors
+back through the encoder. Between processes only vectors travel; since every process computes the
+same loss over the same vectors, its rows get their whole gradient, as anchors and as negatives of
+the others, and the parameters' gradients are summed.
 
 With ``cached`` no activations are kept: each chunk is encoded once without a graph, and again, from
 the same random state, when its gradient is known.
@@ -23,9 +23,9 @@ from torch import Tensor
 from training.backbones.encoder import Encoder
 from training.losses.contrastive import info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead, masked_lm_gradient
+from training.processes import Processes
 from training.settings import ObjectiveSettings
 from training.trainer.preparation import Batch, Chunk
-from training.trainer.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ class BatchGradients:
         self._objective = objective
         self._processes = processes
         self._seed = seed
-        self._cached = cached
+        # Without contrast no chunk waits for another, so none needs to keep its activations.
+        self._cached = cached or objective.contrastive is None
         self._reseed = reseed
 
     def accumulate(self, batch: Batch, share: float = 1.0) -> BatchLoss:
@@ -102,7 +103,7 @@ class BatchGradients:
         vectors: list[Tensor] = []
         carried: list[Tensor] = []
         mlm = torch.zeros((), device=self._processes.device)
-        if self._objective.contrastive or not self._cached:
+        if self._objective.contrastive:
             for chunk in chunks:
                 with torch.set_grad_enabled(not self._cached):
                     pooled, extra, loss = self._encode(batch, chunk, share, learn=not self._cached)
