@@ -1,6 +1,6 @@
 """Build the token cache: read, segment, tokenise, and mark near-duplicates.
 
-The build is resumable: every ``_COMMIT`` documents the sizes of the files are recorded, and a build
+The build is resumable: every ``_BLOCK`` documents the sizes of the files are recorded, and a build
 that was interrupted cuts the files back to the record and goes on from there.
 """
 
@@ -31,7 +31,7 @@ from training.errors import DataError
 from training.settings import DataSettings
 
 FORMAT = 1
-_COMMIT = 1_000
+_BLOCK = 100
 _PROGRESS = "progress.json"
 _STREAMS = (
     layout.TOKENS,
@@ -137,7 +137,7 @@ class _Build:
 
     def _blocks(self) -> Iterator[list[Document]]:
         documents = islice(read_documents(self.settings), self.read, self.settings.limit)
-        while block := list(islice(documents, _COMMIT // 10)):
+        while block := list(islice(documents, _BLOCK)):
             yield block
 
     def _append(self, block: list[Document], streams: dict[str, IO[bytes]]) -> None:

@@ -88,7 +88,7 @@ def _buckets(
     signatures: Signatures, columns: slice, partition: int, partitions: int
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Ascending document numbers that share one band's hash, for one partition of the hashes."""
-    keys, numbers = [], []
+    keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for start in range(0, len(signatures), _READ_ROWS):
         key = _hash(signatures[start : start + _READ_ROWS, columns])
         inside = np.flatnonzero(key % np.uint64(partitions) == partition)

@@ -163,7 +163,7 @@ def _from_csv(path: Path, settings: DataSettings) -> Iterator[Document]:
                 )
             yield _document(row, where, settings)
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: no valid CSV ({error})") from None
+        raise DataError(f"{path}:{reader.reader.line_num}: no valid CSV ({error})") from None
 
 
 def _from_parquet(path: Path, settings: DataSettings) -> Iterator[Document]:
