@@ -8,7 +8,8 @@ Each token attends to the ``attention_window`` tokens on either side and to the 
 first token attends to, and is seen by, all (Beltagy et al. 2020, "Longformer", section 3.1). Unlike
 Longformer, local and global attention share their projections, as in BigBird. The attention is
 computed exactly, in blocks of one window against three: the cost is linear in the length, no
-control flow depends on data, and the graph exports with dynamic batch and length.
+control flow depends on data, and the graph exports with dynamic batch and length. (Shapes are
+spelled out with ``reshape``: ``unflatten`` would freeze them when traced.)
 """
 
 from __future__ import annotations
@@ -116,16 +117,13 @@ def blocked_attention(
     Returns:
         float like ``q``; rows of padding tokens hold no meaning.
     """
-    batch, heads, tokens, width = q.shape
-    surplus = (window - tokens % window) % window
-    filler = q.new_zeros(1).expand(batch, heads, surplus, width)
-    absent = valid.new_zeros(1).expand(batch, surplus)
-    qb = _blocks(torch.cat([q, filler], 2), window)
-    kb = _neighbours(_blocks(torch.cat([k, filler], 2), window))
-    vb = _neighbours(_blocks(torch.cat([v, filler], 2), window))
+    tokens = q.shape[2]
+    qb = _blocks(q, window)
+    kb = _neighbours(_blocks(k, window))
+    vb = _neighbours(_blocks(v, window))
     # The first token joins every block as a key of its own and is left out of the band.
-    banded = torch.cat([valid.new_zeros(1).expand(batch, 1), valid[:, 1:], absent], 1)
-    seen = _neighbours(banded.reshape(batch, 1, -1, window, 1)).squeeze(1).squeeze(-1)
+    banded = torch.cat([torch.zeros_like(valid[:, :1]), valid[:, 1:]], 1)
+    seen = _neighbours(_blocks(banded[:, None, :, None], window)).squeeze(1).squeeze(-1)
     blocks = qb.shape[2]
     kb = torch.cat([kb, k[:, :, None, :1].expand(-1, -1, blocks, -1, -1)], 3)
     vb = torch.cat([vb, v[:, :, None, :1].expand(-1, -1, blocks, -1, -1)], 3)
@@ -137,14 +135,22 @@ def blocked_attention(
     local = F.scaled_dot_product_attention(
         _merge(qb), _merge(kb), _merge(vb), allowed.flatten(0, 1)[:, None], dropout
     )
+    batch, heads, _, width = q.shape
     local = local.reshape(batch, blocks, heads, window, width).transpose(1, 2)
     local = local.reshape(batch, heads, -1, width)[:, :, 1:tokens]
     return torch.cat([dense_attention(q[:, :, :1], k, v, valid, dropout), local], 2)
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:
-    """``[batch, heads, tokens, width]`` to ``[batch, heads, blocks, window, width]``."""
-    return x.reshape(x.shape[0], x.shape[1], -1, window, x.shape[3])
+    """``[batch, heads, tokens, width]`` to ``[batch, heads, blocks, window, width]``.
+
+    The last block is filled up with zeros. Filling first and cutting then keeps the graph free of
+    dimensions that may be zero.
+    """
+    blocks = (x.shape[2] + window - 1) // window
+    filled = torch.cat([x, torch.zeros_like(x[:, :, :1]).expand(-1, -1, window, -1)], 2)
+    filled = filled[:, :, : blocks * window]
+    return filled.reshape(x.shape[0], x.shape[1], blocks, window, x.shape[3])
 
 
 def _neighbours(x: Tensor) -> Tensor:
@@ -186,6 +192,7 @@ class _SelfAttention(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.heads = config.num_attention_heads
+        self.width = width // self.heads
         self.window = config.attention_window
         self.dropout = config.attention_probs_dropout_prob
         self.query = nn.Linear(width, width)
@@ -194,7 +201,9 @@ class _SelfAttention(nn.Module):
 
     def forward(self, states: Tensor, valid: Tensor, *, dense: bool) -> Tensor:
         q, k, v = (
-            part(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            part(states)
+            .reshape(states.shape[0], states.shape[1], self.heads, self.width)
+            .transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         dropout = self.dropout if self.training else 0.0
