@@ -43,8 +43,10 @@ def parse(arguments: Sequence[str]) -> Settings:
     before.add_argument("--config", type=Path)
     known, rest = before.parse_known_args(arguments)
     file = _read(known.config) if known.config else {}
+    # A section that is absent altogether would be missed as a whole and not setting by setting.
+    empty: dict[str, Any] = {name: {} for name, _ in _sections()}
     try:
-        return Settings.model_validate(_merge(file, _flags(rest)))
+        return Settings.model_validate(_merge(_merge(empty, file), _flags(rest)))
     except ValidationError as error:
         raise SettingsError("\n".join(_reasons(error))) from None
 
