@@ -15,7 +15,27 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from training.settings import Settings
 
-WORDS = [a + b for a in "ba be bi bo bu da de di do du ka ke ki ko ku".split() for b in "lmnrst"]
+# The models are far too small for threads to pay.
+torch.set_num_threads(1)
+
+_SYLLABLES = (
+    "ba",
+    "be",
+    "bi",
+    "bo",
+    "bu",
+    "da",
+    "de",
+    "di",
+    "do",
+    "du",
+    "ka",
+    "ke",
+    "ki",
+    "ko",
+    "ku",
+)
+WORDS = [syllable + end for syllable in _SYLLABLES for end in "lmnrst"]
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:

@@ -80,9 +80,7 @@ def test_output_opens_in_sentence_transformers_with_the_same_vectors(
     assert opened.max_seq_length == 32
     text = "Bal dem kir kol. Dus bal."
     ids = np.asarray(run.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
-    vector = embed_texts(
-        [[ids]], run.encoder, run._preparation.specials, run.processes, max_tokens=32
-    )
+    vector = embed_texts([[ids]], run.encoder, run.specials, run.processes, max_tokens=32)
     np.testing.assert_allclose(opened.encode([text]), vector.numpy(), atol=1e-5)
 
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
@@ -205,9 +203,9 @@ def test_loss_that_climbs_back_to_chance_stops_the_run() -> None:
     watch = DivergenceWatch(window=4, chance=3.6)
     for step in range(20):
         watch.check(step, 3.5 - 0.15 * step, 1.0, 1e-4, list)
-    with pytest.raises(DivergedError, match=r"median loss of the last 4 steps is 3\.5"):
-        for step in range(20, 30):
-            watch.check(step, 3.5, 1.0, 1e-4, list)
+    watch.check(20, 3.5, 1.0, 1e-4, list)
+    with pytest.raises(DivergedError, match=r"the lowest so far was 0\.\d+, chance is 3\.6"):
+        watch.check(21, 3.5, 1.0, 1e-4, list)
 
 
 def test_noise_does_not_stop_the_run() -> None:

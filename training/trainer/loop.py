@@ -24,6 +24,7 @@ from training.backbones.encoder import Start, open_start
 from training.data.batches import BatchOrder
 from training.data.build import open_cache
 from training.data.cache import TokenCache
+from training.data.specials import Specials
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.validation import Validation, pick, validate
@@ -127,6 +128,7 @@ class TrainingRun:
         )
         self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
         self._first: Validation | None = None
+        self._latest: Validation | None = None
         self._best = -math.inf
         self._since_best = 0
         self._seen = {"documents": 0, "tokens": 0, "padded_tokens": 0, "cut_tokens": 0}
@@ -194,7 +196,8 @@ class TrainingRun:
                 progress.step(record)
                 early = False
                 if step % run.evaluate_every == 0 or step == self.total:
-                    early = self._judge(self._validate(step, curve, progress))
+                    self._latest = self._validate(step, curve, progress)
+                    early = self._judge(self._latest)
                 halt = self.processes.any(interruption.asked)
                 if step % run.checkpoint_every == 0 or step == stop or early or halt:
                     self._save(step)
@@ -294,6 +297,11 @@ class TrainingRun:
         while waiting:
             yield waiting.popleft().result()
 
+    @property
+    def specials(self) -> Specials:
+        """The tokenizer's special tokens."""
+        return self._preparation.specials
+
     def validation(self) -> Validation | None:
         """Validate the encoder as it is; None without held-out documents."""
         if len(self.held) < 2:
@@ -344,9 +352,10 @@ class TrainingRun:
     def _finish(self, step: int, early: bool) -> Validation | None:
         run = self.settings.run
         folder = self.output / MODEL
-        if run.keep_best:
+        last = self._latest
+        if run.keep_best or last is None:
             self._restore_best()
-        last = self.validation()
+            last = self.validation()
         if self.processes.is_main:
             self._save_model(folder)
             write_record(folder, self._record(step, early, last))
@@ -360,7 +369,7 @@ class TrainingRun:
 
         self.processes.barrier()
         best = self.output / "best"
-        if best.is_dir():
+        if self.settings.run.keep_best and best.is_dir():
             held = AutoModel.from_pretrained(best, trust_remote_code=False)
             self.encoder.backbone.load_state_dict(held.state_dict())
 
