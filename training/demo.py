@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +101,7 @@ def _demo(given: argparse.Namespace) -> int:
     low, high = difference_interval(ranks, new_ranks)
     if result.first is None or result.last is None:
         raise SettingsError("no documents were held out")
-    numbers = {
+    numbers: dict[str, Any] = {
         "held_out_documents": len(names),
         "training_documents": len(run.train),
         "discrimination": [result.first.discrimination, result.last.discrimination],
@@ -148,7 +149,7 @@ def installed_start() -> str:
     return str(Path(found.origin).parent / "model")
 
 
-def _show(numbers: dict[str, object], output: Path) -> None:
+def _show(numbers: dict[str, Any], output: Path) -> None:
     table = Table(title=f"{numbers['held_out_documents']} held-out PEPs")
     for heading in ("", "before", "after"):
         table.add_column(heading, justify="left" if not heading else "right")
@@ -158,11 +159,11 @@ def _show(numbers: dict[str, object], output: Path) -> None:
         ("citation_mrr", "citation retrieval, MRR"),
         ("citation_recall_at_10", "citation retrieval, recall at 10"),
     ):
-        before, after = numbers[key]  # type: ignore[misc]
+        before, after = numbers[key]
         table.add_row(label, f"{before:.4f}", f"{after:.4f}")
     console = Console(highlight=False)
     console.print(table)
-    low, high = numbers["citation_mrr_difference_95"]  # type: ignore[misc]
+    low, high = numbers["citation_mrr_difference_95"]
     console.print(
         f"citation MRR changed by {low:+.4f} to {high:+.4f} (95 % bootstrap over "
         f"{numbers['citation_queries']} citing PEPs); {numbers['minutes']:.1f} minutes"

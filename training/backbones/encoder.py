@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from training.backbones.extend import extend
 from training.errors import SettingsError
@@ -21,6 +21,8 @@ Pooling = Literal["mean", "cls"]
 
 class Encoder(nn.Module):
     """A transformers encoder and the pooling of its states into one vector."""
+
+    backbone: Any  # nn.Module's own annotations make every attribute a Tensor or a Module
 
     def __init__(self, backbone: nn.Module, pooling: Pooling) -> None:
         """Pool the states of ``backbone``."""

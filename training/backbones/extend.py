@@ -28,8 +28,8 @@ _SIZES = (
 
 AutoConfig.register(LongBertConfig.model_type, LongBertConfig, exist_ok=True)
 AutoModel.register(LongBertConfig, LongBertModel, exist_ok=True)
-LongBertConfig.register_for_auto_class()
-LongBertModel.register_for_auto_class("AutoModel")
+LongBertConfig.register_for_auto_class()  # type: ignore[no-untyped-call]
+LongBertModel.register_for_auto_class("AutoModel")  # type: ignore[no-untyped-call]
 
 
 def extend(short: PreTrainedModel, max_tokens: int, window: int | None = None) -> LongBertModel:

@@ -12,9 +12,12 @@ control flow depends on data, and the graph exports with dynamic batch and lengt
 spelled out with ``reshape``: ``unflatten`` would freeze them when traced.)
 """
 
+# transformers leaves these unannotated; modules return Any when they are called.
+# mypy: allow-untyped-calls, disable-error-code="no-any-return"
+
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
@@ -68,7 +71,7 @@ class LongBertConfig(PretrainedConfig):
             pad_token_id: the padding token.
             kwargs: passed on to ``PretrainedConfig``.
         """
-        super().__init__(pad_token_id=pad_token_id, **kwargs)
+        super().__init__(**{"pad_token_id": pad_token_id, **kwargs})
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -280,9 +283,9 @@ class LongBertModel(PreTrainedModel):
         """The token table."""
         return self.embeddings.word_embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Put another token table in place."""
-        self.embeddings.word_embeddings = value
+        self.embeddings.word_embeddings = cast(nn.Embedding, value)
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -317,7 +320,8 @@ class LongBertModel(PreTrainedModel):
         valid = attention_mask != 0
         # Where every token sees every other, dense attention is the same and cheaper. A graph that
         # is being exported must hold the blocked form, whatever the length it is traced at.
-        exporting = torch.jit.is_tracing() or torch.compiler.is_compiling()
+        tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+        exporting = tracing or torch.compiler.is_compiling()
         dense = not exporting and input_ids.shape[1] <= self.config.attention_window + 1
         states = self.embeddings(input_ids, token_type_ids)
         for layer in self.encoder.layer:

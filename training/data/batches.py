@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from training.data.cache import Numbers
 from training.data.permutation import Permutation
 
 
@@ -18,7 +19,7 @@ class BatchOrder:
 
     def __init__(
         self,
-        documents: Sequence[int],
+        documents: Numbers,
         length: Callable[[int], int],
         *,
         batch_size: int,

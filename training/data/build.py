@@ -111,7 +111,7 @@ class _Build:
     def run(self) -> None:
         self._resume()
         with ExitStack() as stack:
-            streams = {
+            streams: dict[str, IO[bytes]] = {
                 name: stack.enter_context((self.root / name).open("ab")) for name in _STREAMS
             }
             for block in self._blocks():

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.integer[Any]]
+Numbers = Sequence[int] | npt.NDArray[np.int64]
 
 META = "cache.json"
 TOKENS = "tokens.bin"
@@ -118,7 +119,7 @@ class TokenCache:
         for draft, path in zip(drafts, paths, strict=True):
             os.replace(draft, path)
 
-    def names(self, documents: Sequence[int]) -> list[str]:
+    def names(self, documents: Numbers) -> list[str]:
         """Ids of some documents, in the order asked for; reads the list of ids once."""
         wanted = {int(d) for d in documents}
         found: dict[int, str] = {}

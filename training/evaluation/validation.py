@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from training.data.cache import TokenCache
+from training.data.cache import Numbers, TokenCache
 from training.settings import ObjectiveSettings
 from training.views.docsplit import docsplit
 from training.views.types import Ids, View, ViewContext, tokens_of
@@ -125,7 +125,7 @@ _NO_CONTEXT = ViewContext(
 )
 
 
-def pick(documents: Sequence[int], most: int) -> list[int]:
+def pick(documents: Numbers, most: int) -> list[int]:
     """``most`` of the documents, spread evenly; all where there are no more."""
     if len(documents) <= most:
         return [int(d) for d in documents]

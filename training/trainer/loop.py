@@ -6,9 +6,6 @@ import json
 import math
 import resource
 import shutil
-import signal
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -36,6 +33,7 @@ from training.trainer.checkpoint import Checkpoints
 from training.trainer.curve import Curve
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
+from training.trainer.interruption import Interruption
 from training.trainer.output import save_model, write_record
 from training.trainer.plot import plot_run
 from training.trainer.preparation import Batch, Preparation
@@ -150,7 +148,7 @@ class TrainingRun:
             curve = Curve(self.output, tensorboard=self.settings.run.tensorboard, resume_at=start)
             self._write_settings()
         try:
-            with _Interruption() as interruption, self._progress(start) as progress:
+            with Interruption() as interruption, self._progress(start) as progress:
                 step, early = self._steps(start, stop, curve, progress, interruption)
         finally:
             if curve is not None:
@@ -172,7 +170,7 @@ class TrainingRun:
         stop: int,
         curve: Curve | None,
         progress: RunProgress,
-        interruption: _Interruption,
+        interruption: Interruption,
     ) -> tuple[int, bool]:
         run, optimisation = self.settings.run, self.settings.optimisation
         gradients = BatchGradients(
@@ -540,29 +538,3 @@ class TrainingRun:
             self.settings.run.evaluate_every,
             enabled=self.processes.is_main,
         )
-
-
-class _Interruption:
-    """Turns SIGINT and SIGTERM into a wish to stop after the current step."""
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> _Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for number in self._SIGNALS:
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        sys.stderr.write("\nstopping after this step; once more to stop at once\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,14 +72,12 @@ class Chunk:
 
     def to(self, device: torch.device) -> Chunk:
         """The same on another device."""
-        return dataclasses.replace(
-            self,
-            **{
-                field.name: value.to(device, non_blocking=True)
-                for field in dataclasses.fields(self)
-                if isinstance(value := getattr(self, field.name), Tensor)
-            },
-        )
+        moved: dict[str, Any] = {
+            field.name: value.to(device, non_blocking=True)
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return dataclasses.replace(self, **moved)
 
 
 @dataclass(frozen=True)

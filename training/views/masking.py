@@ -36,7 +36,8 @@ def mask_words(ids: Ids, rng: np.random.Generator, context: ViewContext) -> Ids:
     hidden = masked[word]
     run_start = hidden & ~np.concatenate([[False], hidden[:-1]])
     out = np.where(hidden, np.asarray(context.mask_id, dtype=ids.dtype), ids)
-    return out[~hidden | run_start]
+    kept: Ids = out[~hidden | run_start]
+    return kept
 
 
 def word_starts(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.bool_]:
