@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve train-demo test lint format constraints clean
+.PHONY: help serve train-demo test lint bench format constraints clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## measure the service beside its engine and ONNX Runtime in process
+	$(BIN)/python -m benchmarks.serving $(ARGS)
 
 format: $(VENV)/.dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -65,7 +65,9 @@ class Precision(_Strict):
 
     runtime: Literal["onnx", "openvino"]
     file: str = Field(description="the graph; its weights may lie in further files of the bundle")
-    kernels: dict[str, int] = Field(description="fused or quantised operators in the graph, counted")
+    kernels: dict[str, int] = Field(
+        description="fused or quantised operators in the graph, counted"
+    )
     parity: Parity
 
 
@@ -176,7 +178,7 @@ def digest(path: Path) -> FileEntry:
         )
 
 
-def seal(root: Path, **fields: object) -> Manifest:
+def seal(root: Path, **fields: Any) -> Manifest:
     """Hash every file below ``root``, compute the revision and write ``bundle.json``.
 
     Args:
@@ -191,18 +193,17 @@ def seal(root: Path, **fields: object) -> Manifest:
         for p in sorted(root.rglob("*"))
         if p.is_file() and p.name != MANIFEST
     }
+    values: dict[str, Any] = {**_DEFAULTS, **fields, "files": files}
+    draft = Manifest.model_construct(None, **values, revision="")
     try:
-        draft = Manifest.model_construct(**{**_DEFAULTS, **fields, "files": files, "revision": ""})
-        manifest = Manifest.model_validate(
-            {**_DEFAULTS, **fields, "files": files, "revision": draft.content_hash()}
-        )
+        manifest = Manifest.model_validate({**values, "revision": draft.content_hash()})
     except ValidationError as error:
         raise BundleError(f"{root}: {_reasons(error)}") from error
     (root / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return manifest
 
 
-_DEFAULTS: dict[str, object] = {
+_DEFAULTS: dict[str, Any] = {
     "format": FORMAT,
     "normalised": True,
     "prompts": {},

@@ -57,7 +57,12 @@ def _flags(arguments: Sequence[str]) -> dict[str, Any]:
 
         @classmethod
         def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], **_: PydanticBaseSettingsSource
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return ()
 

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 _BUCKET_ELEMENTS = 1 << 23
 
@@ -93,9 +92,10 @@ class Processes:
             self._sum_bucket(bucket)
 
     def _sum_bucket(self, bucket: list[Tensor]) -> None:
-        flat = self.sum(_flatten_dense_tensors(bucket))
-        for gradient, total in zip(bucket, _unflatten_dense_tensors(flat, bucket), strict=True):
-            gradient.copy_(total)
+        flat = self.sum(torch.cat([gradient.flatten() for gradient in bucket]))
+        parts = flat.split([gradient.numel() for gradient in bucket])
+        for gradient, total in zip(bucket, parts, strict=True):
+            gradient.copy_(total.view_as(gradient))
 
     def close(self) -> None:
         """Leave the process group."""

@@ -89,11 +89,22 @@ def test_blockwise_gradient_is_the_whole_one() -> None:
     total, gradient = masked_lm_gradient(head, states, labels, 0.01)
     assert leaf.grad is not None
     torch.testing.assert_close(total, whole.detach())
-    torch.testing.assert_close(gradient, leaf.grad)
-    torch.testing.assert_close(table.grad, expected_table)
+    assert apart(gradient, leaf.grad) < 1e-5
+    assert apart(table.grad, expected_table) < 1e-5
     assert set(expected) == {"dense.weight", "dense.bias", "norm.weight", "norm.bias", "bias"}
     for name, parameter in head.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name])
+        assert parameter.grad is not None
+        assert apart(parameter.grad, expected[name]) < 1e-5
+    # Control: one block alone is another gradient.
+    head.zero_grad()
+    masked_lm_gradient(head, states[:2_048], labels[:2_048], 0.01)
+    assert head.bias.grad is not None
+    assert apart(head.bias.grad, expected["bias"]) > 0.1
+
+
+def apart(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Relative distance; sums of thousands of float32 terms differ by their order."""
+    return float((first - second).norm() / second.norm())
 
 
 def test_head_is_tied_and_not_counted_twice() -> None:

@@ -1,0 +1,1 @@
+"""Measurements against the public interface; docs/performance.md shows their figures."""

@@ -1,0 +1,103 @@
+"""The bundle's graphs run by their runtimes alone, without HTTP: the ceilings."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
+Run = Callable[[NDArray[np.int64], NDArray[np.int64]], object]
+
+
+def batches(tokenizer: Path, texts: Sequence[str], budget: int) -> tuple[list[Batch], int]:
+    """Length-sorted batches of at most ``budget`` padded tokens, and the tokens in them."""
+    encoder = Tokenizer.from_file(str(tokenizer))
+    ids = sorted((encoder.encode(text).ids for text in texts), key=len, reverse=True)
+    made: list[Batch] = []
+    begin = 0
+    while begin < len(ids):
+        longest = len(ids[begin])
+        group = ids[begin : begin + max(1, budget // longest)]
+        rows = np.zeros((len(group), longest), dtype=np.int64)
+        mask = np.zeros_like(rows)
+        for row, tokens in enumerate(group):
+            rows[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
+        made.append((rows, mask))
+        begin += len(group)
+    return made, sum(map(len, ids))
+
+
+def openvino_cpu(graph: Path, precision: str, cores: int) -> Run:
+    """OpenVINO with one stream a core, as the service configures it."""
+    model = openvino.Core().compile_model(
+        str(graph),
+        "CPU",
+        {
+            "INFERENCE_NUM_THREADS": cores,
+            "NUM_STREAMS": cores,
+            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+            "ENABLE_CPU_PINNING": False,
+        },
+    )
+    local = threading.local()
+
+    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> object:
+        if not hasattr(local, "request"):
+            local.request = model.create_infer_request()
+        return local.request.infer({"input_ids": ids, "attention_mask": mask}, share_inputs=True)
+
+    return run
+
+
+def onnx_fp32(graph: Path, threads: int) -> Run:
+    """ONNX Runtime on the CPU in fp32: the fp16 graph's weights widened once, then one session."""
+    widened = widen(onnx.load(graph))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        widened.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})
+
+
+def widen(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An fp16 graph as fp32: initialisers, constants, casts and value types."""
+    half, full = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+
+    def wide(tensor: onnx.TensorProto) -> None:
+        if tensor.data_type == half:
+            values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+
+    for tensor in model.graph.initializer:
+        wide(tensor)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                wide(attribute.t)
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == half:
+                attribute.i = full
+    del model.graph.value_info[:]
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == half:
+            value.type.tensor_type.elem_type = full
+    return model
+
+
+def seconds(run: Run, work: Sequence[Batch], streams: int) -> float:
+    """Time for all batches, called from ``streams`` threads."""
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        began = time.monotonic()
+        list(pool.map(lambda batch: run(*batch), work))
+        return time.monotonic() - began

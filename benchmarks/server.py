@@ -1,0 +1,103 @@
+"""The service in a process of its own, and clients that load it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+
+@dataclass
+class Service:
+    """A running service.
+
+    Attributes:
+        ready_seconds: from the start of the process to 200 on /readyz.
+    """
+
+    url: str
+    pid: int
+    ready_seconds: float
+
+    def peak_rss_mb(self) -> float:
+        """Largest resident set so far, MB."""
+        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1000
+        raise RuntimeError("no VmHWM in /proc")
+
+    def info(self) -> dict[str, Any]:
+        """GET /info."""
+        answer: dict[str, Any] = httpx.get(f"{self.url}/info").json()
+        return answer
+
+    def metric(self, name: str) -> float:
+        """Value of a metric without labels."""
+        for line in httpx.get(f"{self.url}/metrics").text.splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        raise KeyError(name)
+
+
+@contextmanager
+def started(*flags: str) -> Iterator[Service]:
+    """Start the service with flags and stop it afterwards."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "service", f"--port={port}", "--drain-seconds=0", *flags]
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stderr=log) as process:
+        url = f"http://127.0.0.1:{port}"
+        try:
+            while True:
+                if process.poll() is not None or time.monotonic() - began > 60:
+                    log.seek(0)
+                    raise RuntimeError(log.read().decode())
+                try:
+                    if httpx.get(f"{url}/readyz").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.02)
+            yield Service(url, process.pid, time.monotonic() - began)
+        finally:
+            process.terminate()
+
+
+def load(url: str, requests: Sequence[Sequence[str]], clients: int) -> float:
+    """Post each group of texts to /embed from ``clients`` threads; seconds for all."""
+
+    def post(texts: Sequence[str]) -> None:
+        answer = client.post("/embed", json={"inputs": list(texts)})
+        answer.raise_for_status()
+
+    with (
+        httpx.Client(base_url=url, timeout=600) as client,
+        concurrent.futures.ThreadPoolExecutor(clients) as pool,
+    ):
+        began = time.monotonic()
+        list(pool.map(post, requests))
+        return time.monotonic() - began
+
+
+def windows(url: str, texts: Sequence[str]) -> list[str]:
+    """The windows that the service cuts the documents into, as texts."""
+    cut: list[str] = []
+    for text in texts:
+        answer = httpx.post(
+            f"{url}/embed", json={"inputs": text, "windows": True, "dimensions": 1}, timeout=600
+        )
+        [spans] = answer.raise_for_status().json()["windows"]
+        cut += [text[span["start"] : span["end"]] for span in spans]
+    return cut

@@ -1,0 +1,102 @@
+"""Tokens/s through HTTP beside the same engine and ONNX Runtime fp32 fed in process.
+
+One run, interleaved: every round measures the three in turn, so that a machine whose speed
+drifts slows all of them. Medians over the rounds, and ratios round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks import documents, in_process, server
+from export import bundle
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Measure and print; ``--json`` keeps the figures."""
+    options = _options()
+    texts = documents.read(options.data, options.documents)
+    opened = bundle.load(options.bundle)
+    flags = [f"--bundle={options.bundle}", "--cache-bytes=0", "--request-timeout=590"]
+    with server.started(*flags, *options.flags) as service:
+        info = service.info()
+        engine = info["engine"]
+        precision = engine["precision"]
+        graph = opened.graph("int8" if precision == "int8" else "fp16")
+        cores = os.cpu_count() or 1
+        with Console().status("cutting the documents"):
+            cut = server.windows(service.url, texts)
+        tokenizer = opened.path(bundle.TOKENIZER)
+        work, tokens = in_process.batches(tokenizer, cut, engine["batch_tokens"])
+        same = in_process.openvino_cpu(graph, precision, cores)
+        reference = in_process.onnx_fp32(opened.graph("fp16"), cores)
+        requests = [texts[at : at + options.group] for at in range(0, len(texts), options.group)]
+        rounds: dict[str, list[float]] = {"http": [], "in process": [], "onnxruntime fp32": []}
+        for number in track(range(options.rounds + 1), "rounds"):
+            figures = {
+                "http": tokens / server.load(service.url, requests, options.clients),
+                "in process": tokens / in_process.seconds(same, work, cores),
+                "onnxruntime fp32": tokens / in_process.seconds(reference, work, 1),
+            }
+            # the first round warms all three up
+            for name in rounds if number else ():
+                rounds[name].append(figures[name])
+        result = {
+            "machine": f"{info['engine']['processor']}, {platform.system()}",
+            "engine": f"{engine['name']} {precision}",
+            "documents": len(texts),
+            "windows": len(cut),
+            "tokens": tokens,
+            "clients": options.clients,
+            "documents_a_request": options.group,
+            "rounds": options.rounds,
+            "tokens_per_second": {k: round(statistics.median(v)) for k, v in rounds.items()},
+            "http_over_in_process": _ratio(rounds, "http", "in process"),
+            "http_over_onnxruntime_fp32": _ratio(rounds, "http", "onnxruntime fp32"),
+            "padding_waste": round(service.metric("docsplit_padding_waste_ratio"), 4),
+            "ready_seconds": round(service.ready_seconds, 2),
+            "peak_rss_mb": round(service.peak_rss_mb()),
+        }
+    _print(result)
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _ratio(rounds: dict[str, list[float]], over: str, under: str) -> float:
+    pairs = zip(rounds[over], rounds[under], strict=True)
+    return round(statistics.median(a / b for a, b in pairs), 3)
+
+
+def _print(result: dict[str, object]) -> None:
+    table = Table("figure", "value")
+    for name, value in result.items():
+        table.add_row(name, json.dumps(value) if isinstance(value, dict) else str(value))
+    Console().print(table)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.serving")
+    parser.add_argument("--data", type=Path, default=documents.PEPS, help="JSONL or Parquet")
+    parser.add_argument("--bundle", type=Path, default=ROOT / "models" / "all-minilm-l6-v2-w512")
+    parser.add_argument("--documents", type=int, default=64, help="how many to draw")
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--group", type=int, default=16, help="documents a request")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("flags", nargs="*", help="flags of docsplit-serve, after --")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""``docsplit-serve``: start the service."""
+
+from __future__ import annotations
+
+import sys
+
+from service.settings import SettingsError, load, unknown_variables
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse settings, open the bundle, serve.
+
+    Returns:
+        Exit status: 0 after a signal, 1 when the engine failed, 2 when settings or bundle are bad.
+    """
+    try:
+        settings = load(sys.argv[1:] if arguments is None else arguments)
+    except SettingsError as error:
+        print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+
+    import structlog
+
+    from export import bundle
+    from service import logs, server
+    from service.engines.interface import EngineError
+    from service.lifecycle import Service
+
+    logs.configure(settings.log_level, settings.log_format)
+    if unknown := unknown_variables():
+        structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
+    try:
+        service = Service(settings, bundle.load(settings.bundle))
+    except (bundle.BundleError, EngineError, ValueError) as error:
+        print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    return server.run(service)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

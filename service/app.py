@@ -1,0 +1,57 @@
+"""The FastAPI application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from service.edge import errors
+from service.edge.access import Access
+from service.edge.guard import Guard
+from service.edge.keys import Keys
+from service.lifecycle import Service
+from service.routes import embed, openai, similarity, status
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application around a service; the engine starts with its lifespan.
+
+    It listens while the engine compiles: /livez answers at once, /readyz when all is warm.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        starting = asyncio.create_task(service.start())
+        try:
+            yield
+        finally:
+            await starting
+            await service.stop()
+
+    app = FastAPI(
+        title="docsplit",
+        version=version("docsplit"),
+        summary="Vectors of whole documents.",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    app.state.service = service
+    for module in (embed, similarity, openai, status):
+        app.include_router(module.router)
+    errors.install(app)
+    settings = service.settings
+    # the last added is the outermost
+    app.add_middleware(
+        Guard,
+        max_body_bytes=settings.max_body_bytes,
+        request_timeout=settings.request_timeout,
+        max_request_timeout=settings.max_request_timeout,
+    )
+    app.add_middleware(Keys, keys=settings.api_keys)
+    paths = frozenset(app.openapi()["paths"])
+    app.add_middleware(Access, metrics=service.metrics, paths=paths)
+    return app

@@ -1,0 +1,1 @@
+"""Windows of many requests become full batches."""

@@ -1,0 +1,1 @@
+"""Vectors of windows computed before: in this process, in Redis, and in flight."""

@@ -1,0 +1,228 @@
+"""Whole documents in, vectors out: tokenise, cut, look up, compute, pool."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from service.batching.batcher import Batcher
+from service.cache.keys import window_key
+from service.cache.layers import Cache, Source
+from service.documents.pooling import Vectors, pool
+from service.documents.tokens import DocumentTokenizer
+from service.documents.windows import Ids, cut
+
+Side = Literal["left", "right"]
+
+
+class EmptyInputError(ValueError):
+    """A text without a single token.
+
+    Attributes:
+        index: which input.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"input {index} is empty: it holds no text that makes a token")
+        self.index = index
+
+
+class TooLongError(ValueError):
+    """A document over the configured limit; the message tells both sizes."""
+
+    def __init__(self, index: int, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"input {index} has {tokens} tokens, the limit is {limit}: split it, or set "
+            "truncate=true to embed its first window only"
+        )
+
+
+@dataclass(slots=True)
+class DocumentWindow:
+    """A window of a document.
+
+    Attributes:
+        start: first character, in code points.
+        end: one past the last character.
+        tokens: tokens of the document in it; special and prompt tokens are not counted.
+        vector: float32 ``[dimensions]``, unit length; None until computed.
+        source: where the vector came from.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    ids: Ids
+    vector: Vectors | None = None
+    source: Source | None = None
+
+
+@dataclass(slots=True)
+class Document:
+    """A document's windows and vector.
+
+    Attributes:
+        characters: length of the text in code points.
+        tokens: of the whole text, without special and prompt tokens.
+        used: tokens in the windows; less than ``tokens`` only after ``truncate``.
+        computed: tokens that the model reads for it, special and prompt tokens included.
+    """
+
+    characters: int
+    tokens: int
+    windows: list[DocumentWindow]
+
+    @property
+    def used(self) -> int:
+        return sum(window.tokens for window in self.windows)
+
+    @property
+    def computed(self) -> int:
+        return sum(len(window.ids) for window in self.windows)
+
+    @property
+    def truncated(self) -> bool:
+        return self.used < self.tokens
+
+    @property
+    def cached(self) -> int:
+        return sum(window.source is not Source.ENGINE for window in self.windows)
+
+    def matrix(self) -> Vectors:
+        """Vectors of the windows, ``[windows, dimensions]``."""
+        return np.stack([w.vector for w in self.windows if w.vector is not None])
+
+    def vector(self) -> Vectors:
+        """Token-weighted mean of the windows, not renormalised."""
+        return pool(self.matrix(), np.array([w.tokens for w in self.windows], dtype=np.int64))
+
+
+@dataclass(slots=True)
+class Timing:
+    """Seconds spent in each stage."""
+
+    tokenising: float = 0.0
+    queued: float = 0.0
+    computing: float = 0.0
+
+
+@dataclass(slots=True)
+class Embedded:
+    """The documents of one request, in its order."""
+
+    documents: list[Document]
+    timing: Timing = field(default_factory=Timing)
+
+
+class Embedder:
+    """Embeds whole documents.
+
+    Args:
+        tokenizer: of the bundle.
+        batcher: computes windows.
+        cache: vectors of windows seen before.
+        max_document_tokens: a longer document is refused unless it is truncated.
+        workers: threads that tokenise.
+    """
+
+    def __init__(
+        self,
+        tokenizer: DocumentTokenizer,
+        batcher: Batcher,
+        cache: Cache,
+        max_document_tokens: int,
+        workers: int = 2,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._batcher = batcher
+        self._cache = cache
+        self._max_tokens = max_document_tokens
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        deadline: float,
+        *,
+        prompt: str = "",
+        truncate: bool = False,
+        side: Side = "right",
+    ) -> Embedded:
+        """Vectors of whole documents.
+
+        Args:
+            texts: of any length up to the limit.
+            deadline: on ``time.monotonic``'s clock.
+            prompt: put before every window.
+            truncate: keep one window of a document that has more, and count what was cut.
+            side: where to cut: ``right`` keeps the start, ``left`` the end.
+
+        Raises:
+            EmptyInputError: a text without tokens.
+            TooLongError: a document over the limit.
+            OverloadedError, DeadlineError, EngineFailedError: from the batcher.
+        """
+        loop = asyncio.get_running_loop()
+        started = time.monotonic()
+        result = Embedded([])
+        for index, text in enumerate(texts):
+            document = await loop.run_in_executor(
+                self._pool, self._split, index, text, prompt, truncate, side
+            )
+            result.documents.append(document)
+        result.timing.tokenising = time.monotonic() - started
+        await self._fill(result, deadline)
+        return result
+
+    def close(self) -> None:
+        """Stop the tokenising threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Document:
+        tokens = self._tokenizer.encode(text, prompt)
+        ids = tokens.ids[tokens.prompt :]
+        total = len(ids)
+        if total == 0:
+            raise EmptyInputError(index)
+        lead = tokens.ids[: tokens.prompt]
+        capacity = self._tokenizer.capacity - len(lead)
+        if total > self._max_tokens and not truncate:
+            raise TooLongError(index, total, self._max_tokens)
+        if total <= capacity:
+            edges = [0, total]
+        elif truncate:
+            edges = [0, capacity] if side == "right" else [total - capacity, total]
+        else:
+            sentences, words = self._tokenizer.boundaries(text, tokens)
+            edges = [0, *cut(ids, sentences, words, capacity)]
+        starts = tokens.starts[tokens.prompt :]
+        windows = []
+        for first, last in pairwise(edges):
+            begin = 0 if first == 0 else int(starts[first])
+            end = len(text) if last == total else int(starts[last])
+            # a copy, so that the window does not keep the whole document's ids alive
+            model_input = self._tokenizer.model_input((lead, ids[first:last]))
+            windows.append(DocumentWindow(begin, end, last - first, model_input))
+        return Document(len(text), total, windows)
+
+    async def _fill(self, result: Embedded, deadline: float) -> None:
+        windows = [window for document in result.documents for window in document.windows]
+        keys = [window_key(window.ids) for window in windows]
+        ids = {key: window.ids for key, window in zip(keys, windows, strict=True)}
+
+        async def compute(missing: Sequence[bytes]) -> Vectors:
+            computed = await self._batcher.compute([ids[key] for key in missing], deadline)
+            result.timing.queued += computed.queued
+            result.timing.computing += computed.computing
+            return computed.vectors
+
+        found = await self._cache.get(keys, compute)
+        for key, window in zip(keys, windows, strict=True):
+            window.vector, window.source = found[key]

@@ -1,0 +1,41 @@
+"""Window vectors to document vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+
+def pool(windows: Vectors, tokens: NDArray[np.int64]) -> Vectors:
+    """Token-weighted mean of window vectors, not renormalised.
+
+    Args:
+        windows: unit vectors, float32 ``[windows, dimensions]``.
+        tokens: weight of each window, ``[windows]``.
+
+    Returns:
+        float32 ``[dimensions]``. Its length is 1 where all windows agree and falls as they differ.
+    """
+    if len(windows) == 1:
+        return np.asarray(windows[0])
+    weights = tokens.astype(np.float64) / tokens.sum()
+    return np.asarray(weights @ windows.astype(np.float64), dtype=np.float32)
+
+
+def normalise(vectors: Vectors) -> Vectors:
+    """Rows scaled to unit length; a zero row stays zero."""
+    wide = vectors.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=-1, keepdims=True)
+    return np.asarray(wide / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def shorten(vectors: Vectors, dimensions: int) -> Vectors:
+    """The first components of each row, scaled to unit length (Matryoshka, Kusupati et al. 2022).
+
+    Args:
+        vectors: ``[rows, wide]``.
+        dimensions: components to keep.
+    """
+    return normalise(vectors[:, :dimensions])

@@ -1,0 +1,136 @@
+"""Content-defined windows: a document's tokens are cut at sentences that the content chooses.
+
+The idea is content-defined chunking (rsync; FastCDC, Xia et al., USENIX ATC 2016) with the local
+minimum as the cut criterion (Bjørner, Blass & Gurevich, "Content-dependent chunking for
+differential compression, the local maximum approach", 2010), moved from bytes to sentences.
+Each boundary gets a hash of the sentence that ends there. A boundary whose hash is the smallest
+among its neighbours, ``capacity // 2`` tokens back and ``capacity // 8`` tokens ahead, is an
+*anchor*. Windows end at anchors, and where none is in reach, at the boundary with the smallest
+hash. Hence:
+
+- an edit changes the windows around it and no others, since far anchors do not move;
+- text appended changes the last window only, since no cut looks beyond ``capacity`` tokens of
+  the window that it ends;
+- a document that fits is one window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids: TypeAlias = NDArray[np.int32]
+Positions: TypeAlias = NDArray[np.int64]
+Hashes: TypeAlias = NDArray[np.uint64]
+
+_BASE = np.uint64(0x9E3779B97F4A7C15)
+_SHORT_CONTEXT = 4
+
+
+def cut(ids: Ids, sentences: Positions, words: Positions, capacity: int) -> list[int]:
+    """Ends of the windows of a document, in tokens.
+
+    Args:
+        ids: token ids of the whole document without special tokens, ``[tokens]``.
+        sentences: ascending token positions at which sentences start (0 and ``tokens`` excluded).
+        words: the same of words; they are cut at where a sentence exceeds a window.
+        capacity: most tokens of a window, special tokens excluded.
+
+    Returns:
+        Ascending ends; the last is ``len(ids)``; no two differ by more than ``capacity``.
+    """
+    total = len(ids)
+    if total <= capacity:
+        return [total]
+    reach = capacity - capacity // 8
+    hashes = _sentence_hashes(ids, sentences)
+    anchors = sentences[_anchors(sentences, hashes, capacity // 2, capacity // 8)]
+    smallest = capacity // 4
+    ends: list[int] = []
+    start = 0
+    while total - start > capacity:
+        at = int(np.searchsorted(anchors, start, side="right"))
+        if at < len(anchors) and anchors[at] <= start + reach:
+            start = int(anchors[at])
+        else:
+            end = _smallest_hash(sentences, hashes, start + smallest, start + reach)
+            if end is None:
+                end = _last_resort(ids, words, start, smallest, reach)
+            start = end
+        ends.append(start)
+    ends.append(total)
+    return ends
+
+
+def _sentence_hashes(ids: Ids, starts: Positions) -> Hashes:
+    """A hash per boundary, of the tokens of the sentence that ends there."""
+    if len(starts) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    edges = np.concatenate(([0], starts))
+    with np.errstate(over="ignore"):
+        within = np.arange(starts[-1]) - np.repeat(edges[:-1], np.diff(edges))
+        mixed = _mix(ids[: starts[-1]].astype(np.uint64) + within.astype(np.uint64) * _BASE)
+        return _mix(np.add.reduceat(mixed, edges[:-1]))
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
+    with np.errstate(over="ignore"):
+        values = values + _BASE
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))
+
+
+def _anchors(positions: Positions, hashes: Hashes, back: int, ahead: int) -> NDArray[np.bool_]:
+    """Which boundaries have a hash below all of ``back`` tokens before, and not above any of
+    ``ahead`` tokens after."""
+    is_anchor = np.ones(len(positions), dtype=np.bool_)
+    where = positions.tolist()
+    value = hashes.tolist()
+    # the front of each deque is the index of the minimum of the range that slides along
+    before: deque[int] = deque()
+    for i, position in enumerate(where):
+        while before and where[before[0]] < position - back:
+            before.popleft()
+        if before and value[before[0]] <= value[i]:
+            is_anchor[i] = False
+        while before and value[before[-1]] >= value[i]:
+            before.pop()
+        before.append(i)
+    after: deque[int] = deque()
+    for i in range(len(where) - 1, -1, -1):
+        while after and where[after[0]] > where[i] + ahead:
+            after.popleft()
+        if after and value[after[0]] < value[i]:
+            is_anchor[i] = False
+        while after and value[after[-1]] >= value[i]:
+            after.pop()
+        after.append(i)
+    return is_anchor
+
+
+def _smallest_hash(positions: Positions, hashes: Hashes, low: int, high: int) -> int | None:
+    first, last = np.searchsorted(positions, (low, high + 1))
+    return None if first == last else _last_smallest(positions[first:last], hashes[first:last])
+
+
+def _last_smallest(positions: Positions, hashes: Hashes) -> int:
+    """The last of equal hashes, so that a text of one repeated sentence fills its windows."""
+    return int(positions[len(hashes) - 1 - int(np.argmin(hashes[::-1]))])
+
+
+def _last_resort(ids: Ids, words: Positions, start: int, smallest: int, reach: int) -> int:
+    """A cut inside a sentence: between words, or between any two tokens of an endless word."""
+    first, last = np.searchsorted(words, (start + smallest, start + reach + 1))
+    inside = words[first:last]
+    if len(inside) == 0:
+        inside = np.arange(start + max(smallest, _SHORT_CONTEXT), start + reach + 1)
+    context = inside[:, None] - np.arange(1, _SHORT_CONTEXT + 1)[None, :]
+    with np.errstate(over="ignore"):
+        weights = _mix(np.arange(_SHORT_CONTEXT, dtype=np.uint64))
+        hashes = _mix((ids[context].astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64))
+    return _last_smallest(inside, hashes)

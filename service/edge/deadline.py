@@ -1,0 +1,34 @@
+"""Every request has a deadline."""
+
+from __future__ import annotations
+
+import math
+
+from fastapi import Request
+
+from service.edge.errors import ApiError
+
+HEADER = "x-request-timeout"
+
+
+def seconds(header: str | None, default: float, most: float) -> float:
+    """Seconds that a request may take.
+
+    Raises:
+        ApiError: 422, the header is no number of seconds between 0 and ``most``.
+    """
+    if header is None:
+        return default
+    try:
+        asked = float(header)
+    except ValueError:
+        asked = math.nan
+    if not 0 < asked <= most:
+        raise ApiError(422, f"{HEADER}: give seconds above 0 and up to {most:g}", param=HEADER)
+    return asked
+
+
+def of(request: Request) -> float:
+    """The request's deadline on ``time.monotonic``'s clock, set as its head arrived."""
+    deadline: float = request.scope["docsplit.deadline"]
+    return deadline

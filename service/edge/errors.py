@@ -1,0 +1,204 @@
+"""Errors in both dialects: native (as text-embeddings-inference has them) and OpenAI's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
+from service.documents.embedder import EmptyInputError, TooLongError
+from service.documents.prompts import UnknownPromptError
+
+log = structlog.get_logger("docsplit")
+
+# status → (native error_type, OpenAI type)
+_KINDS = {
+    400: ("Empty", "invalid_request_error"),
+    401: ("Unauthorized", "authentication_error"),
+    404: ("NotFound", "not_found_error"),
+    405: ("MethodNotAllowed", "invalid_request_error"),
+    408: ("Timeout", "timeout_error"),
+    413: ("TooLarge", "invalid_request_error"),
+    415: ("UnsupportedMediaType", "invalid_request_error"),
+    422: ("Validation", "invalid_request_error"),
+    429: ("Overloaded", "rate_limit_error"),
+    500: ("Backend", "server_error"),
+    503: ("Unhealthy", "server_error"),
+}
+
+
+class ApiError(Exception):
+    """An answer other than 2xx.
+
+    Args:
+        status: HTTP status.
+        message: what was wrong and how to mend it; never the caller's text.
+        param: field at fault (OpenAI dialect).
+        code: machine-readable reason (OpenAI dialect).
+        kind: overrides the native ``error_type`` of the status.
+        headers: sent along.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.kind = kind
+        self.headers = headers or {}
+
+
+class NativeError(BaseModel):
+    """Body of an error on the native routes."""
+
+    error: str
+    error_type: str
+
+
+class OpenAIErrorDetail(BaseModel):
+    """What went wrong, in OpenAI's terms."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class OpenAIError(BaseModel):
+    """Body of an error below /v1."""
+
+    error: OpenAIErrorDetail
+
+
+def response(path: str, error: ApiError) -> Response:
+    """The error as the dialect of ``path`` has it."""
+    native, openai = _KINDS.get(error.status, ("Validation", "invalid_request_error"))
+    body: BaseModel
+    if path.startswith("/v1/"):
+        body = OpenAIError(
+            error=OpenAIErrorDetail(
+                message=error.message, type=openai, param=error.param, code=error.code
+            )
+        )
+    else:
+        body = NativeError(error=error.message, error_type=error.kind or native)
+    return Response(
+        body.model_dump_json(), error.status, error.headers, media_type="application/json"
+    )
+
+
+def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[int | str, Any]:
+    """OpenAPI ``responses`` of a route."""
+    said = {
+        400: "An input is empty, or the body is no JSON.",
+        401: "No valid API key.",
+        404: "Unknown model.",
+        408: "The body did not arrive in time.",
+        413: "A document, a batch or the body is over its limit.",
+        415: "The body is not JSON.",
+        422: "A field has a wrong type or value.",
+        429: "The queue is full; Retry-After says when to come back.",
+        500: "The engine failed on this request.",
+        503: "Not ready, or the deadline passed.",
+    }
+    return {status: {"model": dialect, "description": said[status]} for status in statuses}
+
+
+def translate(error: Exception) -> ApiError:
+    """Any exception as an answer; what is unexpected is logged and becomes 500."""
+    match error:
+        case ApiError():
+            return error
+        case EmptyInputError():
+            return ApiError(400, str(error), param="input", code="empty_input")
+        case TooLongError():
+            return ApiError(413, str(error), param="input", code="document_too_long")
+        case UnknownPromptError():
+            return ApiError(422, str(error), param="prompt_name")
+        case OverloadedError():
+            wait = math.ceil(error.retry_after)
+            return ApiError(
+                429,
+                f"overloaded: too many tokens wait already; try again in {wait} s",
+                code="overloaded",
+                headers={"retry-after": str(wait)},
+            )
+        case DeadlineError() | TimeoutError():
+            return ApiError(
+                503,
+                "the deadline passed before the work was done: send less, or ask for more time "
+                "in the header x-request-timeout",
+                kind="Timeout",
+                code="deadline_exceeded",
+            )
+        case EngineFailedError():
+            log.error("engine_failed", exc_info=error)
+            return ApiError(500, "the engine failed on this request", code="engine_failed")
+        case RequestValidationError():
+            return _validation(error)
+        case HTTPException():
+            return _http(error)
+    log.error("unexpected", exc_info=error)
+    return ApiError(500, "internal error", code="internal_error")
+
+
+def install(app: FastAPI) -> None:
+    """Answer the exceptions that a route may raise; ``Guard`` answers the unexpected ones."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return response(request.url.path, translate(error))
+
+    for kind in (
+        ApiError,
+        RequestValidationError,
+        HTTPException,
+        EmptyInputError,
+        TooLongError,
+        UnknownPromptError,
+        OverloadedError,
+        DeadlineError,
+        TimeoutError,
+        EngineFailedError,
+    ):
+        app.add_exception_handler(kind, handle)
+
+
+def _http(error: HTTPException) -> ApiError:
+    messages = {
+        400: "the body could not be read: send UTF-8 JSON",
+        404: "no such route; GET /docs lists them",
+        405: "this route does not take that method; GET /docs lists them",
+    }
+    message = messages.get(error.status_code, str(error.detail))
+    kind = "Validation" if error.status_code == 400 else None
+    return ApiError(error.status_code, message, kind=kind, headers=dict(error.headers or {}))
+
+
+def _validation(error: RequestValidationError) -> ApiError:
+    first = error.errors()[0]
+    # places that are no field of the caller's: the body itself, and the arms of a union
+    place = [part for part in first["loc"] if part not in ("body", "embed", "similarity")]
+    if first["type"] == "json_invalid":
+        return ApiError(400, f"the body is no JSON (at character {place[0]})", kind="Validation")
+    if not place:
+        return ApiError(422, "the body: send a JSON object with the fields that GET /docs shows")
+    field = ".".join(str(part) for part in place if isinstance(part, str))
+    message = first["msg"].removeprefix("Value error, ")
+    return ApiError(422, f"{field}: {message}", param=field)

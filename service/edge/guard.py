@@ -1,0 +1,131 @@
+"""ASGI middleware that reads the body within bounds, and ends work that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.edge import deadline
+from service.edge.errors import ApiError, response, translate
+
+
+class Guard:
+    """Bounds size and arrival time of bodies; cancels the route when the client has gone.
+
+    Args:
+        app: what it guards.
+        max_body_bytes: larger bodies get 413, as soon as that is known.
+        request_timeout: seconds that a request may take by default.
+        max_request_timeout: most that ``x-request-timeout`` may ask for.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_body_bytes: int,
+        request_timeout: float,
+        max_request_timeout: float,
+    ) -> None:
+        self._app = app
+        self._max_body = max_body_bytes
+        self._timeout = request_timeout
+        self._max_timeout = max_request_timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        try:
+            allowed = deadline.seconds(
+                headers.get(deadline.HEADER), self._timeout, self._max_timeout
+            )
+            scope["docsplit.started"] = time.monotonic()
+            scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
+            if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+                self._check_headers(headers)
+            body = await self._read(receive, allowed)
+        except ApiError as error:
+            await response(scope["path"], error)(scope, receive, send)
+            return
+        if body is not None:
+            await self._run(scope, body, receive, send)
+
+    def _check_headers(self, headers: dict[str, str]) -> None:
+        coding = headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            raise ApiError(415, "content-encoding: send the body uncompressed")
+        kind, _, parameters = headers.get("content-type", "").partition(";")
+        if kind.strip().lower() != "application/json":
+            raise ApiError(415, "content-type: send JSON with Content-Type: application/json")
+        charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+        if charset not in ("", "utf-8", "utf8"):
+            raise ApiError(415, "content-type: JSON is sent in UTF-8")
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._max_body:
+            raise self._too_large(f"has {int(length)}")
+
+    async def _read(self, receive: Receive, allowed: float) -> bytes | None:
+        """The body; None when the client left before it was whole."""
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(allowed):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > self._max_body:
+                        raise self._too_large("has more")
+                    chunks.append(chunk)
+                    if not message.get("more_body", False):
+                        return b"".join(chunks)
+        except TimeoutError as error:
+            raise ApiError(408, "the body did not arrive within the request's time") from error
+
+    def _too_large(self, found: str) -> ApiError:
+        return ApiError(
+            413,
+            f"the body {found} bytes, the limit is {self._max_body}: send fewer inputs a request",
+            code="body_too_large",
+            headers={"connection": "close"},
+        )
+
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        replayed = started = answered = False
+
+        async def replay() -> Message:
+            nonlocal replayed
+            if not replayed:
+                replayed = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        async def observed(message: Message) -> None:
+            nonlocal started, answered
+            started = True
+            answered = answered or not message.get("more_body", True)
+            await send(message)
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        work = asyncio.ensure_future(self._app(scope, replay, observed))
+        watch = asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+            if work.done() or answered:
+                await work
+        except Exception as error:
+            if started:
+                raise
+            await response(scope["path"], translate(error))(scope, receive, send)
+        finally:
+            for task in (work, watch):
+                task.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Runtimes that turn token ids into window vectors, behind one small interface."""

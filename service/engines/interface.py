@@ -1,0 +1,37 @@
+"""What the batcher asks of an engine."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+EngineName = Literal["openvino", "onnx-cpu", "onnx-cuda"]
+Arithmetic = Literal["f32", "bf16", "fp16", "int8"]
+
+
+class EngineError(Exception):
+    """An engine that cannot start here, and why."""
+
+
+class Engine(Protocol):
+    """A compiled graph. ``run`` is called from ``streams`` threads at once."""
+
+    name: EngineName
+    arithmetic: Arithmetic
+    device: str
+    streams: int
+    batch_tokens: int
+
+    def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Embed a padded batch.
+
+        Args:
+            input_ids: ``[batch, tokens]``.
+            mask: 1 for tokens, 0 for padding, ``[batch, tokens]``.
+
+        Returns:
+            Unit vectors, ``[batch, dimensions]``.
+        """
+        ...

@@ -1,0 +1,89 @@
+"""ONNX Runtime on the CPU and on CUDA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engines.interface import Arithmetic, EngineError, EngineName
+
+
+def _session(graph: Path, threads: int, providers: list[Any]) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EngineError(
+            "onnxruntime is not installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(graph), options, providers=providers)
+    except Exception as error:
+        raise EngineError(f"{graph}: {error}") from error
+
+
+class OnnxCpuEngine:
+    """One session of one thread each stream; they share the weights.
+
+    Args:
+        graph: ONNX file.
+        arithmetic: what the graph's weights are computed in (fp16 weights are widened to f32).
+        streams: batches computed at once, one core each.
+
+    Raises:
+        EngineError: onnxruntime is not installed, or refuses the graph.
+    """
+
+    name: EngineName = "onnx-cpu"
+    device = "CPU"
+    batch_tokens = 2048
+
+    def __init__(self, graph: Path, arithmetic: Arithmetic, streams: int) -> None:
+        self.arithmetic = arithmetic
+        self.streams = streams
+        self._session = _session(graph, 1, ["CPUExecutionProvider"])
+
+    def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See ``Engine.run``."""
+        feed = {"input_ids": input_ids, "attention_mask": mask}
+        return np.asarray(self._session.run(["sentence_embedding"], feed)[0], dtype=np.float32)
+
+
+class OnnxCudaEngine:
+    """A session on one CUDA device.
+
+    Args:
+        graph: fused fp16 ONNX file.
+        device_id: CUDA ordinal.
+
+    Raises:
+        EngineError: onnxruntime-gpu is missing, or fell back to the CPU.
+    """
+
+    name: EngineName = "onnx-cuda"
+    arithmetic: Arithmetic = "fp16"
+    batch_tokens = 32_768
+
+    def __init__(self, graph: Path, device_id: int = 0) -> None:
+        self.device = f"CUDA:{device_id}"
+        # two, so that one batch is copied while the other computes
+        self.streams = 2
+        options = {"device_id": device_id, "arena_extend_strategy": "kSameAsRequested"}
+        self._session = _session(graph, 1, [("CUDAExecutionProvider", options)])
+        # onnxruntime-gpu falls back to the CPU in silence where CUDA or cuDNN does not load
+        if "CUDAExecutionProvider" not in self._session.get_providers():
+            raise EngineError(
+                "CUDA was asked for, but onnxruntime runs on "
+                f"{', '.join(self._session.get_providers())}: install 'docsplit[gpu]' without "
+                "'docsplit[cpu]', and see that the driver, CUDA 13 and cuDNN 9 load"
+            )
+
+    def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See ``Engine.run``."""
+        feed = {"input_ids": input_ids, "attention_mask": mask}
+        return np.asarray(self._session.run(["sentence_embedding"], feed)[0], dtype=np.float32)

@@ -1,0 +1,53 @@
+"""What this machine computes with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """Cores this process may use and the instructions that decide between precisions."""
+
+    name: str
+    cores: int
+    bf16: bool
+    int8: bool
+
+    @property
+    def summary(self) -> str:
+        """One line for logs and /info."""
+        named = (("bf16", self.bf16), ("int8 dot products", self.int8))
+        has = " and ".join(n for n, present in named if present)
+        return f"{self.name}, {self.cores} cores, {has or 'neither bf16 nor int8 dot products'}"
+
+
+def detect() -> Processor:
+    """Read the processor; unknown systems are taken to have neither bf16 nor int8."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    fields = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    flags = set((fields.get("flags", "")).split())
+    return Processor(
+        name=fields.get("model name", "unknown processor"),
+        cores=_usable_cores(),
+        bf16=bool(flags & {"avx512_bf16", "amx_bf16"}),
+        int8=bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8"}),
+    )
+
+
+def _usable_cores() -> int:
+    """Cores by affinity and by the cgroup's quota, whichever is less."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = affinity or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return cores
+    if quota == "max":
+        return cores
+    return max(1, min(cores, round(int(quota) / int(period))))

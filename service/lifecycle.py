@@ -1,0 +1,187 @@
+"""What one process holds, from start to drain."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import structlog
+
+from export.bundle import Bundle
+from service.batching.batcher import Batcher
+from service.cache.layers import Cache
+from service.cache.process import ProcessCache
+from service.cache.shared import SharedCache
+from service.documents.embedder import Embedder
+from service.documents.prompts import resolve
+from service.documents.tokens import DocumentTokenizer
+from service.engines.choose import Choice, build, choose
+from service.engines.interface import Engine, EngineError
+from service.engines.processor import Processor, detect
+from service.metrics import Metrics
+from service.settings import Settings
+
+log = structlog.get_logger("docsplit")
+
+
+class Phase(enum.StrEnum):
+    """Where a process stands; only READY answers inference and 200 on /readyz."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is there once the engine is."""
+
+    engine: Engine
+    batcher: Batcher
+    embedder: Embedder
+
+
+@dataclass
+class Service:
+    """A bundle, how it is run, and its phase.
+
+    Raises:
+        EngineError: no engine can meet the settings on this machine.
+        ValueError: the bundle's prompts do not fit its windows.
+    """
+
+    settings: Settings
+    bundle: Bundle
+    metrics: Metrics = field(default_factory=Metrics)
+    processor: Processor = field(default_factory=detect)
+    phase: Phase = Phase.STARTING
+    started: float = field(default_factory=time.monotonic)
+    choice: Choice = field(init=False)
+    tokenizer: DocumentTokenizer = field(init=False)
+    cache: Cache = field(init=False)
+    running: Running | None = None
+
+    def __post_init__(self) -> None:
+        manifest = self.bundle.manifest
+        self.choice = choose(
+            self.settings.engine,
+            self.settings.precision,
+            self.processor,
+            set(manifest.precisions),
+        )
+        self.tokenizer = DocumentTokenizer(
+            self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
+        )
+        self.cache = Cache(ProcessCache(self.settings.cache_bytes))
+        for name in manifest.prompts:
+            if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
+                raise ValueError(f"prompt {name!r} leaves no room for text in a window")
+
+    @property
+    def degraded(self) -> bool:
+        """Whether Redis is configured and does not answer: slower, never wrong."""
+        return self.cache.shared is not None and not self.cache.shared.healthy
+
+    @property
+    def threads(self) -> int:
+        """CPU cores to compute on."""
+        return self.settings.threads or self.processor.cores
+
+    async def start(self) -> None:
+        """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
+        if self.settings.redis_url is not None:
+            self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
+        try:
+            self.running = await asyncio.to_thread(self._build)
+        except EngineError as error:
+            self.phase = Phase.FAILED
+            log.error("engine_unusable", reason=str(error))
+            return
+        if self.phase is Phase.STARTING:
+            self.phase = Phase.READY
+            self.metrics.ready.set(1)
+        engine = self.running.engine
+        log.info(
+            "ready",
+            engine=engine.name,
+            precision=engine.arithmetic,
+            device=engine.device,
+            streams=engine.streams,
+            reason=self.choice.reason,
+            processor=self.processor.summary,
+            model=self.bundle.manifest.name,
+            revision=self.bundle.manifest.revision[:12],
+            seconds=round(time.monotonic() - self.started, 2),
+        )
+
+    def _shared(self, url: str) -> SharedCache:
+        manifest = self.bundle.manifest
+        return SharedCache(
+            url,
+            prefix=f"docsplit:{manifest.revision[:32]}:{self.choice.arithmetic}:",
+            dimensions=manifest.dimensions,
+            ttl=self.settings.redis_ttl,
+            timeout=self.settings.redis_timeout,
+            on_error=lambda kind: self.metrics.cache_errors.labels(kind).inc(),
+        )
+
+    def _build(self) -> Running:
+        manifest = self.bundle.manifest
+        streams = self.settings.streams or self.threads
+        engine = build(self.choice, self.bundle, self.threads, streams)
+        for length in (16, 128, manifest.max_tokens):
+            ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
+            if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
+                raise EngineError(f"{engine.name} returns vectors that are not finite")
+        batcher = Batcher(
+            engine,
+            batch_tokens=self.settings.batch_tokens or engine.batch_tokens,
+            queue_tokens=self.settings.queue_tokens,
+            age_limit=self.settings.queue_age_limit,
+            pad_token_id=manifest.pad_token_id,
+            report=self.metrics.batch,
+        )
+        embedder = Embedder(self.tokenizer, batcher, self.cache, self.settings.max_document_tokens)
+        self.metrics.watch(
+            queue_tokens=lambda: batcher.queued_tokens,
+            queue_age=lambda: batcher.queue_age,
+            cache_bytes=lambda: self.cache.process.bytes,
+        )
+        self.metrics.engine.info(
+            {
+                "engine": engine.name,
+                "precision": engine.arithmetic,
+                "device": engine.device,
+                "model": manifest.name,
+                "revision": manifest.revision,
+            }
+        )
+        return Running(engine, batcher, embedder)
+
+    def check_engine(self) -> None:
+        """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
+        if self.running is None or self.phase is Phase.FAILED:
+            return
+        if self.running.batcher.longest_batch > self.settings.engine_timeout:
+            self.phase = Phase.FAILED
+            self.metrics.ready.set(0)
+            log.error("engine_wedged", seconds=self.settings.engine_timeout)
+
+    def drain(self) -> None:
+        """Turn /readyz to 503; requests are still answered."""
+        if self.phase is not Phase.FAILED:
+            self.phase = Phase.DRAINING
+        self.metrics.ready.set(0)
+
+    async def stop(self) -> None:
+        """Let the running batches end and free the threads."""
+        if self.running is not None:
+            self.running.embedder.close()
+            await asyncio.to_thread(self.running.batcher.close)
+            self.running = None
+        if self.cache.shared is not None:
+            await self.cache.shared.close()

@@ -1,0 +1,129 @@
+"""Prometheus metrics; docs/metrics.md explains each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from service.batching.batcher import BatchReport
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """The metrics of one process, in a registry of their own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.requests = Counter(
+            "docsplit_requests_total",
+            "Requests answered, by route, method and status (499: the client left first)",
+            ("route", "method", "status"),
+            registry=self.registry,
+        )
+        self.request_seconds = Histogram(
+            "docsplit_request_seconds",
+            "Time from the request's head to the end of the answer",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.stage_seconds = Histogram(
+            "docsplit_stage_seconds",
+            "Time an inference request spent tokenising, queued, and inferring",
+            ("stage",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.documents = Counter(
+            "docsplit_documents_total", "Documents embedded", registry=self.registry
+        )
+        self.windows = Counter(
+            "docsplit_windows_total",
+            "Windows of embedded documents, by where their vectors came from",
+            ("source",),
+            registry=self.registry,
+        )
+        self.tokens = Counter(
+            "docsplit_tokens_total", "Tokens run through the engine", registry=self.registry
+        )
+        self.padded_tokens = Counter(
+            "docsplit_padded_tokens_total",
+            "Tokens run through the engine, padding included",
+            registry=self.registry,
+        )
+        self.padding_waste = Gauge(
+            "docsplit_padding_waste_ratio",
+            "Share of padding in all tokens run so far",
+            registry=self.registry,
+        )
+        self.batch_windows = Histogram(
+            "docsplit_batch_windows",
+            "Windows a batch",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+            registry=self.registry,
+        )
+        self.batch_seconds = Histogram(
+            "docsplit_batch_seconds",
+            "Time the engine took for a batch",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.queue_tokens = Gauge(
+            "docsplit_queue_tokens", "Tokens that wait for the engine", registry=self.registry
+        )
+        self.queue_age = Gauge(
+            "docsplit_queue_age_seconds",
+            "How long the oldest waiting request has waited",
+            registry=self.registry,
+        )
+        self.cache_bytes = Gauge(
+            "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
+        )
+        self.cache_errors = Counter(
+            "docsplit_cache_errors_total",
+            "Calls to Redis that failed, values that were damaged, writes that were dropped",
+            ("kind",),
+            registry=self.registry,
+        )
+        self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
+        self.engine = Info(
+            "docsplit_engine", "Engine, precision, model and revision", registry=self.registry
+        )
+        self._tokens = 0
+        self._padded = 0
+
+    def batch(self, report: BatchReport) -> None:
+        """Count one batch of the engine."""
+        self.tokens.inc(report.tokens)
+        self.padded_tokens.inc(report.padded_tokens)
+        self._tokens += report.tokens
+        self._padded += report.padded_tokens
+        self.padding_waste.set(1 - self._tokens / self._padded)
+        self.batch_windows.observe(report.windows)
+        self.batch_seconds.observe(report.seconds)
+
+    def watch(
+        self,
+        *,
+        queue_tokens: Callable[[], float],
+        queue_age: Callable[[], float],
+        cache_bytes: Callable[[], float],
+    ) -> None:
+        """Read these values anew at every scrape."""
+        self.queue_tokens.set_function(queue_tokens)
+        self.queue_age.set_function(queue_age)
+        self.cache_bytes.set_function(cache_bytes)

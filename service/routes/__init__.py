@@ -1,0 +1,1 @@
+"""The HTTP interface; docs/api.md is its reference."""

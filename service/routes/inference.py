@@ -1,0 +1,126 @@
+"""What every inference route does around the embedder: readiness, limits, deadline, headers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from fastapi import Request
+from numpy.typing import NDArray
+
+from service.cache.layers import Source
+from service.documents.embedder import Embedded, Side
+from service.documents.pooling import normalise, shorten
+from service.documents.prompts import resolve
+from service.edge import deadline
+from service.edge.errors import ApiError
+from service.lifecycle import Phase, Service
+
+
+def service_of(request: Request) -> Service:
+    """The process's service."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def embed(
+    request: Request,
+    texts: Sequence[str],
+    *,
+    prompt_name: str | None = None,
+    truncate: bool = False,
+    side: Side = "right",
+) -> Embedded:
+    """Embed the texts of one request and count them.
+
+    Raises:
+        ApiError: 413 too many inputs, 400 none, 503 not ready.
+    """
+    service = service_of(request)
+    most = service.settings.max_batch_items
+    if not texts:
+        raise ApiError(400, "no input: the list is empty", param="input", code="empty_input")
+    if len(texts) > most:
+        raise ApiError(
+            413, f"{len(texts)} inputs, the limit is {most}: send several requests", param="input"
+        )
+    running = service.running
+    if running is None or service.phase in (Phase.STARTING, Phase.FAILED):
+        raise ApiError(
+            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+        )
+    prompt = resolve(service.bundle.manifest, prompt_name)
+    due = deadline.of(request)
+    async with asyncio.timeout(due - time.monotonic()):
+        result = await running.embedder.embed(
+            texts, due, prompt=prompt, truncate=truncate, side=side
+        )
+    _count(request, service, result)
+    return result
+
+
+def vectors(
+    result: Embedded, *, unit: bool = True, dimensions: int | None = None
+) -> NDArray[np.float32]:
+    """Document vectors ``[documents, dimensions]``.
+
+    Shortened vectors are scaled to unit length whatever ``unit`` says.
+    """
+    matrix = np.stack([document.vector() for document in result.documents])
+    if dimensions is not None:
+        return shorten(matrix, dimensions)
+    return normalise(matrix) if unit else matrix
+
+
+def check_dimensions(service: Service, dimensions: int | None) -> None:
+    """Raise 422 where the model has fewer dimensions."""
+    most = service.bundle.manifest.dimensions
+    if dimensions is not None and dimensions > most:
+        raise ApiError(422, f"dimensions: this model has {most}", param="dimensions")
+
+
+def headers(request: Request, result: Embedded) -> dict[str, str]:
+    """Headers of an inference answer; times in milliseconds."""
+    windows = sum(len(document.windows) for document in result.documents)
+    cached = sum(document.cached for document in result.documents)
+    elapsed = time.monotonic() - request.scope["docsplit.started"]
+    return {
+        "x-compute-tokens": str(_computed(result)),
+        "x-compute-characters": str(sum(d.characters for d in result.documents)),
+        "x-total-time": _ms(elapsed),
+        "x-tokenization-time": _ms(result.timing.tokenising),
+        "x-queue-time": _ms(result.timing.queued),
+        "x-inference-time": _ms(result.timing.computing),
+        "x-cache": "hit" if cached == windows else "partial" if cached else "miss",
+        "x-truncated": "true" if any(d.truncated for d in result.documents) else "false",
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def _computed(result: Embedded) -> int:
+    return sum(document.computed for document in result.documents)
+
+
+def _count(request: Request, service: Service, result: Embedded) -> None:
+    metrics = service.metrics
+    windows = sum(len(document.windows) for document in result.documents)
+    cached = sum(document.cached for document in result.documents)
+    metrics.documents.inc(len(result.documents))
+    sources = Counter(window.source for d in result.documents for window in d.windows)
+    for source in Source:
+        metrics.windows.labels(source).inc(sources[source])
+    metrics.stage_seconds.labels("tokenise").observe(result.timing.tokenising)
+    metrics.stage_seconds.labels("queue").observe(result.timing.queued)
+    metrics.stage_seconds.labels("infer").observe(result.timing.computing)
+    request.scope["docsplit.usage"] = {
+        "documents": len(result.documents),
+        "windows": windows,
+        "cached": cached,
+        "tokens": _computed(result),
+    }

@@ -1,0 +1,127 @@
+"""GET /health, /livez, /readyz, /info and /metrics."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+
+from service.edge.errors import NativeError
+from service.lifecycle import Phase, Service
+from service.routes.inference import service_of
+
+router = APIRouter(tags=["status"])
+
+
+class Ready(BaseModel):
+    """The process's phase; degraded: Redis is away, so everything is right but slower."""
+
+    status: Phase
+    degraded: bool = False
+
+
+class EngineInfo(BaseModel):
+    """What computes, and why it was chosen."""
+
+    name: str
+    precision: str
+    device: str
+    streams: int
+    batch_tokens: int
+    reason: str
+    processor: str
+
+
+class Info(BaseModel):
+    """The model and its limits; field names as text-embeddings-inference has them, and ours."""
+
+    model_id: str
+    model_sha: str
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_client_batch_size: int
+    max_batch_tokens: int
+    version: str
+    dimensions: int
+    window_tokens: int
+    prompts: list[str]
+    licence: str
+    source: str
+    precisions: dict[str, Any]
+    engine: EngineInfo | None
+
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"model": Ready, "description": "Starting, draining or failed."}
+}
+
+
+@router.get("/readyz", responses=_NOT_READY)
+@router.get("/health", responses=_NOT_READY)
+async def readyz(request: Request, response: Response) -> Ready:
+    """200 when requests should be sent here."""
+    service = service_of(request)
+    response.status_code = 200 if service.phase is Phase.READY else 503
+    return Ready(status=service.phase, degraded=service.degraded)
+
+
+@router.get("/livez", responses=_NOT_READY)
+async def livez(request: Request, response: Response) -> Ready:
+    """503 when only a restart can help."""
+    phase = service_of(request).phase
+    response.status_code = 503 if phase is Phase.FAILED else 200
+    return Ready(status=phase)
+
+
+@router.get("/info", responses={401: {"model": NativeError, "description": "No valid API key."}})
+async def info(request: Request) -> Info:
+    """What is served, by which engine, within which limits."""
+    service = service_of(request)
+    manifest = service.bundle.manifest
+    batch_tokens = service.settings.batch_tokens
+    if not batch_tokens and service.running is not None:
+        batch_tokens = service.running.engine.batch_tokens
+    return Info(
+        model_id=manifest.name,
+        model_sha=manifest.revision,
+        model_dtype=service.choice.arithmetic,
+        model_type={"embedding": {"pooling": manifest.pooling}},
+        max_input_length=service.settings.max_document_tokens,
+        max_client_batch_size=service.settings.max_batch_items,
+        max_batch_tokens=batch_tokens,
+        version=version("docsplit"),
+        dimensions=manifest.dimensions,
+        window_tokens=manifest.max_tokens,
+        prompts=sorted(manifest.prompts),
+        licence=manifest.licence,
+        source=manifest.lineage.source,
+        precisions={k: p.parity.model_dump() for k, p in manifest.precisions.items()},
+        engine=_engine(service, batch_tokens),
+    )
+
+
+def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
+    if service.running is None:
+        return None
+    engine = service.running.engine
+    return EngineInfo(
+        name=engine.name,
+        precision=engine.arithmetic,
+        device=engine.device,
+        streams=engine.streams,
+        batch_tokens=batch_tokens,
+        reason=service.choice.reason,
+        processor=service.processor.summary,
+    )
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics."""
+    registry = service_of(request).metrics.registry
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

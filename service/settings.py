@@ -1,0 +1,189 @@
+"""The one settings object: command line over environment over file over default."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    CliApp,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+from pydantic_settings import (
+    SettingsError as SettingsSourceError,
+)
+from yaml import YAMLError
+
+from service.engines.choose import ArithmeticWish, EngineWish
+
+ENV_PREFIX = "DOCSPLIT_"
+DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "all-minilm-l6-v2-w512"
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; one line a fault, each with the setting's name."""
+
+
+class Settings(BaseSettings):
+    """Start the docsplit service: vectors of whole documents over HTTP."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        cli_kebab_case=True,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+        cli_prog_name="docsplit-serve",
+        cli_implicit_flags=True,
+    )
+
+    config: Path | None = Field(None, description="YAML file of settings, names as below")
+    bundle: Path = Field(DEFAULT_BUNDLE, description="folder of the bundle to serve")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+
+    engine: EngineWish = Field("auto", description="runtime; auto picks by what is installed")
+    precision: ArithmeticWish = Field("auto", description="arithmetic; auto picks by the processor")
+    threads: int = Field(0, ge=0, le=1024, description="CPU cores to compute on; 0 takes all")
+    streams: int = Field(
+        0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one a core"
+    )
+    batch_tokens: int = Field(
+        0, ge=0, description="padded tokens a batch, at most; 0 leaves it to the engine"
+    )
+    engine_timeout: float = Field(
+        60.0, gt=0, description="seconds a batch may take before the process gives up and ends"
+    )
+    language: str = Field(
+        "en", pattern="^[a-z]{2,3}$", description="ISO 639 code of the sentence rules"
+    )
+
+    max_document_tokens: int = Field(
+        262_144, ge=1, description="tokens of one document, at most; beyond it the answer is 413"
+    )
+    max_batch_items: int = Field(2048, ge=1, description="inputs of one request, at most")
+    max_body_bytes: int = Field(16_777_216, ge=1024, description="body of one request, at most")
+    queue_tokens: int = Field(
+        524_288, ge=1, description="tokens that may wait; work beyond is answered with 429"
+    )
+    queue_age_limit: float = Field(
+        2.0, ge=0, description="seconds after which waiting work goes before short work"
+    )
+    request_timeout: float = Field(
+        60.0, gt=0, description="seconds a request may take unless x-request-timeout says"
+    )
+    max_request_timeout: float = Field(
+        600.0, gt=0, description="seconds that x-request-timeout may ask for, at most"
+    )
+    cache_bytes: int = Field(
+        67_108_864, ge=0, description="memory for vectors of windows seen before; 0 turns it off"
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="redis://, rediss:// or unix:// of a cache that replicas share"
+    )
+    redis_ttl: int = Field(604_800, ge=1, description="seconds until an entry in Redis expires")
+    redis_timeout: float = Field(
+        0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
+    )
+
+    api_keys: Annotated[list[SecretStr], NoDecode] = Field(
+        default_factory=list, description="accepted bearer keys, separated by commas; none: open"
+    )
+    model_aliases: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="further names that /v1 answers to as model, separated by commas",
+    )
+
+    drain_seconds: float = Field(
+        5.0, ge=0, description="seconds between SIGTERM, when /readyz turns 503, and closing"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severity that is logged"
+    )
+    log_format: Literal["json", "text"] = Field("json", description="json lines, or text to read")
+
+    @field_validator("api_keys", "model_aliases", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list) and all(isinstance(v, str) for v in value):
+            return [part.strip() for v in value for part in v.split(",") if part.strip()]
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, url: SecretStr | None) -> SecretStr | None:
+        schemes = ("redis://", "rediss://", "unix://")
+        if url is not None and not url.get_secret_value().startswith(schemes):
+            raise ValueError(f"starts with none of {', '.join(schemes)}")
+        return url
+
+    @field_validator("api_keys")
+    @classmethod
+    def _long_enough(cls, keys: list[SecretStr]) -> list[SecretStr]:
+        if any(len(key.get_secret_value()) < 16 for key in keys):
+            raise ValueError("a key has fewer than 16 characters")
+        return keys
+
+
+def load(arguments: list[str]) -> Settings:
+    """Settings by precedence: flags, environment, the file that ``--config`` names, defaults.
+
+    Raises:
+        SettingsError: a value that cannot be used, an unknown name in the file, or no such file.
+        SystemExit: ``--help``, or an unknown flag.
+    """
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config", default=os.environ.get(f"{ENV_PREFIX}CONFIG") or None)
+    file = finder.parse_known_args(arguments)[0].config
+    if file is not None and not Path(file).is_file():
+        raise SettingsError(f"config (--config, {ENV_PREFIX}CONFIG): no such file: {file}")
+
+    class WithFile(Settings):
+        __doc__ = Settings.__doc__
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            in_file = YamlConfigSettingsSource(settings_cls, yaml_file=file)
+            return init_settings, env_settings, in_file
+
+    try:
+        return CliApp.run(WithFile, cli_args=arguments)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_fault(e) for e in error.errors())) from error
+    except (SettingsSourceError, YAMLError) as error:
+        raise SettingsError(f"config: {file}: {error}") from error
+    except ValueError as error:
+        raise SettingsError(f"config: {file}: no mapping of settings to values") from error
+
+
+def unknown_variables() -> list[str]:
+    """Environment variables that look like settings and are none."""
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return sorted(v for v in os.environ if v.startswith(ENV_PREFIX) and v.upper() not in known)
+
+
+def _fault(error: ErrorDetails) -> str:
+    name = str(error["loc"][0]) if error["loc"] else "settings"
+    if name not in Settings.model_fields:
+        return f"{name}: no such setting"
+    flag = name.replace("_", "-")
+    return f"{name} (--{flag}, {ENV_PREFIX}{name.upper()}): {error['msg']}"

@@ -1,0 +1,114 @@
+"""Real parts for tests: the shipped bundle, the shipped documents, a server over a socket."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Server:
+    """A running service."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
+        for line in httpx.get(f"{self.url}/metrics").text.splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        raise AssertionError(f"no metric {name}")
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(log: Path, *flags: str) -> Iterator[Server]:
+    """Start ``python -m service`` with flags, wait until it is ready, end it afterwards."""
+    port = free_port()
+    command = [sys.executable, "-m", "service", "--port", str(port), "--drain-seconds", "0", *flags]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, stderr=stream, cwd=ROOT, env=env)
+    server = Server(f"http://127.0.0.1:{port}", process, log)
+    try:
+        wait_ready(server)
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def wait_ready(server: Server, seconds: float = 60) -> None:
+    """Return when /readyz answers 200; fail when the process ends first."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if server.process.poll() is not None:
+            raise AssertionError(f"the server ended: {server.log.read_text()}")
+        try:
+            if httpx.get(f"{server.url}/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"not ready after {seconds} s: {server.log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service as `make serve` starts it."""
+    with serving(tmp_path_factory.mktemp("server") / "log") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def peps() -> dict[str, str]:
+    """Text of every shipped PEP by id."""
+    with gzip.open(ROOT / "examples" / "peps" / "documents.jsonl.gz", "rt", "utf-8") as lines:
+        return {row["id"]: row["text"] for row in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="session")
+def long_document(peps: dict[str, str]) -> str:
+    """20,000 words of real text."""
+    words = 0
+    parts = []
+    for text in peps.values():
+        parts.append(text)
+        words += len(text.split())
+        if words >= 20_000:
+            return "\n\n".join(parts)
+    raise AssertionError("the examples are too short")
+
+
+@pytest.fixture(scope="session")
+def citations() -> list[tuple[str, str]]:
+    """Pairs (citing, cited) of PEP ids."""
+    with (ROOT / "examples" / "peps" / "citations.csv").open(encoding="utf-8") as rows:
+        return [(row["citing"], row["cited"]) for row in csv.DictReader(rows)]

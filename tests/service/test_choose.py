@@ -1,0 +1,66 @@
+"""Which engine is taken, and the reason that is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from export.bundle import PrecisionName
+from service.engines.choose import ArithmeticWish, Choice, EngineWish, choose
+from service.engines.interface import EngineError
+from service.engines.processor import Processor, detect
+
+BOTH: set[PrecisionName] = {"fp16", "int8"}
+
+
+def processor(*, bf16: bool = False, int8: bool = False) -> Processor:
+    return Processor("a processor", 2, bf16, int8)
+
+
+def chosen(choice: Choice) -> tuple[str, str, str]:
+    return choice.engine, choice.arithmetic, choice.graph
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (processor(bf16=True, int8=True), ("openvino", "bf16", "fp16")),
+        (processor(int8=True), ("openvino", "int8", "int8")),
+        (processor(), ("openvino", "f32", "fp16")),
+    ],
+)
+def test_auto_goes_by_the_processor(machine: Processor, expected: tuple[str, str, str]) -> None:
+    choice = choose("auto", "auto", machine, BOTH)
+    assert chosen(choice) == expected
+    assert "processor has" in choice.reason
+
+
+def test_auto_without_an_int8_graph_stays_in_f32() -> None:
+    assert chosen(choose("auto", "auto", processor(int8=True), {"fp16"}))[1] == "f32"
+
+
+def test_a_wish_is_granted_and_named_as_the_reason() -> None:
+    choice = choose("openvino", "int8", processor(), BOTH)
+    assert chosen(choice) == ("openvino", "int8", "int8")
+    assert "asked for" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("engine", "arithmetic", "precisions", "hint"),
+    [
+        ("openvino", "bf16", BOTH, "no bf16"),
+        ("openvino", "int8", {"fp16"}, "no int8 graph"),
+        ("openvino", "fp16", BOTH, "needs CUDA"),
+        ("onnx-cpu", "int8", BOTH, "use openvino"),
+        ("onnx-cuda", "f32", BOTH, "fp16"),
+    ],
+)
+def test_what_cannot_be_met_is_refused_with_a_way_out(
+    engine: EngineWish, arithmetic: ArithmeticWish, precisions: set[PrecisionName], hint: str
+) -> None:
+    with pytest.raises(EngineError, match=hint):
+        choose(engine, arithmetic, processor(), precisions)
+
+
+def test_this_machine_is_read() -> None:
+    assert detect().cores >= 1
+    assert "cores" in detect().summary

@@ -1,0 +1,44 @@
+"""The service against its own OpenAPI document."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.conftest import Server
+
+
+def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"{server.url}/openapi.json",
+        "--checks=all",
+        # a schema cannot say that white space is no text, or which models and prompts there are
+        "--exclude-checks=positive_data_acceptance",
+        "--max-examples=40",
+        "--seed=1",
+        "--generation-database=none",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "unresolvable" not in done.stdout.lower()
+
+
+def test_the_document_names_every_route_of_the_interface(server: Server) -> None:
+    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    assert set(paths) == {
+        "/",
+        "/embed",
+        "/similarity",
+        "/v1/embeddings",
+        "/v1/models",
+        "/health",
+        "/livez",
+        "/readyz",
+        "/info",
+        "/metrics",
+    }

@@ -1,0 +1,112 @@
+"""The process: start, readiness, drain, imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT, serving
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def imported(*arguments: str) -> set[str]:
+    done = python("-X", "importtime", *arguments)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = (line for line in done.stderr.splitlines() if line.startswith("import time:"))
+    return {line.rsplit("|", 1)[1].strip().split(".")[0] for line in lines}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-m", "service", "--help"), ("-c", "import service.server")]
+)
+def test_the_service_loads_neither_torch_nor_transformers(arguments: tuple[str, ...]) -> None:
+    names = imported(*arguments)
+    assert "pydantic" in names
+    assert not names & {"torch", "transformers", "sentence_transformers", "onnx", "nncf"}
+
+
+def test_the_import_check_can_fail() -> None:
+    assert "torch" in imported("-c", "import torch")
+
+
+def test_sigterm_answers_what_is_in_flight_and_drains(tmp_path: Path, long_document: str) -> None:
+    with serving(tmp_path / "log", "--drain-seconds", "1.5") as server:
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            words = long_document.split()[:9000]
+            answers.append(
+                httpx.post(f"{server.url}/embed", json={"inputs": " ".join(words)}, timeout=60)
+            )
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while server.metric("docsplit_queue_tokens") == 0:
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        refused = httpx.get(f"{server.url}/readyz")
+        assert (refused.status_code, refused.json()["status"]) == (503, "draining")
+        assert httpx.get(f"{server.url}/livez").status_code == 200
+        late = httpx.post(f"{server.url}/embed", json={"inputs": "sent while draining"}, timeout=60)
+        assert late.status_code == 200
+        asking.join()
+        assert answers[0].status_code == 200
+        assert server.process.wait(30) == -signal.SIGTERM
+
+
+def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
+    done = python("-m", "service", "--port", "0", "--engine", "onnx-cuda")
+    assert done.returncode == 1
+    failed = [json.loads(line) for line in done.stderr.splitlines() if "engine_unusable" in line]
+    assert "docsplit[gpu]" in failed[0]["reason"]
+
+
+def test_a_misspelt_variable_is_said(tmp_path: Path) -> None:
+    env = os.environ | {"DOCSPLIT_PROT": "1"}
+    command = [sys.executable, "-m", "service", "--bundle", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert "DOCSPLIT_PROT" in done.stderr
+
+
+def test_onnx_runtime_serves_the_same_vectors(tmp_path: Path) -> None:
+    with serving(tmp_path / "log", "--engine", "onnx-cpu") as server:
+        info = httpx.get(f"{server.url}/info").json()
+        assert info["engine"]["name"] == "onnx-cpu"
+        assert "asked for" in info["engine"]["reason"]
+        one = httpx.post(f"{server.url}/embed", json={"inputs": "the same text"}).json()[0]
+    with serving(tmp_path / "log2") as server:
+        two = httpx.post(f"{server.url}/embed", json={"inputs": "the same text"}).json()[0]
+    assert one == pytest.approx(two, abs=1e-4)
+
+
+def test_logs_are_json_and_carry_the_request_id(tmp_path: Path) -> None:
+    with serving(tmp_path / "log") as server:
+        sent = {"x-request-id": "abc-123", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
+        answer = httpx.post(f"{server.url}/embed", json={"inputs": "a"}, headers=sent)
+        assert answer.headers["x-request-id"] == "abc-123"
+        assert answer.headers["traceparent"] == sent["traceparent"]
+        forged = httpx.post(
+            f"{server.url}/embed", json={"inputs": "a"}, headers={"x-request-id": "a b"}
+        )
+        assert forged.headers["x-request-id"] != "a b"
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    [event] = [line for line in lines if line.get("request_id") == "abc-123"]
+    assert event["event"] == "request"
+    assert (event["route"], event["status"], event["tokens"]) == ("/embed", 200, 3)
+    [ready] = [line for line in lines if line["event"] == "ready"]
+    assert ready["reason"]

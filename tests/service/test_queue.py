@@ -1,0 +1,83 @@
+"""The order and the make-up of batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.batching.queue import MIX, Job, WindowQueue
+
+
+def job(*lengths: int, arrived: float = 0.0, deadline: float = 1e9) -> Job:
+    return Job([np.ones(n, dtype=np.int32) for n in lengths], deadline, arrived, lambda _: None)
+
+
+def lengths(queue: WindowQueue, now: float = 0.0) -> list[int]:
+    return [window.length for window in queue.take(now)]
+
+
+def test_a_batch_holds_like_lengths_within_the_budget() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=9)
+    queue.add(job(*range(8, 257, 8)))
+    while batch := queue.take(0):
+        padded = batch[0].padded
+        assert len(batch) * padded <= 512
+        assert min(w.length for w in batch) >= padded * MIX - 8
+    assert queue.tokens == 0
+
+
+def test_windows_of_several_jobs_share_a_batch() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=9)
+    jobs = [job(64), job(64), job(60)]
+    for each in jobs:
+        queue.add(each)
+    assert {window.job for window in queue.take(0)} == set(jobs)
+
+
+def test_a_window_over_the_budget_goes_alone() -> None:
+    queue = WindowQueue(batch_tokens=100, age_limit=9)
+    queue.add(job(400, 400))
+    assert lengths(queue) == [400]
+
+
+def test_short_work_overtakes_a_long_document_that_was_served() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=9)
+    queue.add(job(*[512] * 20, arrived=0))
+    assert lengths(queue) == [512]
+    queue.add(job(16, arrived=1))
+    assert lengths(queue, now=1) == [16]
+
+
+def test_work_older_than_the_age_limit_goes_first() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=2)
+    queue.add(job(*[512] * 20, arrived=0))
+    queue.take(0)
+    queue.add(job(16, arrived=2.5))
+    assert lengths(queue, now=3) == [512]
+
+
+def test_dropped_and_late_jobs_leave_nothing_behind() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=2)
+    kept, dropped, late = job(64), job(64, 128), job(64, deadline=5)
+    for each in (kept, dropped, late):
+        queue.add(each)
+    queue.drop(dropped)
+    assert queue.expire(now=6) == [late]
+    assert [window.job for window in queue.take(6)] == [kept]
+    assert queue.take(6) == []
+    assert (queue.tokens, len(queue), queue._by_length) == (0, 0, {})
+
+
+def test_dropping_twice_is_harmless() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=2)
+    once = job(64)
+    queue.add(once)
+    queue.drop(once)
+    queue.drop(once)
+    assert queue.tokens == 0
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 511, 512])
+def test_padding_is_less_than_a_rounding_step(length: int) -> None:
+    window = next(iter(job(length).waiting))
+    assert 0 <= window.padded - length < 8

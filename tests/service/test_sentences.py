@@ -1,0 +1,71 @@
+"""Sentence boundaries: right on prose, linear on hostile text."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import sentencex
+
+from service.documents.sentences import LONGEST_PARAGRAPH, sentence_starts
+
+
+def split(text: str) -> list[str]:
+    edges = [0, *sentence_starts(text), len(text)]
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+def test_abbreviations_do_not_end_sentences() -> None:
+    text = "Dr. Smith went to Washington, D.C. on Jan. 5th. He met Mr. Doe (cf. Fig. 3). It ended."
+    assert [s.strip() for s in split(text)] == [
+        "Dr. Smith went to Washington, D.C. on Jan. 5th.",
+        "He met Mr. Doe (cf. Fig. 3).",
+        "It ended.",
+    ]
+
+
+def test_paragraphs_and_other_scripts() -> None:
+    assert [
+        s.strip() for s in split("A heading\n\nSome text\nwrapped. 这是一个句子。这是另一个。")
+    ] == [
+        "A heading",
+        "Some text\nwrapped.",
+        "这是一个句子。",
+        "这是另一个。",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "one", "\x00", "a.\n\n\n\nb", "\n" * 50])
+def test_pieces_make_the_whole(text: str) -> None:
+    assert "".join(split(text)) == text
+
+
+def test_paragraph_beyond_the_limit_is_still_split() -> None:
+    text = "A sentence of some words stands here. " * (LONGEST_PARAGRAPH // 20)
+    assert len(split(text)) == LONGEST_PARAGRAPH // 20
+
+
+@pytest.mark.parametrize("unit", ["“a. b", '"', "(", ". ", "word ", "a\n"])
+def test_hostile_text_reaches_the_quadratic_library_in_small_pieces_only(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = [0]
+    segment = sentencex.segment
+
+    def spy(language: str, text: str) -> list[str]:
+        lengths.append(len(text))
+        return segment(language, text)
+
+    monkeypatch.setattr(sentencex, "segment", spy)
+    sentence_starts(unit * (1_000_000 // len(unit)))
+    assert max(lengths) <= LONGEST_PARAGRAPH
+    sentence_starts("the control: an ordinary paragraph is given to the library")
+    assert len(lengths) > 1
+
+
+def test_an_unclosed_quote_moves_no_boundary_of_other_paragraphs(long_document: str) -> None:
+    text = long_document[:20_000]
+    plain = sentence_starts("He said so.\n\n" + text)
+    quoted = sentence_starts("He s“id so.\n\n" + text)
+    assert quoted == plain
+    assert len(plain) > 100

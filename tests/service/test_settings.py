@@ -1,0 +1,78 @@
+"""One settings object: command line over environment over file over default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.__main__ import main
+from service.settings import Settings, SettingsError, load
+
+
+def test_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("port: 1\nhost: file\nstreams: 3\nmodel_aliases: [a, b]\n")
+    assert load([]).port == 8080
+    assert load(["--config", str(file)]).port == 1
+    monkeypatch.setenv("DOCSPLIT_CONFIG", str(file))
+    monkeypatch.setenv("DOCSPLIT_PORT", "2")
+    monkeypatch.setenv("DOCSPLIT_HOST", "environment")
+    settings = load(["--port", "3"])
+    assert (settings.port, settings.host, settings.streams) == (3, "environment", 3)
+    assert settings.model_aliases == ["a", "b"]
+
+
+def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCSPLIT_API_KEYS", "first-key-of-sixteen, second-key-of-sixteen")
+    keys = [key.get_secret_value() for key in load([]).api_keys]
+    assert keys == ["first-key-of-sixteen", "second-key-of-sixteen"]
+    assert "first-key" not in repr(load([]))
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--port", "65536"], "port"),
+        (["--port", "x"], "port"),
+        (["--precision", "int4"], "precision"),
+        (["--api-keys", "short"], "api_keys"),
+        (["--request-timeout", "0"], "request_timeout"),
+        (["--config", "/nowhere.yaml"], "config"),
+    ],
+)
+def test_a_bad_value_is_named(flags: list[str], named: str) -> None:
+    with pytest.raises((SettingsError, SystemExit)) as refused:
+        load(flags)
+    if isinstance(refused.value, SettingsError):
+        assert str(refused.value).startswith(named)
+
+
+@pytest.mark.parametrize("content", ["prot: 1\n", "port: [\n", "just text\n"])
+def test_a_bad_file_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(content)
+    with pytest.raises(SettingsError):
+        load(["--config", str(file)])
+
+
+def test_a_bad_environment_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCSPLIT_QUEUE_TOKENS", "many")
+    assert main([]) == 2
+    assert "DOCSPLIT_QUEUE_TOKENS" in capsys.readouterr().err
+
+
+def test_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--bundle", str(tmp_path)]) == 2
+    assert "bundle.json" in capsys.readouterr().err
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in said
