@@ -93,7 +93,8 @@ class Processes:
 
     def _sum_bucket(self, bucket: list[Tensor]) -> None:
         flat = self.sum(torch.cat([gradient.flatten() for gradient in bucket]))
-        parts = flat.split([gradient.numel() for gradient in bucket])
+        sizes = [gradient.numel() for gradient in bucket]
+        parts = flat.split(sizes)  # type: ignore[no-untyped-call]
         for gradient, total in zip(bucket, parts, strict=True):
             gradient.copy_(total.view_as(gradient))
 

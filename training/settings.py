@@ -35,10 +35,13 @@ class DataSettings(_Section):
     )
     text_field: str = Field(default="text", description="field or column that holds the text")
     id_field: str = Field(
-        default="id", description="field that identifies a document; the text's digest where it is absent"
+        default="id",
+        description="field that identifies a document; the text's digest where it is absent",
     )
     split: str = Field(default="train", description="split of a Hugging Face dataset")
-    hub_config: str | None = Field(default=None, description="configuration of a dataset on the hub")
+    hub_config: str | None = Field(
+        default=None, description="configuration of a dataset on the hub"
+    )
     revision: str | None = Field(default=None, description="revision of a dataset on the hub")
     language: str = Field(default="en", description="language code for sentence segmentation")
     mask_pattern: str | None = Field(
@@ -76,12 +79,15 @@ class ObjectiveSettings(_Section):
     )
     temperature: float = Field(default=0.05, gt=0, description="tau of the contrastive loss")
     symmetric: bool = Field(
-        default=False, description="InfoNCE from second to first view too, averaged with eq. 1's direction"
+        default=False,
+        description="InfoNCE from second to first view too, averaged with eq. 1's direction",
     )
     mlm_weight: float = Field(
         default=0.1, ge=0, description="weight of the masked language model's loss; 0 leaves it out"
     )
-    mlm_rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens chosen for prediction")
+    mlm_rate: float = Field(
+        default=0.15, gt=0, lt=1, description="share of tokens chosen for prediction"
+    )
     mlm_inputs: Literal["shared", "separate"] = Field(
         default="shared",
         description="shared contrasts the very inputs that are masked, one pass through the "
@@ -93,9 +99,14 @@ class ObjectiveSettings(_Section):
         description="windows of max_tokens kept of a view that is longer; more than one are "
         "pooled by their token-weighted mean and renormalised",
     )
-    span_tokens: int = Field(default=64, ge=2, description="length of a span (span, slice, span+slice)")
+    span_tokens: int = Field(
+        default=64, ge=2, description="length of a span (span, slice, span+slice)"
+    )
     slice_rate: float = Field(
-        default=0.4, gt=0, lt=1, description="share of words masked in each copy (slice, span+slice)"
+        default=0.4,
+        gt=0,
+        lt=1,
+        description="share of words masked in each copy (slice, span+slice)",
     )
     anchor: Literal["first", "random"] = Field(
         default="first", description="which sentence is the anchor (laser-self, laser-intra)"
@@ -132,7 +143,9 @@ class BackboneSettings(_Section):
     """The encoder that is trained."""
 
     path: str = Field(description="folder or hub name of the start weights")
-    revision: str | None = Field(default=None, description="revision of the start weights on the hub")
+    revision: str | None = Field(
+        default=None, description="revision of the start weights on the hub"
+    )
     pooling: Literal["auto", "mean", "cls"] = Field(
         default="auto", description="auto takes what the folder's 1_Pooling says, else mean"
     )
@@ -174,11 +187,15 @@ class OptimisationSettings(_Section):
     )
     accumulate: int = Field(default=1, ge=1, description="batches per step of the optimiser")
     epochs: float = Field(default=1.0, gt=0, description="passes over the training documents")
-    max_steps: int | None = Field(default=None, ge=1, description="stop after this many optimiser steps")
+    max_steps: int | None = Field(
+        default=None, ge=1, description="stop after this many optimiser steps"
+    )
     learning_rate: float = Field(default=5e-5, gt=0, description="peak learning rate of AdamW")
     warmup: Share = Field(default=0.1, description="share of the steps over which the rate climbs")
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's, on matrices only")
-    clip_norm: float = Field(default=1.0, gt=0, description="gradients are scaled down to this L2 norm")
+    clip_norm: float = Field(
+        default=1.0, gt=0, description="gradients are scaled down to this L2 norm"
+    )
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="bf16 runs the encoder under autocast; weights stay fp32"
     )
@@ -194,7 +211,9 @@ class OptimisationSettings(_Section):
         "65,536)",
     )
     length_group: int = Field(
-        default=16, ge=1, description="batches whose documents are sorted by length together; 1 is off"
+        default=16,
+        ge=1,
+        description="batches whose documents are sorted by length together; 1 is off",
     )
 
 
@@ -206,7 +225,8 @@ class RunSettings(_Section):
     checkpoint_every: int = Field(default=200, ge=1, description="steps between checkpoints")
     keep_checkpoints: int = Field(default=2, ge=1, description="older checkpoints are removed")
     resume: bool = Field(
-        default=True, description="go on from the newest checkpoint in output; else output must be new"
+        default=True,
+        description="go on from the newest checkpoint in output; else output must be new",
     )
     evaluate_every: int = Field(default=100, ge=1, description="steps between validations")
     evaluate_documents: int = Field(
@@ -216,10 +236,13 @@ class RunSettings(_Section):
         default="mrr", description="validation metric that early stopping and the best model follow"
     )
     patience: int = Field(
-        default=0, ge=0, description="stop after this many validations without a better metric; 0 never"
+        default=0,
+        ge=0,
+        description="stop after this many validations without a better metric; 0 never",
     )
     keep_best: bool = Field(
-        default=False, description="the model written at the end is the best validated, not the last"
+        default=False,
+        description="the model written at the end is the best validated, not the last",
     )
     divergence_window: int = Field(
         default=50, ge=2, description="steps whose median loss is watched for divergence"
