@@ -1,7 +1,7 @@
 """Compare sentence segmenters: speed, and what they make of abbreviations.
 
     pip install blingfire pysbd
-    python benchmarks/sentence_segmentation.py examples/peps/documents.jsonl.gz
+    python -m benchmarks.sentence_segmentation examples/peps/documents.jsonl.gz
 
 A segmenter that is not installed is left out. The figures in docs/training.md come from this
 script.

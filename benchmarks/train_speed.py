@@ -1,6 +1,6 @@
 """Training speed and memory: this trainer against sentence-transformers' own.
 
-    python benchmarks/train_speed.py --data examples/peps/documents.jsonl.gz
+    python -m benchmarks.train_speed --data examples/peps/documents.jsonl.gz
 
 Both sides train the same start weights on the same pairs of texts (DocSplit's halves, drawn once),
 cut at the same length, in batches of the same size, in fp32 with AdamW and the checkpoint's
@@ -221,7 +221,16 @@ def main() -> None:
         found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
         for number in range(given.rounds):
             for side in SIDES:
-                command = [sys.executable, __file__, *sys.argv[1:], "--side", side, "--work", work]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "benchmarks.train_speed",
+                    *sys.argv[1:],
+                    "--side",
+                    side,
+                    "--work",
+                    work,
+                ]
                 done = subprocess.run(command, capture_output=True, text=True)
                 if done.returncode:
                     sys.exit(f"{side}: {done.stderr[-2000:]}")
