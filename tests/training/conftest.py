@@ -1,0 +1,136 @@
+"""A tiny random model and a small corpus, both made here."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from training.settings import Settings
+
+# The models are far too small for threads to pay.
+torch.set_num_threads(1)
+
+_SYLLABLES = (
+    "ba",
+    "be",
+    "bi",
+    "bo",
+    "bu",
+    "da",
+    "de",
+    "di",
+    "do",
+    "du",
+    "ka",
+    "ke",
+    "ki",
+    "ko",
+    "ku",
+)
+WORDS = [syllable + end for syllable in _SYLLABLES for end in "lmnrst"]
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*specials, *WORDS, ".", "##x", "##y"]
+    backend = Tokenizer(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    # Published tokenizer files cut and pad; the training must not.
+    backend.enable_truncation(8)
+    backend.enable_padding(length=8)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+
+
+def make_documents(count: int, seed: int = 0) -> list[dict[str, str]]:
+    """Documents of 4 to 12 sentences, each document with favourite words of its own."""
+    draw = random.Random(seed)
+    documents = []
+    for number in range(count):
+        favourites = draw.sample(WORDS, 12)
+        sentences = [
+            " ".join(draw.choices(favourites, k=draw.randint(3, 9))).capitalize() + "."
+            for _ in range(draw.randint(4, 12))
+        ]
+        documents.append({"id": f"doc-{number}", "text": " ".join(sentences)})
+    return documents
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    torch.manual_seed(0)
+    made = make_tokenizer()
+    config = BertConfig(
+        vocab_size=len(made),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(folder)
+    made.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "documents.jsonl"
+    lines = [json.dumps(d) for d in make_documents(60)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+MakeSettings = Callable[..., Settings]
+
+
+@pytest.fixture
+def make_settings(tiny_model: Path, corpus: Path, tmp_path: Path) -> MakeSettings:
+    """Settings of a run of a few steps; sections are overridden key by key."""
+
+    def make(**sections: dict[str, Any]) -> Settings:
+        base: dict[str, dict[str, Any]] = {
+            "data": {"path": str(corpus), "cache": tmp_path / "cache", "held_out": 0.2},
+            "backbone": {"path": str(tiny_model), "max_tokens": 32},
+            "objective": {},
+            "optimisation": {
+                "batch_size": 8,
+                "max_steps": 2,
+                "learning_rate": 1e-3,
+                "chunk_tokens": 96,
+            },
+            "run": {
+                "output": tmp_path / "run",
+                "evaluate_every": 100,
+                "evaluate_documents": 8,
+                "tensorboard": False,
+                "workers": 0,
+            },
+        }
+        for name, values in sections.items():
+            base[name].update(values)
+        return Settings.model_validate(base)
+
+    return make

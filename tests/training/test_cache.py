@@ -1,0 +1,168 @@
+"""Segmentation, tokenisation and the cache on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from tests.training.conftest import make_documents
+from training.data import build
+from training.data.cache import TokenCache
+from training.data.sentences import split_sentences
+from training.data.sources import Document, read_documents
+from training.data.specials import Specials, whole_text_tokenizer
+from training.errors import DataError
+from training.settings import DataSettings
+
+
+def open_cache(
+    path: Path, tokenizer: PreTrainedTokenizerFast, folder: Path, **options: Any
+) -> TokenCache:
+    return build.open_cache(DataSettings(path=str(path), cache=folder, **options), tokenizer)
+
+
+def contents(cache: TokenCache) -> list[list[list[int]]]:
+    return [[s.tolist() for s in cache.sentences(d)] for d in range(len(cache))]
+
+
+def test_sentences_keep_abbreviations_together() -> None:
+    text = (
+        "Dr. Smith went to Washington, D.C. on Jan. 5th. He met Mr. J. Doe (cf. Fig. 3).\n\n"
+        "It costs $3.50 per kg, e.g. today. No way!"
+    )
+    assert split_sentences(text) == [
+        "Dr. Smith went to Washington, D.C. on Jan. 5th.",
+        "He met Mr. J. Doe (cf. Fig. 3).",
+        "It costs $3.50 per kg, e.g. today.",
+        "No way!",
+    ]
+    assert split_sentences(" \n\n ") == []
+
+
+def test_cache_holds_the_ids_of_whole_texts(
+    corpus: Path, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    cache = open_cache(corpus, tokenizer, tmp_path)
+    backend = whole_text_tokenizer(tokenizer)
+    documents = list(read_documents(DataSettings(path=str(corpus))))
+    assert len(cache) == len(documents)
+    for number, document in enumerate(documents):
+        ids = np.concatenate(cache.sentences(number)).tolist()
+        assert ids == backend.encode(document.text, add_special_tokens=False).ids
+        assert cache.length(number) == len(ids) > 8  # longer than the file's own truncation
+        assert len(cache.sentences(number)) == len(split_sentences(document.text))
+    assert cache.names([3, 1]) == ["doc-3", "doc-1"]
+
+
+def test_short_documents_are_skipped_and_counted(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    path = tmp_path / "d.jsonl"
+    texts = ["Bal. Dem.", "Only one sentence", "", "Kir. Kol. Dus."]
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
+    cache = open_cache(path, tokenizer, tmp_path / "cache")
+    assert (cache.counts.read, cache.counts.too_short, len(cache)) == (4, 2, 2)
+    assert len(open_cache(path, tokenizer, tmp_path / "cache", min_sentences=3)) == 1
+    path.write_text(json.dumps({"text": "One."}), encoding="utf-8")
+    with pytest.raises(DataError, match="1 documents read, none with 2 sentences"):
+        open_cache(path, tokenizer, tmp_path / "cache")
+
+
+def test_cache_is_reused_until_something_it_depends_on_changes(
+    corpus: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = open_cache(corpus, tokenizer, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "read_documents", lambda settings: pytest.fail("read again"))
+        assert open_cache(corpus, tokenizer, tmp_path).root == first.root
+    changed = open_cache(corpus, tokenizer, tmp_path, mask_pattern="bal")
+    assert changed.root != first.root
+    assert changed.counts.tokens != first.counts.tokens
+    assert len(open_cache(corpus, tokenizer, tmp_path, limit=5)) == 5
+
+
+def test_interrupted_build_goes_on_where_it_stopped(
+    corpus: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = open_cache(corpus, tokenizer, tmp_path / "whole")
+    monkeypatch.setattr(build, "_BLOCK", 10)
+    split_calls: list[str] = []
+
+    def failing(settings: DataSettings) -> Iterator[Document]:
+        for number, document in enumerate(read_documents(settings)):
+            if number == 35:
+                raise KeyboardInterrupt
+            yield document
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "read_documents", failing)
+        with pytest.raises(KeyboardInterrupt):
+            open_cache(corpus, tokenizer, tmp_path / "cut")
+
+    def counted(text: str, language: str) -> list[str]:
+        split_calls.append(text)
+        return split_sentences(text, language)
+
+    monkeypatch.setattr(build, "split_sentences", counted)
+    resumed = open_cache(corpus, tokenizer, tmp_path / "cut")
+    assert len(split_calls) == 30  # 30 of 60 were on disk already
+    assert contents(resumed) == contents(whole)
+    assert resumed.counts == whole.counts
+    assert resumed.names(range(60)) == whole.names(range(60))
+
+
+def test_held_out_documents_are_chosen_by_id_alone(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    documents = make_documents(200)
+
+    def held(rows: list[dict[str, str]]) -> set[str]:
+        path = tmp_path / "d.jsonl"
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+        cache = open_cache(path, tokenizer, tmp_path / "cache", near_duplicates=0)
+        train, out = cache.select(0.25)
+        assert sorted([*train, *out]) == list(range(len(rows)))
+        return set(cache.names(out))
+
+    everything = held(documents)
+    assert 25 <= len(everything) <= 75
+    assert held(documents[::-1]) == everything
+    assert held(documents[:100]) == everything & {d["id"] for d in documents[:100]}
+
+
+def test_nothing_held_out(corpus: Path, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    train, out = open_cache(corpus, tokenizer, tmp_path).select(0.0)
+    assert (len(train), len(out)) == (60, 0)
+
+
+def test_near_duplicates_are_left_out_of_training(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    documents = make_documents(20)
+    documents.append({"id": "copy", "text": documents[4]["text"] + " Bal."})
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in documents), encoding="utf-8")
+    cache = open_cache(path, tokenizer, tmp_path / "cache")
+    train, _ = cache.select(0.0)
+    assert cache.counts.duplicates == 1
+    assert train.tolist() == list(range(20))
+    kept, _ = open_cache(path, tokenizer, tmp_path / "cache", near_duplicates=0).select(0.0)
+    assert len(kept) == 21
+
+
+def test_specials_are_read_off_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
+    specials = Specials.of(tokenizer)
+    assert (specials.prefix, specials.suffix, specials.pad, specials.mask) == ((2,), (3,), 0, 4)
+    assert specials.wrap(np.array([7, 8], dtype=np.uint16)).tolist() == [2, 7, 8, 3]

@@ -1,0 +1,103 @@
+"""Settings from file and flags."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from training.__main__ import main
+from training.command_line import parse, setting_names
+from training.errors import SettingsError
+
+NEEDED = ["--data.path", "d.jsonl", "--backbone.path", "m", "--run.output", "o"]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "training.md"
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "data: {path: a.jsonl, held_out: 0.3}\n"
+        "objective: {view: simcse, temperature: 0.1}\n"
+        "backbone: {path: m}\nrun: {output: o}\n",
+        encoding="utf-8",
+    )
+    settings = parse(
+        ["--config", str(config), "--data.path", "b.jsonl", "--objective.view", "span+slice"]
+    )
+    assert settings.data.path == "b.jsonl"
+    assert settings.data.held_out == 0.3
+    assert settings.objective.view == "span+slice"
+    assert settings.objective.temperature == 0.1
+    assert settings.optimisation.batch_size == 36
+
+
+def test_flags_alone_and_switches() -> None:
+    settings = parse([*NEEDED, "--run.resume", "false", "--objective.symmetric", "true"])
+    assert not settings.run.resume
+    assert settings.objective.symmetric
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("data: {pth: x}", r"data\.pth: no such setting; did you mean data\.path\?"),
+        ("dta: {}", r"dta: no such setting"),
+        ("run: {seed: -1}", r"run\.seed: .*greater than or equal to 0, not -1"),
+        ("optimisation: {batch_size: many}", r"optimisation\.batch_size: .*integer.*, not 'many'"),
+        ("objective: {view: halves}", r"objective\.view: .*'docsplit'.*, not 'halves'"),
+        ("objective: {view: span, symmetric: true}", "symmetric has no meaning for nt_xent"),
+        ("backbone: {extend_to: 64, max_tokens: 128}", r"extend_to \(64\) is shorter"),
+        ("- a", "expected sections"),
+        ("data: {path: [", "no valid YAML"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(tmp_path: Path, content: str, message: str) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingsError, match=message):
+        parse(["--config", str(config), *NEEDED])
+
+
+def test_missing_settings_are_all_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--data.split", "train"]) == 1
+    error = capsys.readouterr().err
+    for name in ("data.path", "backbone.path", "run.output"):
+        assert f"{name}: missing; set it in the file or with --{name}" in error
+
+
+def test_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([*NEEDED, "--run.sed", "1"])
+    assert ended.value.code == 2
+    assert "--run.sed" in capsys.readouterr().err
+
+
+def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "torchrun" in shown
+    assert [name for name in setting_names() if f"--{name} " not in shown] == []
+
+
+def test_every_setting_is_documented() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8").partition("\n## Settings\n")[2]
+    rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", text, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(setting_names())
+
+
+def test_error_of_the_data_ends_the_program_with_a_message(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "d.jsonl"
+    bad.write_text('{"text": "Bal. Dem."}\n{"text"\n', encoding="utf-8")
+    arguments = [
+        "--data.path", str(bad), "--data.cache", str(tmp_path / "cache"),
+        "--backbone.path", str(tiny_model), "--backbone.max_tokens", "32",
+        "--run.output", str(tmp_path / "run"),
+    ]  # fmt: skip
+    assert main(arguments) == 1
+    assert "d.jsonl:2: no valid JSON" in capsys.readouterr().err

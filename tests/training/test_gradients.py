@@ -1,0 +1,204 @@
+"""Gradients: cached, chunked, shared between processes, and plain."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from training.backbones.encoder import open_start
+from training.data.build import open_cache
+from training.losses.contrastive import info_nce, nt_xent, pool_windows
+from training.losses.masked_lm import MaskedLMHead
+from training.processes import Processes
+from training.settings import Settings
+from training.trainer.gradients import BatchGradients, BatchLoss, seed_dropout
+from training.trainer.preparation import Batch, Preparation
+
+Gradients = dict[str, torch.Tensor]
+MakeSettings = Callable[..., Settings]
+
+
+class Bench:
+    """An encoder, a head and one batch of eight documents."""
+
+    def __init__(self, settings: Settings, processes: Processes | None = None) -> None:
+        self.settings = settings
+        self.processes = processes or Processes(cpu=True)
+        start = open_start(settings.backbone)
+        self.encoder = start.encoder.train()
+        cache = open_cache(settings.data, start.tokenizer)
+        torch.manual_seed(1)
+        self.head: MaskedLMHead | None = None
+        if settings.objective.mlm_factor:
+            self.head = MaskedLMHead(self.encoder.backbone.get_input_embeddings())
+        preparation = Preparation(
+            cache,
+            start.tokenizer,
+            settings,
+            rank=self.processes.rank,
+            count=self.processes.count,
+            chunk_tokens=settings.optimisation.chunk_tokens,
+        )
+        self.batch: Batch = preparation.batch(3, range(8))
+
+    def gradients(
+        self, *, cached: bool, reseed: Callable[[int, int, int], None] = seed_dropout
+    ) -> tuple[BatchLoss, Gradients]:
+        modules = [m for m in (self.encoder, self.head) if m is not None]
+        for module in modules:
+            module.zero_grad()
+        loss = BatchGradients(
+            self.encoder,
+            self.head,
+            self.settings.objective,
+            self.processes,
+            seed=5,
+            cached=cached,
+            reseed=reseed,
+        ).accumulate(self.batch)
+        parameters = [(n, p) for m in modules for n, p in m.named_parameters()]
+        self.processes.sum_gradients(p for _, p in parameters)
+        return loss, {n: p.grad.clone() for n, p in parameters if p.grad is not None}
+
+
+def distance(first: Gradients, second: Gradients) -> float:
+    """Norm of the difference relative to the first's norm."""
+    assert first.keys() == second.keys()
+    apart = sum(float((first[n] - second[n]).pow(2).sum()) for n in first)
+    size = sum(float(first[n].pow(2).sum()) for n in first)
+    return float((apart / size) ** 0.5)
+
+
+OBJECTIVES = [
+    {"view": "docsplit"},
+    {"view": "docsplit", "mlm_weight": 0.0, "symmetric": True},
+    {"view": "docsplit", "mlm_inputs": "separate"},
+    {"view": "span+slice", "span_tokens": 16},
+    {"view": "docsplit", "windows": 3},
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+def test_cached_gradients_are_the_plain_ones_with_dropout(
+    make_settings: MakeSettings, objective: dict[str, Any]
+) -> None:
+    bench = Bench(make_settings(objective=objective, backbone={"max_tokens": 16}))
+    assert len(bench.batch.chunks) >= 3
+    plain_loss, plain = bench.gradients(cached=False)
+    cached_loss, cached = bench.gradients(cached=True)
+    assert distance(plain, cached) < 1e-5
+    assert cached_loss.total == pytest.approx(plain_loss.total, rel=1e-6)
+
+    # Control: without the replay of the random state the second encoding is another one.
+    calls = iter(range(10**6))
+
+    def unrelated(seed: int, batch: int, chunk: int) -> None:
+        seed_dropout(seed, batch, 1_000 + next(calls))
+
+    _, wrong = bench.gradients(cached=True, reseed=unrelated)
+    assert distance(plain, wrong) > 0.05
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+def test_chunked_gradients_are_those_of_one_forward_pass(
+    make_settings: MakeSettings, objective: dict[str, Any]
+) -> None:
+    """Against torch's own differentiation of the whole loss, no dropout."""
+    quiet = {"max_tokens": 16, "dropout": 0.0, "attention_dropout": 0.0}
+    bench = Bench(make_settings(objective=objective, backbone=quiet))
+    loss, found = bench.gradients(cached=False)
+    whole = Bench(
+        make_settings(objective=objective, backbone=quiet, optimisation={"chunk_tokens": 10**6})
+    )
+    (chunk,) = whole.batch.chunks
+    settings = whole.settings.objective
+    states, pooled = whole.encoder(chunk.input_ids, chunk.attention_mask)
+    rows = torch.zeros_like(pooled).index_copy(0, chunk.rows, pooled)
+    views = pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)
+    if settings.contrastive == "nt_xent":
+        total = nt_xent(views[:8], views[8:], settings.temperature)
+    else:
+        total = info_nce(views[:8], views[8:], settings.temperature, symmetric=settings.symmetric)
+    if whole.head is not None:
+        if chunk.disguised_ids is not None:
+            states, _ = whole.encoder(chunk.disguised_ids, chunk.attention_mask)
+        logits = whole.head(states.flatten(0, 1)[chunk.positions])
+        total = total + settings.mlm_weight * torch.nn.functional.cross_entropy(
+            logits, chunk.labels
+        )
+    total.backward()  # type: ignore[no-untyped-call]
+    modules = [m for m in (whole.encoder, whole.head) if m is not None]
+    expected = {n: p.grad for m in modules for n, p in m.named_parameters() if p.grad is not None}
+    assert distance(expected, found) < 1e-5
+    assert loss.total == pytest.approx(float(total.detach()), rel=1e-5)
+
+
+def test_masked_lm_alone_has_no_contrast(make_settings: MakeSettings) -> None:
+    bench = Bench(make_settings(objective={"view": "mlm"}))
+    loss, gradients = bench.gradients(cached=False)
+    assert loss.contrastive == 0
+    assert loss.total == loss.mlm > 0
+    assert bench.batch.views == 1
+    assert distance(gradients, bench.gradients(cached=True)[1]) == 0
+
+
+def _worker(rank: int, port: int, settings: str, folder: str) -> None:
+    import os
+
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+    torch.set_num_threads(1)
+    processes = Processes(cpu=True)
+    assert processes.count == 2
+    bench = Bench(Settings.model_validate_json(settings), processes)
+    for cached in (False, True):
+        loss, gradients = bench.gradients(cached=cached)
+        state = {"loss": loss.total, "chunks": len(bench.batch.chunks), "gradients": gradients}
+        torch.save(state, Path(folder) / f"{rank}-{cached}.pt")
+    processes.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_two_processes_are_one_with_the_whole_batch(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """Over gloo, dropout included: chunks keep their random state wherever they are encoded."""
+    settings = make_settings(objective={"symmetric": True}, optimisation={"chunk_tokens": 100})
+    alone = Bench(settings)
+    loss, plain = alone.gradients(cached=False)
+    mp.spawn(  # type: ignore[no-untyped-call]
+        _worker, (free_port(), settings.model_dump_json(), str(tmp_path)), nprocs=2
+    )
+    for cached in (False, True):
+        parts = [torch.load(tmp_path / f"{rank}-{cached}.pt") for rank in range(2)]
+        assert sum(part["chunks"] for part in parts) == len(alone.batch.chunks)
+        assert all(part["chunks"] for part in parts)
+        for part in parts:
+            assert part["loss"] == pytest.approx(loss.total, rel=1e-6)
+            assert distance(plain, part["gradients"]) < 1e-5
+
+    # Control: what a process alone knows of is another gradient.
+    alone.batch = Batch(**{**vars(alone.batch), "chunks": alone.batch.chunks[::2]})
+    assert distance(plain, alone.gradients(cached=False)[1]) > 0.05
+
+
+def test_settings_round_trip_as_json(make_settings: MakeSettings) -> None:
+    settings = make_settings()
+    assert Settings.model_validate(json.loads(settings.model_dump_json())) == settings

@@ -1,0 +1,145 @@
+"""Losses against their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from training.losses.contrastive import chance, info_nce, nt_xent, pool_windows
+from training.losses.masked_lm import MaskedLMHead, choose_masked, masked_lm_gradient
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(a @ b / a.norm() / b.norm())
+
+
+def test_info_nce_is_equation_one() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(5, 8), torch.randn(5, 8)
+    tau = 0.3
+
+    def one_way(x: torch.Tensor, y: torch.Tensor) -> float:
+        total = 0.0
+        for i in range(5):
+            scores = [math.exp(cosine(x[i], y[j]) / tau) for j in range(5)]
+            total -= math.log(scores[i] / sum(scores))
+        return total / 5
+
+    assert float(info_nce(a, b, tau)) == pytest.approx(one_way(a, b), rel=1e-5)
+    both = (one_way(a, b) + one_way(b, a)) / 2
+    assert float(info_nce(a, b, tau, symmetric=True)) == pytest.approx(both, rel=1e-5)
+    assert abs(both - one_way(a, b)) > 1e-3
+
+
+def test_nt_xent_is_simclrs() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(4, 8), torch.randn(4, 8)
+    views, tau, total = torch.cat([a, b]), 0.2, 0.0
+    for i in range(8):
+        scores = {j: math.exp(cosine(views[i], views[j]) / tau) for j in range(8) if j != i}
+        total -= math.log(scores[(i + 4) % 8] / sum(scores.values()))
+    assert float(nt_xent(a, b, tau)) == pytest.approx(total / 8, rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("infonce", info_nce), ("nt_xent", nt_xent)])
+def test_chance_is_the_loss_of_equal_vectors(kind: str, loss: object) -> None:
+    same = torch.ones(6, 3)
+    assert float(loss(same, same, 0.05)) == pytest.approx(chance(6, kind))  # type: ignore[operator]
+
+
+def test_windows_are_pooled_by_their_tokens() -> None:
+    windows = torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, 2.0]])
+    pooled = pool_windows(windows, torch.tensor([0, 0, 1]), torch.tensor([30.0, 10.0, 7.0]), 2)
+    torch.testing.assert_close(pooled, torch.tensor([[0.75, 0.25], [0.0, 1.0]]))
+
+
+def test_masking_follows_berts_shares() -> None:
+    ids = np.full(200_000, 7)
+    out, chosen = choose_masked(
+        ids, np.random.default_rng(0), rate=0.15, mask_id=4, vocabulary=1_000
+    )
+    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
+    assert abs((out[chosen] == 4).mean() - 0.8) < 0.01
+    assert abs((out[chosen] == 7).mean() - 0.1) < 0.01
+    assert (np.delete(out, chosen) == 7).all()
+
+
+def head_and_states() -> tuple[MaskedLMHead, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    head = MaskedLMHead(nn.Embedding(50, 16))
+    nn.init.normal_(head.dense.weight)
+    return head, torch.randn(4_500, 16), torch.randint(50, (4_500,))
+
+
+def test_blockwise_gradient_is_the_whole_one() -> None:
+    head, states, labels = head_and_states()
+    leaf = states.clone().requires_grad_()
+    whole = nn.functional.cross_entropy(head(leaf), labels, reduction="sum")
+    (whole * 0.01).backward()
+    expected = {n: p.grad.clone() for n, p in head.named_parameters() if p.grad is not None}
+    table = head._tied[0].weight
+    assert table.grad is not None
+    expected_table = table.grad.clone()
+    head.zero_grad()
+    table.grad = None
+    total, gradient = masked_lm_gradient(head, states, labels, 0.01)
+    assert leaf.grad is not None
+    torch.testing.assert_close(total, whole.detach())
+    assert apart(gradient, leaf.grad) < 1e-5
+    assert apart(table.grad, expected_table) < 1e-5
+    assert set(expected) == {"dense.weight", "dense.bias", "norm.weight", "norm.bias", "bias"}
+    for name, parameter in head.named_parameters():
+        assert parameter.grad is not None
+        assert apart(parameter.grad, expected[name]) < 1e-5
+    # Control: one block alone is another gradient.
+    head.zero_grad()
+    masked_lm_gradient(head, states[:2_048], labels[:2_048], 0.01)
+    assert head.bias.grad is not None
+    assert apart(head.bias.grad, expected["bias"]) > 0.1
+
+
+def apart(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Relative distance; sums of thousands of float32 terms differ by their order."""
+    return float((first - second).norm() / second.norm())
+
+
+def test_head_is_tied_and_not_counted_twice() -> None:
+    embeddings = nn.Embedding(50, 16)
+    head = MaskedLMHead(embeddings)
+    assert sum(p.numel() for p in head.parameters()) == 16 * 16 + 16 + 2 * 16 + 50
+    before = head(torch.ones(1, 16))
+    with torch.no_grad():
+        embeddings.weight.mul_(2)
+    torch.testing.assert_close(head(torch.ones(1, 16)), 2 * before)
+
+
+def test_fresh_head_predicts_the_token_whose_embedding_it_is_shown() -> None:
+    torch.manual_seed(0)
+    embeddings = nn.Embedding(50, 64)
+    head = MaskedLMHead(embeddings)
+    assert (head(embeddings.weight).argmax(1) == torch.arange(50)).all()
+
+
+def test_bert_head_of_transformers_is_adopted() -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    bert = BertForMaskedLM(config)
+    nn.init.normal_(bert.cls.predictions.bias)
+    head = MaskedLMHead(bert.get_input_embeddings())
+    states = torch.randn(3, 16)
+    assert not torch.allclose(head(states), bert.cls(states))
+    assert head.adopt(bert.state_dict())
+    torch.testing.assert_close(head(states), bert.cls(states))
+    assert not head.adopt({"encoder.weight": torch.ones(2)})

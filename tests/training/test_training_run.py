@@ -1,0 +1,296 @@
+"""Whole runs on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
+
+from training.errors import CheckpointError, DivergedError, SettingsError
+from training.evaluation.embedding import embed_texts
+from training.processes import Processes
+from training.settings import Settings, ViewName
+from training.trainer.checkpoint import Checkpoints
+from training.trainer.curve import read_lines
+from training.trainer.divergence import DivergenceWatch
+from training.trainer.loop import TrainingRun
+from training.trainer.progress import RunProgress
+
+MakeSettings = Callable[..., Settings]
+
+
+def train(settings: Settings, stop_after: int | None = None) -> TrainingRun:
+    run = TrainingRun(settings, Processes(cpu=True))
+    run.run(stop_after)
+    return run
+
+
+def losses(folder: Path) -> list[float]:
+    return [record["loss"] for record in read_lines(folder / "steps.jsonl")]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = AutoModel.from_pretrained(folder / "model").state_dict()
+    return state
+
+
+@pytest.mark.parametrize("view", get_args(ViewName))
+def test_each_objective_trains(make_settings: MakeSettings, tmp_path: Path, view: str) -> None:
+    run = train(make_settings(objective={"view": view, "span_tokens": 8}))
+    recorded = read_lines(tmp_path / "run" / "steps.jsonl")
+    assert len(recorded) == 2
+    assert all(np.isfinite(r["loss"]) and r["gradient_norm"] > 0 for r in recorded)
+    assert all((r["contrastive"] > 0) == (view != "mlm") and r["mlm"] > 0 for r in recorded)
+    before = AutoModel.from_pretrained(run.settings.backbone.path).state_dict()
+    after = weights(tmp_path / "run")
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert not torch.equal(before[name], after[name])
+
+
+def test_training_learns(make_settings: MakeSettings, tmp_path: Path) -> None:
+    settings = make_settings(
+        optimisation={"max_steps": 40, "learning_rate": 3e-3}, objective={"mlm_weight": 0.0}
+    )
+    found = TrainingRun(settings, Processes(cpu=True)).run()
+    assert found.first is not None
+    assert found.last is not None
+    assert found.last.mrr > found.first.mrr
+    curve = losses(tmp_path / "run")
+    assert np.mean(curve[-10:]) < 0.8 * np.mean(curve[:10])
+
+
+def test_output_opens_in_sentence_transformers_with_the_same_vectors(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    run = train(make_settings(run={"tensorboard": True}, data={"held_out": 0.2}))
+    folder = tmp_path / "run" / "model"
+    opened = SentenceTransformer(str(folder), device="cpu")
+    assert opened.max_seq_length == 32
+    text = "Bal dem kir kol. Dus bal."
+    ids = np.asarray(run.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+    vector = embed_texts([[ids]], run.encoder, run.specials, run.processes, max_tokens=32)
+    np.testing.assert_allclose(opened.encode([text]), vector.numpy(), atol=1e-5)
+
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    assert record["settings"] == json.loads(run.settings.model_dump_json())
+    assert record["steps"] == 2
+    assert record["seen"]["documents"] == 16
+    assert record["data"]["training_documents"] + record["data"]["held_out_documents"] == 60
+    assert set(record["metrics"]) == {"before", "after"}
+    output = tmp_path / "run"
+    assert (output / "run.png").read_bytes().startswith(b"\x89PNG")
+    assert (output / "steps.csv").read_text(encoding="utf-8").startswith("step,loss,")
+    assert list((output / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_resumed_run_is_the_uninterrupted_one(
+    make_settings: MakeSettings, tmp_path: Path, cached: bool
+) -> None:
+    """To the last bit, over an epoch's end, with dropout and masked LM."""
+    common: dict[str, Any] = {
+        "max_steps": 8, "accumulate": 2, "gradient_cache": cached, "batch_size": 4,
+    }  # fmt: skip
+    whole = make_settings(optimisation=common, run={"output": tmp_path / "whole"})
+    parts = make_settings(optimisation=common, run={"output": tmp_path / "parts", "workers": 2})
+    train(whole)
+    for _ in range(2):
+        train(parts, stop_after=3)
+    assert not (tmp_path / "parts" / "model").exists()
+    train(parts)
+    assert len(losses(tmp_path / "whole")) == 8
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+    # Control: another seed is another curve.
+    train(make_settings(optimisation=common, run={"output": tmp_path / "other", "seed": 1}))
+    assert losses(tmp_path / "other") != losses(tmp_path / "whole")
+
+
+def test_checkpoint_of_other_settings_is_refused(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    train(make_settings(optimisation={"max_steps": 4}), stop_after=2)
+    with pytest.raises(CheckpointError, match=r"optimisation.learning_rate was 0.001, is 0.5"):
+        train(make_settings(optimisation={"max_steps": 4, "learning_rate": 0.5}))
+    with pytest.raises(SettingsError, match="holds a run already"):
+        train(make_settings(optimisation={"max_steps": 4}, run={"resume": False}))
+
+
+def test_kill_loses_the_work_since_the_last_checkpoint_and_no_more(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    sections = {"optimisation": {"max_steps": 400}, "run": {"checkpoint_every": 5}}
+    settings = make_settings(**sections)
+    output = settings.run.output
+    config = tmp_path / "config.json"
+    config.write_text(settings.model_dump_json(), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training", "--config", str(config)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    checkpoints = Checkpoints(output / "checkpoints", 2)
+    while len(checkpoints.steps()) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    newest = checkpoints.steps()[-1]
+    taken = losses(output)
+    assert newest <= len(taken) < newest + 5 + 1
+    train(settings, stop_after=4)
+    assert losses(output)[:newest] == taken[:newest]
+    assert len(losses(output)) == newest + 4
+    # What was lost is done again with the same result.
+    again = losses(output)[newest : len(taken)]
+    assert again == taken[newest : newest + len(again)]
+
+
+def test_signal_ends_the_run_with_a_checkpoint(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TrainingRun(make_settings(optimisation={"max_steps": 9}), Processes(cpu=True))
+    step = TrainingRun._step
+
+    def interrupted(self: TrainingRun, number: int, *rest: Any) -> dict[str, float]:
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, number, *rest)
+
+    monkeypatch.setattr(TrainingRun, "_step", interrupted)
+    found = run.run()
+    assert (found.step, found.finished, found.model) == (3, False, None)
+    assert Checkpoints(tmp_path / "run" / "checkpoints", 2).steps() == [3]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_nan_stops_the_run_and_says_what_was_seen(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    settings = make_settings(optimisation={"max_steps": 6}, run={"checkpoint_every": 2})
+    train(settings, stop_after=3)
+    run = TrainingRun(settings, Processes(cpu=True))
+    path = Checkpoints(tmp_path / "run" / "checkpoints", 2)
+    state = path.load(3)
+    state["encoder"]["backbone.embeddings.LayerNorm.weight"][0] = float("nan")
+    path.save(3, state)
+    with pytest.raises(DivergedError) as stopped:
+        run.run()
+    message = str(stopped.value)
+    for part in ("step 4: loss nan", "losses before:", "doc-", "Last checkpoint: step 3"):
+        assert part in message
+    # The weights were not touched and no checkpoint was made of the bad state.
+    assert path.steps() == [2, 3]
+    assert len(losses(tmp_path / "run")) == 3
+
+
+def test_loss_that_climbs_back_to_chance_stops_the_run() -> None:
+    watch = DivergenceWatch(window=4, chance=3.6)
+    for step in range(20):
+        watch.check(step, 3.5 - 0.15 * step, 1.0, 1e-4, list)
+    watch.check(20, 3.5, 1.0, 1e-4, list)
+    watch.check(21, 3.5, 1.0, 1e-4, list)
+    with pytest.raises(DivergedError, match=r"the lowest so far was 0\.8750, chance is 3\.6000"):
+        watch.check(22, 3.5, 1.0, 1e-4, list)
+
+
+def test_noise_does_not_stop_the_run() -> None:
+    watch = DivergenceWatch(window=4, chance=3.6)
+    draw = np.random.default_rng(0)
+    for step in range(500):
+        watch.check(step, float(0.1 + draw.exponential(0.2)), 1.0, 1e-4, list)
+
+
+def test_full_disk_leaves_the_checkpoints_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (10, 20, 30):
+        checkpoints.save(step, {"step": step})
+    assert checkpoints.steps() == [20, 30]
+
+    def full(state: object, stream: Any) -> None:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(CheckpointError, match=r"No space left.*step 30 is the newest complete"):
+            checkpoints.save(40, {"step": 40})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000020.pt", "step-00000030.pt"]
+    assert checkpoints.load(30) == {"step": 30}
+
+
+def test_early_stop_and_best_model(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.evaluation.validation import Validation
+
+    values = iter([0.1, 0.5, 0.4, 0.3, 0.9])
+    kept: dict[int, dict[str, torch.Tensor]] = {}
+    settings = make_settings(
+        optimisation={"max_steps": 9}, run={"evaluate_every": 1, "patience": 2, "keep_best": True}
+    )
+    run = TrainingRun(settings, Processes(cpu=True))
+
+    def scripted(self: TrainingRun) -> Validation:
+        kept[len(kept)] = {k: v.clone() for k, v in self.encoder.backbone.state_dict().items()}
+        return Validation(discrimination=0.5, mrr=next(values), documents=8)
+
+    monkeypatch.setattr(TrainingRun, "validation", scripted)
+    found = run.run()
+    assert (found.step, found.stopped_early) == (3, True)
+    written = weights(tmp_path / "run")
+    name = "encoder.layer.1.output.dense.weight"
+    assert torch.equal(written[name], kept[1][name])
+    assert not torch.equal(written[name], kept[3][name])
+
+
+def test_bf16_runs_under_autocast(make_settings: MakeSettings, tmp_path: Path) -> None:
+    settings = make_settings(optimisation={"precision": "bf16"})
+    TrainingRun(settings, Processes("bf16", cpu=True)).run()
+    plain = make_settings(run={"output": tmp_path / "plain"})
+    train(plain)
+    low, full = losses(tmp_path / "run"), losses(tmp_path / "plain")
+    assert low == pytest.approx(full, rel=0.02)
+    assert low != full
+
+
+def test_extended_backbone_trains(make_settings: MakeSettings, tmp_path: Path) -> None:
+    backbone = {"extend_to": 256, "attention_window": 16, "max_tokens": 128}
+    train(make_settings(backbone=backbone, optimisation={"batch_size": 4}))
+    config = json.loads((tmp_path / "run/model/config.json").read_text(encoding="utf-8"))
+    assert config["model_type"] == "docsplit_long_bert"
+    assert config["max_position_embeddings"] == 256
+
+
+def test_batch_larger_than_the_corpus_is_refused(make_settings: MakeSettings) -> None:
+    with pytest.raises(SettingsError, match=r"optimisation.batch_size: 99 is more than the \d+"):
+        TrainingRun(make_settings(optimisation={"batch_size": 99}), Processes(cpu=True))
+
+
+def test_time_left_counts_steps_and_validations() -> None:
+    progress = RunProgress(100, 10, 20, enabled=False)
+    assert progress.seconds_left() is None
+    for step in range(11, 15):
+        progress.step({"step": step, "seconds": 2.0, "documents": 8, "tokens": 800, "loss": 1.0})
+    assert progress.seconds_left() == pytest.approx(86 * 2)
+    progress.validated(30.0)
+    assert progress.seconds_left() == pytest.approx(86 * 2 + 5 * 30)
+    words = progress.describe({"loss": 1.0})
+    assert words == "loss 1.0000 · 4.0 documents/s · 400 tokens/s · 5:22 left"

@@ -1,0 +1,38 @@
+"""``docsplit-train``: unlabelled documents in, an encoder out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from training.command_line import parse
+from training.errors import TrainingError
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train as the command line says; returns the exit status."""
+    errors = Console(stderr=True, highlight=False)
+    try:
+        settings = parse(sys.argv[1:] if arguments is None else arguments)
+        # Not before the command line is known to be sound: torch takes seconds to import.
+        from training.trainer.loop import TrainingRun
+
+        run = TrainingRun(settings)
+        result = run.run()
+        if run.processes.is_main and result.model is not None:
+            Console(highlight=False).print(f"model: {result.model}", markup=False)
+        run.processes.close()
+    except TrainingError as error:
+        errors.print(f"docsplit-train: {error}", markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0 if result.finished else _INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Encoders: any of transformers, and short ones made long."""

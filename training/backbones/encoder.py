@@ -1,0 +1,165 @@
+"""Start weights to an encoder that pools."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
+
+from training.backbones.extend import extend
+from training.errors import SettingsError
+from training.settings import BackboneSettings
+
+Pooling = Literal["mean", "cls"]
+
+
+class Encoder(nn.Module):
+    """A transformers encoder and the pooling of its states into one vector."""
+
+    backbone: Any  # nn.Module's own annotations make every attribute a Tensor or a Module
+
+    def __init__(self, backbone: nn.Module, pooling: Pooling) -> None:
+        """Pool the states of ``backbone``."""
+        super().__init__()
+        self.backbone = backbone
+        self.pooling = pooling
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """States and vectors.
+
+        Args:
+            input_ids: int64 ``[batch, tokens]``.
+            attention_mask: int64 ``[batch, tokens]``, zero for padding.
+
+        Returns:
+            float ``[batch, tokens, width]`` and float32 ``[batch, width]``, not normalised.
+        """
+        states = self.backbone(input_ids=input_ids, attention_mask=attention_mask)[0]
+        return states, pool(states, attention_mask, self.pooling)
+
+
+def pool(states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    """One float32 vector a text: the mean of its tokens' states, or the first token's.
+
+    Args:
+        states: float ``[batch, tokens, width]``.
+        attention_mask: ``[batch, tokens]``, zero for padding.
+        pooling: ``mean``, special tokens included as in sentence-transformers, or ``cls``
+            (DocSplit, section 2.1).
+    """
+    if pooling == "cls":
+        return states[:, 0].float()
+    mask = attention_mask[:, :, None].to(states.dtype)
+    total = (states * mask).float().sum(1)
+    return total / attention_mask.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start weights, opened.
+
+    Attributes:
+        encoder: the model, float32.
+        tokenizer: its fast tokenizer.
+        head_weights: tensors of a masked LM head where the checkpoint carries one.
+    """
+
+    encoder: Encoder
+    tokenizer: PreTrainedTokenizerBase
+    head_weights: dict[str, Tensor]
+
+
+def open_start(settings: BackboneSettings) -> Start:
+    """Open start weights.
+
+    Raises:
+        SettingsError: nothing to open there, no fast tokenizer, or fewer positions than
+            ``max_tokens``.
+    """
+    options: dict[str, Any] = {
+        "revision": settings.revision,
+        "trust_remote_code": settings.trust_remote_code,
+    }
+    try:
+        config = AutoConfig.from_pretrained(settings.path, **options)
+        _override_dropout(config, settings)
+        backbone = AutoModel.from_pretrained(settings.path, config=config, **options).float()
+        tokenizer = AutoTokenizer.from_pretrained(settings.path, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SettingsError(f"backbone.path {settings.path!r}: {reason}") from error
+    if not tokenizer.is_fast:
+        raise SettingsError(f"backbone.path {settings.path!r}: no fast tokenizer (tokenizer.json)")
+    if settings.extend_to:
+        backbone = extend(backbone, settings.extend_to, settings.attention_window)
+        tokenizer.model_max_length = settings.extend_to
+    _check_length(backbone.config, settings)
+    return Start(Encoder(backbone, _pooling(settings)), tokenizer, _masked_lm_weights(settings))
+
+
+def _override_dropout(config: Any, settings: BackboneSettings) -> None:
+    for value, names in (
+        (settings.dropout, ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")),
+        (settings.attention_dropout, ("attention_probs_dropout_prob", "attention_dropout")),
+    ):
+        if value is None:
+            continue
+        present = [name for name in names if hasattr(config, name)]
+        if not present:
+            raise SettingsError(
+                f"backbone.dropout: a {config.model_type} model has none of {', '.join(names)}"
+            )
+        for name in present:
+            setattr(config, name, value)
+
+
+def _check_length(config: Any, settings: BackboneSettings) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None:
+        return
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer"):
+        positions -= config.pad_token_id + 1
+    elif config.model_type == "docsplit_long_bert":
+        positions -= config.position_offset
+    if settings.max_tokens > positions:
+        raise SettingsError(
+            f"backbone.max_tokens: {settings.max_tokens} is more than the {positions} positions of "
+            "the model (lower it, or set backbone.extend_to)"
+        )
+
+
+def _pooling(settings: BackboneSettings) -> Pooling:
+    if settings.pooling != "auto":
+        return settings.pooling
+    path = Path(settings.path) / "1_Pooling" / "config.json"
+    if path.is_file():
+        held = json.loads(path.read_text(encoding="utf-8"))
+        # sentence-transformers 6 names the mode, earlier versions set one flag of many.
+        if held.get("pooling_mode") == "cls" or held.get("pooling_mode_cls_token"):
+            return "cls"
+    return "mean"
+
+
+def _masked_lm_weights(settings: BackboneSettings) -> dict[str, Tensor]:
+    from safetensors import safe_open
+
+    file = cached_file(
+        settings.path,
+        "model.safetensors",
+        revision=settings.revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if file is None:
+        return {}
+    with safe_open(file, framework="pt") as held:
+        names = held.keys()
+        parts = ("cls.predictions", "lm_head", "head.", "decoder.bias", "vocab_")
+        wanted = [name for name in names if name.startswith(parts)]
+        return {name: held.get_tensor(name).to(torch.float32) for name in wanted}

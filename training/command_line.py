@@ -1,0 +1,129 @@
+"""Settings from a YAML file and flags."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import BaseSettings, CliSettingsSource, PydanticBaseSettingsSource
+
+from training.errors import SettingsError
+from training.settings import Settings
+
+DESCRIPTION = """\
+Train a document encoder from unlabelled documents.
+
+Every setting can stand in the YAML file given by --config, as a flag, or in both, where the flag
+counts. A run needs data.path, backbone.path and run.output:
+
+  docsplit-train --data.path docs.jsonl --backbone.path all-MiniLM-L6-v2 --run.output runs/first
+
+The same command goes on with a run that was interrupted. On several devices:
+
+  torchrun --nproc-per-node 4 -m training --config run.yaml
+
+The result is run.output/model, a sentence-transformers folder with training.json beside the
+weights; run.png shows the run. docs/training.md explains objectives and settings.
+"""
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Settings of a run from its command line.
+
+    Raises:
+        SettingsError: names every setting that is unknown, missing or wrong.
+        SystemExit: ``--help``, or a flag that does not exist.
+    """
+    before = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    before.add_argument("--config", type=Path)
+    known, rest = before.parse_known_args(arguments)
+    file = _read(known.config) if known.config else {}
+    # A section that is absent altogether would be missed as a whole and not setting by setting.
+    empty: dict[str, Any] = {name: {} for name, _ in _sections()}
+    try:
+        return Settings.model_validate(_merge(_merge(empty, file), _flags(rest)))
+    except ValidationError as error:
+        raise SettingsError("\n".join(_reasons(error))) from None
+
+
+def _flags(arguments: Sequence[str]) -> dict[str, Any]:
+    class Flags(Settings, BaseSettings):
+        model_config = {"extra": "forbid", "frozen": True}
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return ()
+
+    parser = argparse.ArgumentParser(
+        prog="docsplit-train",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings")
+    source: CliSettingsSource[Any] = CliSettingsSource(
+        Flags, root_parser=parser, cli_parse_args=list(arguments), cli_avoid_json=True
+    )
+    values: dict[str, Any] = source()
+    return values
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"--config {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"--config {path}: no valid YAML ({error})") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"--config {path}: expected sections such as data: and run:")
+    return content
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        both = isinstance(value, dict) and isinstance(below, dict)
+        merged[key] = _merge(below, value) if both and below is not None else value
+    return merged
+
+
+def setting_names() -> list[str]:
+    """All settings, as ``section.name``."""
+    return [f"{section}.{name}" for section, model in _sections() for name in model.model_fields]
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in Settings.model_fields.items():
+        assert isinstance(field.annotation, type)  # noqa: S101 - every section is a model
+        yield name, field.annotation
+
+
+def _reasons(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        name = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, setting_names(), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            yield f"{name}: no such setting{hint}"
+        elif problem["type"] == "missing":
+            yield f"{name}: missing; set it in the file or with --{name}"
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            given = "" if isinstance(problem["input"], dict) else f", not {problem['input']!r}"
+            yield f"{name}: {message}{given}" if name else message

@@ -1,0 +1,1 @@
+"""From files of documents to token ids on disk, shuffled and batched."""

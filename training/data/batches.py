@@ -1,0 +1,62 @@
+"""Which documents meet in which batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from training.data.cache import Numbers
+from training.data.permutation import Permutation
+
+
+class BatchOrder:
+    """Batches of an endless shuffled stream, each computed from its number alone.
+
+    Every epoch is shuffled anew. ``group`` batches at a time are drawn from the stream, sorted by
+    length and handed out in shuffled order: the documents of a batch are then alike in length and
+    little is padded. A remainder smaller than a batch is left out of its epoch; with another
+    epoch's shuffle other documents are the remainder.
+    """
+
+    def __init__(
+        self,
+        documents: Numbers,
+        length: Callable[[int], int],
+        *,
+        batch_size: int,
+        group: int,
+        seed: int,
+    ) -> None:
+        """Draw from ``documents``; ``length`` says how many tokens one has.
+
+        Raises:
+            ValueError: fewer documents than one batch needs.
+        """
+        if len(documents) < batch_size:
+            raise ValueError(f"{len(documents)} documents are fewer than a batch of {batch_size}")
+        self._documents = documents
+        self._length = length
+        self._batch_size = batch_size
+        self._group = group
+        self._seed = seed
+        self.per_epoch = len(documents) // batch_size
+        self._held: tuple[tuple[int, int], list[list[int]]] | None = None
+
+    def __getitem__(self, number: int) -> list[int]:
+        """Documents of batch ``number``, counted from 0 through all epochs."""
+        epoch, within = divmod(number, self.per_epoch)
+        block, place = divmod(within, self._group)
+        if self._held is None or self._held[0] != (epoch, block):
+            self._held = (epoch, block), self._draw(epoch, block)
+        return self._held[1][place]
+
+    def _draw(self, epoch: int, block: int) -> list[list[int]]:
+        order = Permutation(len(self._documents), f"{self._seed}/{epoch}")
+        first = block * self._group
+        batches = min(self._group, self.per_epoch - first)
+        places = range(first * self._batch_size, (first + batches) * self._batch_size)
+        drawn = [int(self._documents[order[p]]) for p in places]
+        if self._group > 1:
+            drawn.sort(key=lambda d: (self._length(d), d))
+        shuffled = Permutation(batches, f"{self._seed}/{epoch}/{block}")
+        size = self._batch_size
+        return [drawn[shuffled[i] * size :][:size] for i in range(batches)]

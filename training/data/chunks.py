@@ -1,0 +1,33 @@
+"""Which rows are encoded together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def plan_chunks(lengths: Sequence[int], budget: int, processes: int) -> list[list[int]]:
+    """Group rows of like length into chunks of about ``budget`` tokens.
+
+    The number of chunks is a multiple of ``processes`` where there are rows enough, and the chunks
+    are alike in tokens, so that processes that take turns finish together.
+
+    Args:
+        lengths: tokens of each row.
+        budget: tokens of a chunk.
+        processes: how many share the chunks.
+
+    Returns:
+        Lists of row numbers, the longest rows first; every row is in one of them.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    total = sum(lengths)
+    count = max(1, -(-total // budget))
+    count = min(-(-count // processes) * processes, len(lengths))
+    chunks: list[list[int]] = [[] for _ in range(count)]
+    before = 0
+    for row in order:
+        # The row belongs where its middle lies.
+        middle = before + lengths[row] / 2
+        chunks[min(count - 1, int(middle * count / total))].append(row)
+        before += lengths[row]
+    return [chunk for chunk in chunks if chunk]

@@ -1,0 +1,23 @@
+"""What goes wrong in a way the reader of the message can mend."""
+
+from __future__ import annotations
+
+
+class TrainingError(Exception):
+    """Base of the room's own errors; the command line prints the message without a traceback."""
+
+
+class SettingsError(TrainingError):
+    """A setting that is unknown, missing or out of range; the message names it."""
+
+
+class DataError(TrainingError):
+    """Input that cannot be read; the message names the file and, where there is one, the line."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint that cannot be written or does not belong to this run."""
+
+
+class DivergedError(TrainingError):
+    """The loss or its gradient is not finite, or has climbed back towards chance."""

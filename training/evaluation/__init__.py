@@ -1,0 +1,1 @@
+"""Measures of an encoder on documents it was not trained on."""

@@ -1,0 +1,101 @@
+"""Citation retrieval: does a document find those it cites?"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from training.errors import DataError
+
+_RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Measures over citing documents.
+
+    Attributes:
+        mrr: mean reciprocal rank of the first cited document.
+        recall_at_10: mean share of the cited documents among the first ten.
+        queries: citing documents.
+        links: citations among the documents.
+    """
+
+    mrr: float
+    recall_at_10: float
+    queries: int
+    links: int
+
+
+def read_citations(path: Path) -> list[tuple[str, str]]:
+    """Pairs of citing and cited id from a CSV file with the columns ``citing`` and ``cited``.
+
+    Raises:
+        DataError: no such file, or columns missing.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            reader = csv.DictReader(stream)
+            if not {"citing", "cited"} <= set(reader.fieldnames or ()):
+                raise DataError(f"{path}:1: expected the columns citing and cited")
+            return [(row["citing"], row["cited"]) for row in reader]
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+
+
+def links_among(names: Sequence[str], citations: Iterable[tuple[str, str]]) -> dict[int, set[int]]:
+    """Citations within a set of documents, as numbers; a document's mention of itself is none."""
+    number = {name: i for i, name in enumerate(names)}
+    links: dict[int, set[int]] = {}
+    for citing, cited in citations:
+        if citing in number and cited in number and citing != cited:
+            links.setdefault(number[citing], set()).add(number[cited])
+    return links
+
+
+def reciprocal_ranks(
+    vectors: Tensor, links: Mapping[int, set[int]]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Reciprocal rank and recall at 10 of each citing document, by ascending number.
+
+    Args:
+        vectors: unit vectors float ``[documents, width]``; all other documents are candidates.
+        links: cited documents of each citing one.
+    """
+    scores = (vectors @ vectors.T).numpy().copy()
+    np.fill_diagonal(scores, -np.inf)
+    first, recall = [], []
+    for query in sorted(links):
+        order = np.argsort(-scores[query], kind="stable")
+        hits = np.isin(order, list(links[query]))
+        first.append(1.0 / (1 + int(hits.argmax())))
+        recall.append(float(hits[:10].sum()) / len(links[query]))
+    return np.asarray(first), np.asarray(recall)
+
+
+def citation_retrieval(vectors: Tensor, links: Mapping[int, set[int]]) -> Retrieval:
+    """Measure retrieval of cited by citing documents (DocSplit, section 3: document retrieval)."""
+    first, recall = reciprocal_ranks(vectors, links)
+    return Retrieval(
+        mrr=float(first.mean()),
+        recall_at_10=float(recall.mean()),
+        queries=len(links),
+        links=sum(map(len, links.values())),
+    )
+
+
+def difference_interval(
+    before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]
+) -> tuple[float, float]:
+    """95 % interval of the mean paired difference, by bootstrap over the queries."""
+    rng = np.random.default_rng(0)
+    difference = after - before
+    draws = rng.integers(len(difference), size=(_RESAMPLES, len(difference)))
+    low, high = np.quantile(difference[draws].mean(1), [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,78 @@
+"""Vectors of texts that are token ids already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor
+
+from training.backbones.encoder import Encoder
+from training.data.chunks import plan_chunks
+from training.data.specials import Specials
+from training.losses.contrastive import pool_windows
+from training.processes import Processes
+from training.views.types import Ids, View
+from training.views.windows import pack_windows
+
+
+def embed_texts(
+    texts: Sequence[View],
+    encoder: Encoder,
+    specials: Specials,
+    processes: Processes,
+    *,
+    max_tokens: int,
+    windows: int = 1,
+    chunk_tokens: int = 2048,
+) -> Tensor:
+    """Unit vectors of texts, the windows of each pooled as the service pools them.
+
+    Args:
+        texts: pieces of token ids without special tokens.
+        encoder: in any mode; it is put back into the one it was in.
+        specials: the tokenizer's special tokens.
+        processes: share the work; each gets all vectors.
+        max_tokens: longest window, special tokens included.
+        windows: windows kept of a text.
+        chunk_tokens: tokens encoded at once, roughly.
+
+    Returns:
+        float32 ``[texts, width]`` on the CPU.
+    """
+    rows: list[Ids] = []
+    owner: list[int] = []
+    weight: list[int] = []
+    for number, text in enumerate(texts):
+        for ids in pack_windows(text, max_tokens - specials.count, windows):
+            rows.append(specials.wrap(ids))
+            owner.append(number)
+            weight.append(len(ids))
+    chunks = plan_chunks([len(row) for row in rows], chunk_tokens, processes.count)
+    full = torch.zeros(len(rows), encoder.backbone.config.hidden_size, device=processes.device)
+    was_training = encoder.training
+    encoder.eval()
+    with torch.inference_mode():
+        for chunk in chunks[processes.rank :: processes.count]:
+            full[chunk] = _encode([rows[i] for i in chunk], encoder, specials.pad, processes)
+        processes.sum(full)
+    encoder.train(was_training)
+    pooled = pool_windows(
+        full.cpu(), torch.tensor(owner), torch.tensor(weight, dtype=torch.float32), len(texts)
+    )
+    return F.normalize(pooled, dim=-1)
+
+
+def _encode(rows: list[Ids], encoder: Encoder, pad: int, processes: Processes) -> Tensor:
+    width = max(map(len, rows))
+    ids = np.full((len(rows), width), pad, dtype=np.int64)
+    for line, row in zip(ids, rows, strict=True):
+        line[: len(row)] = row
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
+    pooled: Tensor = encoder(torch.from_numpy(ids).to(processes.device), mask.to(processes.device))[
+        1
+    ]
+    return pooled

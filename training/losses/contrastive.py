@@ -1,0 +1,79 @@
+"""Contrastive losses over the two views of each document of a batch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor
+
+
+def info_nce(
+    first: Tensor, second: Tensor, temperature: float, *, symmetric: bool = False
+) -> Tensor:
+    """InfoNCE on cosine similarity with in-batch negatives; SimLTE / DocSplit, eq. 1.
+
+    Args:
+        first: float ``[documents, dimensions]``, anchors.
+        second: float ``[documents, dimensions]``; row i is the positive of anchor i, the other
+            rows its negatives.
+        temperature: tau.
+        symmetric: average with the loss of ``second`` against ``first``.
+
+    Returns:
+        The mean over the documents, a scalar.
+    """
+    logits = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T / temperature
+    target = torch.arange(len(first), device=first.device)
+    loss = F.cross_entropy(logits, target)
+    if symmetric:
+        loss = (loss + F.cross_entropy(logits.T, target)) / 2
+    return loss
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """NT-Xent: every view against the other 2N - 1 views of the batch.
+
+    Chen et al. 2020, "SimCLR", eq. 1; the contrastive report, section 4.
+
+    Args:
+        first: float ``[documents, dimensions]``.
+        second: float ``[documents, dimensions]``; row i is the other view of document i.
+        temperature: tau.
+
+    Returns:
+        The mean over all 2N views, a scalar.
+    """
+    views = F.normalize(torch.cat([first, second]), dim=-1)
+    logits = views @ views.T / temperature
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    logits = logits.masked_fill(itself, -torch.inf)
+    count = len(first)
+    target = torch.arange(2 * count, device=views.device).roll(count)
+    return F.cross_entropy(logits, target)
+
+
+def chance(documents: int, kind: str) -> float:
+    """Loss of an encoder to which all views look alike: the log of the number of candidates."""
+    return math.log(documents if kind == "infonce" else 2 * documents - 1)
+
+
+def pool_windows(windows: Tensor, view: Tensor, weight: Tensor, views: int) -> Tensor:
+    """One vector a view: the token-weighted mean of its windows' unit vectors.
+
+    The service pools the windows of a document in the same way. The losses renormalise.
+
+    Args:
+        windows: float ``[windows, dimensions]``.
+        view: int64 ``[windows]``, the view each window belongs to.
+        weight: float ``[windows]``, its tokens.
+        views: how many views there are.
+
+    Returns:
+        float ``[views, dimensions]``, in the scale of a mean.
+    """
+    weighted = F.normalize(windows, dim=-1) * weight[:, None]
+    total = weighted.new_zeros(views, windows.shape[1]).index_add(0, view, weighted)
+    mass = weight.new_zeros(views).index_add(0, view, weight)
+    return total / mass[:, None]

@@ -1,0 +1,106 @@
+"""One process or many, one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, PartialState
+from torch import Tensor
+
+_BUCKET_ELEMENTS = 1 << 23
+
+
+class Processes:
+    """The processes of a run (``torchrun``), their devices and their precision.
+
+    Gradients are summed, not averaged, and by hand instead of by DistributedDataParallel: chunks
+    are forwarded several times a step and dealt out unevenly, which DDP's hooks do not allow for.
+    """
+
+    def __init__(self, precision: str = "fp32", *, cpu: bool = False) -> None:
+        """Join the process group that the environment describes; alone if there is none.
+
+        Args:
+            precision: ``fp32`` or ``bf16``.
+            cpu: stay off accelerators.
+        """
+        # A second run in the same process may ask for another precision.
+        if PartialState._shared_state:
+            AcceleratorState._reset_state()
+        self._accelerator = Accelerator(
+            mixed_precision="bf16" if precision == "bf16" else "no", cpu=cpu
+        )
+        self.device: torch.device = self._accelerator.device
+        self.rank: int = self._accelerator.process_index
+        self.count: int = self._accelerator.num_processes
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.rank == 0
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision the encoder runs in."""
+        context: AbstractContextManager[None] = self._accelerator.autocast()
+        return context
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+        if self.count > 1:
+            self._accelerator.wait_for_everyone()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Sum over the processes, in place."""
+        if self.count > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Whether ``flag`` is set in any process."""
+        if self.count == 1:
+            return flag
+        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Sum the gradients over the processes, in buckets.
+
+        A parameter that no process has a gradient for keeps none, so that the optimiser leaves it
+        alone everywhere alike.
+        """
+        if self.count == 1:
+            return
+        held = [p for p in parameters if p.requires_grad]
+        present = torch.tensor([float(p.grad is not None) for p in held], device=self.device)
+        self.sum(present)
+        gradients = []
+        for parameter, has in zip(held, present.tolist(), strict=True):
+            if has:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                gradients.append(parameter.grad)
+        bucket: list[Tensor] = []
+        for gradient in gradients:
+            bucket.append(gradient)
+            if sum(g.numel() for g in bucket) >= _BUCKET_ELEMENTS:
+                self._sum_bucket(bucket)
+                bucket = []
+        if bucket:
+            self._sum_bucket(bucket)
+
+    def _sum_bucket(self, bucket: list[Tensor]) -> None:
+        flat = self.sum(torch.cat([gradient.flatten() for gradient in bucket]))
+        sizes = [gradient.numel() for gradient in bucket]
+        parts = flat.split(sizes)  # type: ignore[no-untyped-call]
+        for gradient, total in zip(bucket, parts, strict=True):
+            gradient.copy_(total.view_as(gradient))
+
+    def close(self) -> None:
+        """Leave the process group."""
+        if self.count > 1:
+            self._accelerator.end_training()
+            if dist.is_initialized():
+                dist.destroy_process_group()

@@ -1,0 +1,80 @@
+"""Checkpoints: complete or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.errors import CheckpointError
+
+_NAME = re.compile(r"step-(\d{8})\.pt")
+
+
+class Checkpoints:
+    """The checkpoints of a run, in a folder.
+
+    A checkpoint is written beside its final name, flushed to the disk and then renamed: a kill or a
+    full disk at any moment leaves the checkpoints before it whole.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        """Keep the newest ``keep`` checkpoints in ``folder``."""
+        self._folder = folder
+        self._keep = keep
+
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, ascending."""
+        if not self._folder.is_dir():
+            return []
+        found = (_NAME.fullmatch(p.name) for p in self._folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def save(self, step: int, state: dict[str, Any]) -> Path:
+        """Write the checkpoint of ``step`` and remove those that are too many.
+
+        Raises:
+            CheckpointError: the disk is full or not writable; names the newest complete one.
+        """
+        path = self._path(step)
+        draft = path.with_suffix(".partial")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with draft.open("wb") as stream:
+                torch.save(state, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(draft, path)
+        except (OSError, RuntimeError) as error:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            free = shutil.disk_usage(self._folder).free if self._folder.is_dir() else 0
+            past = self.steps()
+            held = f"step {past[-1]} is the newest complete one" if past else "there is none yet"
+            raise CheckpointError(
+                f"{path}: could not be written ({error}; {free / 1e6:.0f} MB free); {held}"
+            ) from error
+        for old in self.steps()[: -self._keep]:
+            self._path(old).unlink(missing_ok=True)
+        return path
+
+    def load(self, step: int) -> dict[str, Any]:
+        """Read the checkpoint of ``step``, tensors on the CPU.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        path = self._path(step)
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError) as error:
+            raise CheckpointError(f"{path}: cannot be read ({error})") from error
+        return state
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}.pt"

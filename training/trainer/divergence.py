@@ -1,0 +1,82 @@
+"""Stop a run that has nothing left to learn from."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from training.errors import DivergedError
+
+
+class DivergenceWatch:
+    """Raises when the loss or the gradient is not finite, or the loss climbs back towards chance.
+
+    The median of the last ``window`` losses is compared with the lowest such median of the run.
+    Half of what chance level lies above the lowest is a collapse, not noise.
+    """
+
+    def __init__(self, window: int, chance: float) -> None:
+        """Watch medians over ``window`` steps.
+
+        Args:
+            window: steps.
+            chance: loss of an encoder that tells nothing apart.
+        """
+        self._recent: deque[float] = deque(maxlen=window)
+        self._lowest = math.inf
+        self._chance = chance
+
+    def check(
+        self,
+        step: int,
+        loss: float,
+        gradient_norm: float,
+        learning_rate: float,
+        documents: Callable[[], Sequence[str]],
+    ) -> None:
+        """Take note of a step.
+
+        Args:
+            step: its number.
+            loss: what was minimised.
+            gradient_norm: L2 norm before clipping.
+            learning_rate: the step's rate.
+            documents: gives the ids of the step's documents; asked for only when needed.
+
+        Raises:
+            DivergedError: says what was seen and with which documents.
+        """
+        if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+            past = ", ".join(f"{x:.4f}" for x in list(self._recent)[-5:]) or "none"
+            names = documents()
+            shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+            raise DivergedError(
+                f"step {step}: loss {loss}, gradient norm {gradient_norm}, learning rate "
+                f"{learning_rate:.3g}; losses before: {past}; documents of the step: {shown}. Try "
+                "a lower optimisation.learning_rate or precision fp32"
+            )
+        self._recent.append(loss)
+        if len(self._recent) < (self._recent.maxlen or 0):
+            return
+        median = statistics.median(self._recent)
+        self._lowest = min(self._lowest, median)
+        bound = self._lowest + max(0.5 * (self._chance - self._lowest), 0.1 * self._chance)
+        if median > bound:
+            raise DivergedError(
+                f"step {step}: the median loss of the last {len(self._recent)} steps is "
+                f"{median:.4f}, the lowest so far was {self._lowest:.4f}, chance is "
+                f"{self._chance:.4f}; the run has diverged. Try a lower "
+                "optimisation.learning_rate or a longer optimisation.warmup"
+            )
+
+    def state(self) -> dict[str, object]:
+        """What a checkpoint keeps."""
+        return {"recent": list(self._recent), "lowest": self._lowest}
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Go on from ``state``."""
+        self._recent.clear()
+        self._recent.extend(state["recent"])  # type: ignore[arg-type]
+        self._lowest = float(state["lowest"])  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""Gradients of one contrastive batch, whatever its size and however many processes share it.
+
+The loss over all vectors of the batch and the encoder are differentiated apart (Gao et al. 2021,
+"Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3): the loss
+gives every vector its gradient, and each chunk of rows carries the gradients of its own vectors
+back through the encoder. Between processes only vectors travel; since every process computes the
+same loss over the same vectors, its rows get their whole gradient, as anchors and as negatives of
+the others, and the parameters' gradients are summed.
+
+With ``cached`` no activations are kept: each chunk is encoded once without a graph, and again, from
+the same random state, when its gradient is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.backbones.encoder import Encoder
+from training.losses.contrastive import info_nce, nt_xent, pool_windows
+from training.losses.masked_lm import MaskedLMHead, masked_lm_gradient
+from training.processes import Processes
+from training.settings import ObjectiveSettings
+from training.trainer.preparation import Batch, Chunk
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """Losses of one batch.
+
+    Attributes:
+        total: what is minimised.
+        contrastive: its contrastive part; 0 without one.
+        mlm: mean cross entropy of the predicted tokens, unweighted; 0 without any.
+        accuracy: share of documents whose second view is the nearest of all to the first.
+    """
+
+    total: float
+    contrastive: float
+    mlm: float
+    accuracy: float
+
+
+def seed_dropout(seed: int, batch: int, chunk: int) -> None:
+    """Set torch's random state to what belongs to one chunk of one batch.
+
+    Replaying a chunk, resuming a run and moving a chunk to another process all start here, and
+    none needs a stored random state.
+    """
+    state = np.random.SeedSequence([seed, batch, chunk]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(state) >> 1)
+
+
+class BatchGradients:
+    """Accumulates the gradients of batches in the parameters."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: MaskedLMHead | None,
+        objective: ObjectiveSettings,
+        processes: Processes,
+        *,
+        seed: int,
+        cached: bool,
+        reseed: Callable[[int, int, int], None] = seed_dropout,
+    ) -> None:
+        """Gradients of ``objective`` with respect to ``encoder`` and ``head``.
+
+        Args:
+            encoder: the encoder, in training mode.
+            head: masked LM head; None where the objective has no such part.
+            objective: the losses.
+            processes: those that share each batch.
+            seed: the run's seed.
+            cached: keep no activations, encode twice.
+            reseed: sets the random state a chunk is encoded from.
+        """
+        self._encoder = encoder
+        self._head = head
+        self._objective = objective
+        self._processes = processes
+        self._seed = seed
+        # Without contrast no chunk waits for another, so none needs to keep its activations.
+        self._cached = cached or objective.contrastive is None
+        self._reseed = reseed
+
+    def accumulate(self, batch: Batch, share: float = 1.0) -> BatchLoss:
+        """Add this process's part of the gradients of ``share`` times the batch's loss.
+
+        The sum over the processes (``Processes.sum_gradients``) is the gradient. Where the loss is
+        not finite nothing is added.
+
+        Args:
+            batch: the batch; every process passes its own view of the same one.
+            share: factor, such as 1 / batches per step.
+        """
+        chunks = [chunk.to(self._processes.device) for chunk in batch.chunks]
+        vectors: list[Tensor] = []
+        carried: list[Tensor] = []
+        mlm = torch.zeros((), device=self._processes.device)
+        if self._objective.contrastive:
+            for chunk in chunks:
+                with torch.set_grad_enabled(not self._cached):
+                    pooled, extra, loss = self._encode(batch, chunk, share, learn=not self._cached)
+                vectors.append(pooled)
+                carried.append(extra)
+                mlm = mlm + loss
+        contrastive, accuracy, gradients = self._contrast(batch, chunks, vectors, share)
+        if not np.isfinite(contrastive):
+            return BatchLoss(contrastive, contrastive, 0.0, accuracy)
+        for i, chunk in enumerate(chunks):
+            if self._cached:
+                pooled, extra, loss = self._encode(batch, chunk, share, learn=True)
+                mlm = mlm + loss
+            else:
+                pooled, extra = vectors[i], carried[i]
+            objective = extra
+            if gradients is not None:
+                objective = objective + (pooled * gradients[chunk.rows]).sum()
+            if objective.requires_grad:
+                objective.backward()  # type: ignore[no-untyped-call]
+        mean = float(self._processes.sum(mlm)) / max(1, batch.masked)
+        total = contrastive + self._objective.mlm_factor * mean
+        return BatchLoss(total, contrastive, mean, accuracy)
+
+    def _encode(
+        self, batch: Batch, chunk: Chunk, share: float, *, learn: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors, a scalar that carries the masked LM gradient, and the summed masked LM loss."""
+        self._reseed(self._seed, batch.number, chunk.number)
+        nothing = torch.zeros((), device=chunk.input_ids.device)
+        with self._processes.autocast():
+            states, pooled = self._encoder(chunk.input_ids, chunk.attention_mask)
+            if self._head is None or not learn or len(chunk.labels) == 0:
+                return pooled, nothing, nothing
+            if chunk.disguised_ids is not None:
+                states, _ = self._encoder(chunk.disguised_ids, chunk.attention_mask)
+            hidden = states.flatten(0, 1)[chunk.positions]
+            scale = share * self._objective.mlm_factor / batch.masked
+            loss, gradient = masked_lm_gradient(self._head, hidden, chunk.labels, scale)
+        return pooled, (hidden.float() * gradient.float()).sum(), loss
+
+    def _contrast(
+        self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor], share: float
+    ) -> tuple[float, float, Tensor | None]:
+        """Loss, accuracy, and ``share`` times the loss's gradient for every row's vector."""
+        kind = self._objective.contrastive
+        if kind is None:
+            return 0.0, 0.0, None
+        rows = self._gather(batch, chunks, vectors).requires_grad_()
+        device = rows.device
+        documents = len(batch.documents)
+        views = pool_windows(
+            rows, batch.row_view.to(device), batch.row_weight.to(device), 2 * documents
+        )
+        first, second = views[:documents], views[documents:]
+        if kind == "nt_xent":
+            loss = nt_xent(first, second, self._objective.temperature)
+        else:
+            loss = info_nce(
+                first, second, self._objective.temperature, symmetric=self._objective.symmetric
+            )
+        (loss * share).backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            unit = torch.nn.functional.normalize(views, dim=-1)
+            nearest = (unit[:documents] @ unit[documents:].T).argmax(1)
+            hit = nearest == torch.arange(documents, device=device)
+        return float(loss.detach()), float(hit.float().mean()), rows.grad
+
+    def _gather(self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor]) -> Tensor:
+        """Vectors of all rows of the batch, detached, on every process."""
+        width = self._encoder.backbone.config.hidden_size
+        full = torch.zeros(len(batch.row_view), width, device=self._processes.device)
+        for chunk, pooled in zip(chunks, vectors, strict=True):
+            full[chunk.rows] = pooled.detach()
+        return self._processes.sum(full)

@@ -1,0 +1,118 @@
+"""The result: a sentence-transformers folder and how it came to be."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from training.backbones.encoder import Encoder
+
+RECORD = "training.json"
+
+
+def save_model(
+    encoder: Encoder, tokenizer: PreTrainedTokenizerBase, max_tokens: int, folder: Path
+) -> None:
+    """Write an encoder as a folder that ``SentenceTransformer`` and ``docsplit-export`` open.
+
+    The folder is complete or absent: it is written beside its place and renamed.
+
+    Args:
+        encoder: the model.
+        tokenizer: its tokenizer.
+        max_tokens: longest input, special tokens included.
+        folder: where to; a model that is there is replaced.
+    """
+    draft = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    encoder.backbone.save_pretrained(draft)
+    # Readers of tokenizer.json alone should get whole texts; max_seq_length is below.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.save_pretrained(draft)
+    config = encoder.backbone.config
+    _write(
+        draft / "modules.json",
+        [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for number, (path, kind) in enumerate(
+                [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+            )
+        ],
+    )
+    _write(
+        draft / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False}
+    )
+    _write(
+        draft / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": config.hidden_size,
+            "pooling_mode_cls_token": encoder.pooling == "cls",
+            "pooling_mode_mean_tokens": encoder.pooling == "mean",
+            "pooling_mode_max_tokens": False,
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        },
+    )
+    (draft / "2_Normalize").mkdir()
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.replace(draft, folder)
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Write ``training.json``: objective, data, hyper-parameters, seed, revision, metrics."""
+    packages = ("docsplit", "torch", "transformers", "tokenizers", "accelerate", "sentencex")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    _write(folder / RECORD, {**record, "code_revision": code_revision(), "packages": versions})
+
+
+def code_revision() -> str | None:
+    """Commit of the checkout this code runs from; None outside of one."""
+    for parent in Path(__file__).resolve().parents:
+        git = parent / ".git"
+        if git.is_file():
+            git = (
+                parent / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+            ).resolve()
+        if git.is_dir():
+            return _head(git)
+    return None
+
+
+def _head(git: Path) -> str | None:
+    try:
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        name = head.removeprefix("ref: ")
+        common = git / "commondir"
+        shared = git / common.read_text(encoding="utf-8").strip() if common.is_file() else git
+        for place in (git / name, shared / name):
+            if place.is_file():
+                return place.read_text(encoding="utf-8").strip()
+        packed = (shared / "packed-refs").read_text(encoding="utf-8").splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(" " + name)), None)
+    except OSError:
+        return None
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

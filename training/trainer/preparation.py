@@ -1,0 +1,225 @@
+"""Documents to chunks of padded rows: all that a batch needs before the encoder runs.
+
+Everything is drawn from generators seeded by run, batch and document, so every process prepares the
+same batch, and a batch does not depend on what ran before it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from training.data.cache import TokenCache
+from training.data.chunks import plan_chunks
+from training.data.specials import Specials
+from training.losses.masked_lm import choose_masked
+from training.settings import Settings
+from training.views import VIEWS, View, ViewContext
+from training.views.masking import word_starts
+from training.views.windows import pack_windows
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input of the encoder.
+
+    Attributes:
+        ids: int64, special tokens included.
+        view: number of the view it is a window of.
+        weight: tokens, special ones not counted.
+        disguised: ``ids`` with the tokens to predict disguised; None without masked LM.
+        positions: where they stand.
+        labels: what they were.
+    """
+
+    ids: npt.NDArray[np.int64]
+    view: int
+    weight: int
+    disguised: npt.NDArray[np.int64] | None = None
+    positions: npt.NDArray[np.int64] | None = None
+    labels: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of like length that are encoded together.
+
+    Attributes:
+        number: place in the batch's list of chunks; with the batch's number it seeds dropout.
+        rows: int64 ``[n]``, their numbers in the batch.
+        input_ids: int64 ``[n, tokens]``, what is contrasted.
+        attention_mask: int64 ``[n, tokens]``.
+        disguised_ids: int64 ``[n, tokens]`` where masked LM has a pass of its own, else None.
+        positions: int64 ``[m]`` into the flattened rows, where tokens are predicted.
+        labels: int64 ``[m]``, the tokens.
+    """
+
+    number: int
+    rows: Tensor
+    input_ids: Tensor
+    attention_mask: Tensor
+    disguised_ids: Tensor | None
+    positions: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device) -> Chunk:
+        """The same on another device."""
+        moved: dict[str, Any] = {
+            field.name: value.to(device, non_blocking=True)
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return dataclasses.replace(self, **moved)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch as one process sees it.
+
+    Attributes:
+        number: its place in the run.
+        documents: their numbers in the cache.
+        views: views a document has, 1 or 2.
+        chunks: the chunks this process encodes.
+        row_view: int64 ``[rows]`` of the whole batch.
+        row_weight: float ``[rows]``.
+        masked: tokens to predict in the whole batch.
+        tokens: tokens encoded, special ones included, in the whole batch.
+        padded: the same with padding.
+        cut: tokens of the views that did not fit their windows.
+    """
+
+    number: int
+    documents: tuple[int, ...]
+    views: int
+    chunks: tuple[Chunk, ...]
+    row_view: Tensor
+    row_weight: Tensor
+    masked: int
+    tokens: int
+    padded: int
+    cut: int
+
+
+class Preparation:
+    """Draws views, masks tokens, cuts windows and deals out chunks."""
+
+    def __init__(
+        self,
+        cache: TokenCache,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: Settings,
+        *,
+        rank: int,
+        count: int,
+        chunk_tokens: int,
+    ) -> None:
+        """Prepare batches for process ``rank`` of ``count``."""
+        self.specials = Specials.of(tokenizer)
+        self._cache = cache
+        self._objective = settings.objective
+        self._shared_pass = settings.objective.mlm_inputs == "shared"
+        self._seed = settings.run.seed
+        self._view = VIEWS[settings.objective.view]
+        self._rank, self._count = rank, count
+        self._chunk_tokens = chunk_tokens
+        self._context = ViewContext(
+            objective=settings.objective,
+            window=settings.backbone.max_tokens - self.specials.count,
+            mask_id=self.specials.mask,
+            word_starts=word_starts(tokenizer),
+        )
+
+    def batch(self, number: int, documents: Sequence[int]) -> Batch:
+        """Prepare batch ``number`` of the run."""
+        rows: list[Row] = []
+        views, cut = 1, 0
+        for place, document in enumerate(documents):
+            rng = np.random.default_rng([self._seed, number, document])
+            pair = self._view(self._cache.sentences(document), rng, self._context)
+            for side, view in enumerate(pair):
+                if view is None:
+                    continue
+                views = max(views, side + 1)
+                made = self._rows(view, side * len(documents) + place, rng)
+                cut += sum(map(len, view)) - sum(row.weight for row in made)
+                rows += made
+        planned = plan_chunks([len(r.ids) for r in rows], self._chunk_tokens, self._count)
+        return Batch(
+            number=number,
+            documents=tuple(map(int, documents)),
+            views=views,
+            chunks=tuple(
+                self._chunk(i, planned[i], rows)
+                for i in range(self._rank, len(planned), self._count)
+            ),
+            row_view=torch.tensor([r.view for r in rows]),
+            row_weight=torch.tensor([r.weight for r in rows], dtype=torch.float32),
+            masked=sum(len(r.labels) for r in rows if r.labels is not None),
+            tokens=sum(len(r.ids) for r in rows),
+            padded=sum(len(c) * max(len(rows[i].ids) for i in c) for c in planned),
+            cut=cut,
+        )
+
+    def _rows(self, view: View, number: int, rng: np.random.Generator) -> list[Row]:
+        rows = []
+        for ids in pack_windows(view, self._context.window, self._objective.windows):
+            row = Row(self.specials.wrap(ids), number, len(ids))
+            if self._objective.mlm_factor:
+                disguised, chosen = choose_masked(
+                    ids,
+                    rng,
+                    rate=self._objective.mlm_rate,
+                    mask_id=self.specials.mask,
+                    vocabulary=self.specials.vocabulary,
+                )
+                # What a slice view has masked already is nothing to predict.
+                chosen = chosen[ids[chosen] != self.specials.mask]
+                row = dataclasses.replace(
+                    row,
+                    disguised=self.specials.wrap(disguised),
+                    positions=chosen + len(self.specials.prefix),
+                    labels=ids[chosen].astype(np.int64),
+                )
+            rows.append(row)
+        return rows
+
+    def _chunk(self, number: int, members: list[int], rows: list[Row]) -> Chunk:
+        chosen = [rows[i] for i in members]
+        width = max(len(row.ids) for row in chosen)
+        plain = self._padded([row.ids for row in chosen], width)
+        disguised = None
+        if chosen[0].disguised is not None:
+            disguised = self._padded(
+                [r.disguised for r in chosen if r.disguised is not None], width
+            )
+        shared = self._shared_pass and disguised is not None
+        lengths = torch.tensor([len(row.ids) for row in chosen])
+        positions = [
+            i * width + r.positions for i, r in enumerate(chosen) if r.positions is not None
+        ]
+        labels = [r.labels for r in chosen if r.labels is not None]
+        none = [np.empty(0, dtype=np.int64)]
+        return Chunk(
+            number=number,
+            rows=torch.tensor(members),
+            input_ids=disguised if shared and disguised is not None else plain,
+            attention_mask=(torch.arange(width)[None, :] < lengths[:, None]).long(),
+            disguised_ids=None if shared else disguised,
+            positions=torch.from_numpy(np.concatenate(positions or none)),
+            labels=torch.from_numpy(np.concatenate(labels or none)),
+        )
+
+    def _padded(self, rows: list[npt.NDArray[np.int64]], width: int) -> Tensor:
+        out = np.full((len(rows), width), self.specials.pad, dtype=np.int64)
+        for line, ids in zip(out, rows, strict=True):
+            line[: len(ids)] = ids
+        return torch.from_numpy(out)

@@ -1,0 +1,106 @@
+"""Progress on the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+_RECENT = 50
+_LINE_SECONDS = 15.0
+
+
+class RunProgress:
+    """A bar on a terminal, a line now and then elsewhere, nothing from other processes.
+
+    The time left is the steps left at the pace of the last steps, plus the validations left at
+    the pace of those so far; it is not shown before the third step.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        done: int,
+        evaluate_every: int,
+        *,
+        enabled: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Show progress from step ``done`` to ``total``."""
+        self._console = Console(quiet=not enabled, highlight=False)
+        self._bar = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=self._console,
+            disable=not enabled or not self._console.is_terminal,
+        )
+        self._task: TaskID = self._bar.add_task("", total=total, completed=done, text="")
+        self._total, self._done, self._every = total, done, evaluate_every
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT)
+        self._validations: list[float] = []
+        self._clock = clock
+        self._last_line = clock()
+
+    def __enter__(self) -> RunProgress:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar down."""
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """A line above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def validated(self, seconds: float) -> None:
+        """Count a validation towards the time left."""
+        self._validations.append(seconds)
+
+    def step(self, record: Mapping[str, float]) -> None:
+        """Show a step."""
+        self._done = int(record["step"])
+        self._recent.append((record["seconds"], record["documents"], record["tokens"]))
+        text = self.describe(record)
+        self._bar.update(self._task, completed=self._done, text=text)
+        now = self._clock()
+        late = now - self._last_line >= _LINE_SECONDS
+        if not self._console.is_terminal and (late or self._done == self._total):
+            self._last_line = now
+            self.note(f"step {self._done}/{self._total} {text}")
+
+    def describe(self, record: Mapping[str, float]) -> str:
+        """Loss, rates and time left in words."""
+        seconds = max(sum(s for s, _, _ in self._recent), 1e-9)
+        documents = sum(d for _, d, _ in self._recent) / seconds
+        tokens = sum(t for _, _, t in self._recent) / seconds
+        text = f"loss {record['loss']:.4f} · {documents:.1f} documents/s · {tokens:,.0f} tokens/s"
+        left = self.seconds_left()
+        return text if left is None else f"{text} · {_clock_time(left)} left"
+
+    def seconds_left(self) -> float | None:
+        """Expected seconds to the end; None as long as there is too little to tell from."""
+        if len(self._recent) < 3:
+            return None
+        pace = sum(s for s, _, _ in self._recent) / len(self._recent)
+        validations = self._total // self._every - self._done // self._every
+        each = sum(self._validations) / len(self._validations) if self._validations else 0.0
+        return (self._total - self._done) * pace + validations * each
+
+
+def _clock_time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

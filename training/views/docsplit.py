@@ -1,0 +1,28 @@
+"""Halves of a document."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.views.types import Document, Pair, ViewContext
+
+
+def docsplit(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+    """Send each sentence to either half with probability one half, in the document's order.
+
+    SimLTE / DocSplit, section 2.2. Splits that leave one half empty are drawn again, so the halves
+    are uniform over all splits into two non-empty sets.
+
+    Raises:
+        ValueError: fewer than two sentences.
+    """
+    if len(document) < 2:
+        raise ValueError("a document of one sentence has no two halves")
+    while True:
+        first = rng.random(len(document)) < 0.5
+        if first.any() and not first.all():
+            break
+    return (
+        [s for s, chosen in zip(document, first, strict=True) if chosen],
+        [s for s, chosen in zip(document, first, strict=True) if not chosen],
+    )

@@ -1,0 +1,24 @@
+"""Views that are the document itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.views.types import Document, Pair, ViewContext
+
+
+def simcse(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+    """The same text twice; the encoder's dropout makes the difference.
+
+    Gao et al. 2021, "SimCSE", section 3; the baseline of the DocSplit paper's section 3.3, on whole
+    documents its "SimCSE-long".
+    """
+    return list(document), list(document)
+
+
+def mlm(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+    """The document alone, for masked language modelling without contrast.
+
+    Devlin et al. 2019, "BERT", section 3.1; the baseline of the contrastive report's section 4.
+    """
+    return list(document), None
