@@ -3,3 +3,8 @@
 ``export.bundle`` is the format that the service reads; it needs pydantic and the
 standard library only, so importing this package must stay free of torch.
 """
+
+from export.telemetry import block_telemetry
+
+# Here, so that it holds for whoever imports a runtime after any part of this package.
+block_telemetry()

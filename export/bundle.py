@@ -114,6 +114,9 @@ class Manifest(_Strict):
         missing = [name for name in needed if name not in self.files]
         if missing:
             raise ValueError(f"files lists no digest of {', '.join(missing)}")
+        for head, folder in self.heads.items():
+            if not any(name.startswith(f"{folder}/") for name in self.files):
+                raise ValueError(f"files lists nothing in {folder!r}, the folder of head {head!r}")
         if not self.precisions:
             raise ValueError("a bundle needs at least one precision")
         if self.default_prompt is not None and self.default_prompt not in self.prompts:
@@ -154,7 +157,13 @@ class Bundle:
         self.manifest = manifest
 
     def path(self, name: str) -> Path:
-        """Absolute path of one of the bundle's files."""
+        """Absolute path of one of the bundle's files.
+
+        Raises:
+            BundleError: the manifest lists no such file, so nothing vouches for its content.
+        """
+        if name not in self.manifest.files:
+            raise BundleError(f"{self.root}: {MANIFEST} lists no file {name!r}")
         return self.root / name
 
     def graph(self, precision: PrecisionName) -> Path:
@@ -178,7 +187,7 @@ def digest(path: Path) -> FileEntry:
         )
 
 
-def seal(root: Path, **fields: Any) -> Manifest:
+def seal(root: Path, **fields: object) -> Manifest:
     """Hash every file below ``root``, compute the revision and write ``bundle.json``.
 
     Args:
@@ -193,9 +202,9 @@ def seal(root: Path, **fields: Any) -> Manifest:
         for p in sorted(root.rglob("*"))
         if p.is_file() and p.name != MANIFEST
     }
-    values: dict[str, Any] = {**_DEFAULTS, **fields, "files": files}
-    draft = Manifest.model_construct(None, **values, revision="")
     try:
+        values: dict[str, Any] = {**_DEFAULTS, **fields, "files": files}
+        draft = Manifest.model_construct(**values)
         manifest = Manifest.model_validate({**values, "revision": draft.content_hash()})
     except ValidationError as error:
         raise BundleError(f"{root}: {_reasons(error)}") from error
@@ -203,7 +212,7 @@ def seal(root: Path, **fields: Any) -> Manifest:
     return manifest
 
 
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "format": FORMAT,
     "normalised": True,
     "prompts": {},

@@ -1,0 +1,129 @@
+"""``docsplit-export``: the command line of the export room."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+EPILOG = """\
+The checkpoint may be a sentence-transformers or transformers folder, or a name on the Hugging
+Face hub; BERT-like encoders with mean, cls or max pooling are supported. A bundle is written only
+if its vectors stay near those of the fp32 source on real paragraphs (docs/bundle.md has the
+thresholds); otherwise DEST stays as it was and the exit code is 1.
+
+example:
+  docsplit-export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm \\
+      --max-tokens 512 --licence Apache-2.0
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``docsplit-export``; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    # What follows imports torch and openvino, seconds that --help and typing errors do without.
+    from rich.console import Console
+
+    from export.bundle import BundleError
+    from export.errors import ExportError
+    from export.pipeline import Request, export
+
+    console = Console(stderr=True)
+    try:
+        with console.status("starting") as status:
+            manifest = export(
+                Request(
+                    source=options.source,
+                    dest=options.dest,
+                    licence=options.licence,
+                    name=options.name,
+                    source_name=options.source_name,
+                    max_tokens=options.max_tokens,
+                    precisions=options.precision,
+                    keep_float=options.keep_float,
+                    calibration=options.calibration,
+                    paragraphs=options.paragraphs,
+                    threads=options.threads,
+                    force=options.force,
+                ),
+                status.update,
+            )
+    except (ExportError, BundleError) as error:
+        console.print(f"docsplit-export: {error}", style="red", highlight=False, soft_wrap=True)
+        return 1
+    for name, precision in manifest.precisions.items():
+        parity = precision.parity
+        console.print(
+            f"{name}: cosine to the source mean {parity.cosine_mean:.6f}, "
+            f"min {parity.cosine_min:.6f}; same nearest neighbour "
+            f"{parity.neighbour_agreement:.1%} of {parity.paragraphs} paragraphs "
+            f"({parity.engine})",
+            highlight=False,
+        )
+    console.print(f"{options.dest}: {manifest.name}, revision {manifest.revision[:12]}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="docsplit-export",
+        description="Turn an encoder checkpoint into a bundle that docsplit-serve mounts.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE", help="checkpoint: a folder or a hub name")
+    parser.add_argument("dest", metavar="DEST", type=Path, help="folder of the new bundle")
+    parser.add_argument("--name", help="the bundle's name (default: DEST's last part)")
+    parser.add_argument(
+        "--source-name", help="what the lineage calls the source (default: hub or folder name)"
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="window, special tokens included; up to the model's position table "
+        "(default: the source's own)",
+    )
+    parser.add_argument(
+        "--precision",
+        nargs="+",
+        choices=("fp16", "int8"),
+        default=["fp16", "int8"],
+        help="forms to write (default: both)",
+    )
+    parser.add_argument(
+        "--keep-float",
+        metavar="REGEX",
+        help="operators that int8 leaves in floating point, matched from the start of their names, "
+        "e.g. '.*layer.0/output/dense/MatMul'; costs size and speed, gains parity",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="real text to calibrate int8 and to measure parity on, never the same passages: one "
+        "document a line, or .jsonl with a field text, .gz or not (default: examples/peps)",
+    )
+    parser.add_argument(
+        "--paragraphs",
+        type=_paragraphs,
+        default=300,
+        metavar="N",
+        help="paragraphs to measure parity on, at least 200 (default: 300)",
+    )
+    parser.add_argument("--licence", required=True, help="SPDX identifier of the weights' licence")
+    parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
+    parser.add_argument("--force", action="store_true", help="replace an existing bundle at DEST")
+    return parser
+
+
+def _paragraphs(text: str) -> int:
+    number = int(text)
+    if number < 200:
+        raise argparse.ArgumentTypeError("parity needs at least 200 paragraphs")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

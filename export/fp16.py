@@ -1,0 +1,81 @@
+"""Fused fp16 form for CUDA, which CPU runtimes load too."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import onnx
+from onnxruntime.transformers.fusion_options import FusionOptions
+from onnxruntime.transformers.optimizer import optimize_model
+
+from export.graph import TAIL
+from export.source import Source
+
+FILE = "model.fp16.onnx"
+FUSED = (
+    "Attention",
+    "BiasGelu",
+    "EmbedLayerNormalization",
+    "FastGelu",
+    "LayerNormalization",
+    "MultiHeadAttention",
+    "SkipLayerNormalization",
+)
+
+
+def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
+    """Fuse the graph ``fp32``, convert it to fp16 and write ``model.fp16.onnx`` into ``folder``.
+
+    Inputs stay int64 and the output float32; pooling and normalisation are computed in fp32.
+
+    Returns:
+        How many of each fused kernel the graph holds.
+    """
+    config = source.encoder.config
+    level = logging.getLogger().level
+    with warnings.catch_warnings():
+        # Weights beyond fp16's range are clamped with a warning; the parity gate judges them.
+        warnings.simplefilter("ignore")
+        model = optimize_model(
+            str(fp32),
+            model_type="bert",
+            num_heads=config.num_attention_heads,
+            hidden_size=config.hidden_size,
+            optimization_options=FusionOptions("bert"),
+            opt_level=0,
+            use_gpu=False,
+        )
+        tail = [n.name for n in model.model.graph.node if n.name.startswith(TAIL)]
+        model.convert_float_to_float16(keep_io_types=True, node_block_list=tail)
+    logging.getLogger().setLevel(level)
+    _drop_repeated_casts(model.model.graph)
+    model.topological_sort(is_deterministic=True)
+    _strip(model.model)
+    data = model.model.SerializeToString(deterministic=True)
+    (folder / FILE).write_bytes(data)
+    found = Counter(n.op_type for n in model.model.graph.node)
+    return {kernel: found[kernel] for kernel in FUSED if found[kernel]}
+
+
+def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
+    """The converter casts a value once for every fp32 node that reads it, under the same name."""
+    made: set[str] = set()
+    kept = []
+    for node in graph.node:
+        if not made.issuperset(node.output) or not node.output:
+            kept.append(node)
+        made.update(node.output)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Drop all that can differ between two exports of the same weights, or names their machine."""
+    model.doc_string = ""
+    del model.metadata_props[:]
+    for node in model.graph.node:
+        node.doc_string = ""
+        del node.metadata_props[:]

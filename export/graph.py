@@ -1,0 +1,96 @@
+"""The encoder with its pooling and normalisation as one ONNX graph, fp32 and unfused."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from export.bundle import Pooling
+from export.source import Source
+
+INPUTS = ("input_ids", "attention_mask")
+OUTPUT = "sentence_embedding"
+# Name scope of pooling and normalisation: fp16 and int8 leave nodes below it in fp32.
+TAIL = "/tail/"
+OPSET = 17
+
+
+class PoolAndNormalise(nn.Module):
+    """Token vectors to unit vectors, in fp32.
+
+    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3).
+    """
+
+    def __init__(self, pooling: Pooling) -> None:
+        super().__init__()
+        self.pooling = pooling
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """``hidden`` float ``[batch, tokens, dimensions]``, ``attention_mask`` int64
+        ``[batch, tokens]`` → float32 ``[batch, dimensions]`` of length 1."""
+        hidden = hidden.float()
+        mask = attention_mask.unsqueeze(-1).float()
+        if self.pooling == "cls":
+            pooled = hidden[:, 0]
+        elif self.pooling == "max":
+            pooled = hidden.masked_fill(mask == 0, torch.finfo(torch.float32).min).amax(dim=1)
+        else:
+            pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
+        return nn.functional.normalize(pooled, p=2.0, dim=1)
+
+
+class SentenceEncoder(nn.Module):
+    """What a bundle's graph computes: ids and mask in, unit vectors out."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.encoder = source.encoder
+        self.tail = PoolAndNormalise(source.pooling)
+        self.takes_token_types = source.takes_token_types
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """int64 ``[batch, tokens]`` twice → float32 ``[batch, dimensions]``."""
+        types = {"token_type_ids": torch.zeros_like(input_ids)} if self.takes_token_types else {}
+        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types)
+        vectors: Tensor = self.tail(hidden.last_hidden_state, attention_mask)
+        return vectors
+
+
+def write_graph(source: Source, path: Path) -> None:
+    """Trace ``source`` into an fp32 ONNX file with dynamic batch and tokens."""
+    module = SentenceEncoder(source).eval()
+    ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
+    axes = {0: "batch", 1: "tokens"}
+    with torch.no_grad(), _quiet_tracing():
+        torch.onnx.export(
+            module,
+            (ids, torch.ones_like(ids)),
+            str(path),
+            input_names=list(INPUTS),
+            output_names=[OUTPUT],
+            dynamic_axes={**dict.fromkeys(INPUTS, axes), OUTPUT: {0: "batch"}},
+            opset_version=OPSET,
+            # The dynamo exporter writes graphs that the fusions for BERT do not recognise.
+            dynamo=False,
+        )
+
+
+@contextmanager
+def _quiet_tracing() -> Iterator[None]:
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # The tracing exporter is deprecated, and models warn of branches it freezes; the
+            # parity gate sees a wrongly frozen one.
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,96 @@
+"""W8A8 form for CPUs: OpenVINO IR by nncf's post-training quantisation."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nncf
+import numpy as np
+import openvino as ov
+
+from export.errors import ExportError
+from export.graph import TAIL
+
+FILE = "model.int8.xml"
+# SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves so much range into
+# the weights that processors without VNNI, which add pairs of products in 16 bits, saturate more.
+SMOOTHING = 0.8
+
+
+def write_int8(
+    fp32: Path, folder: Path, batches: list[dict[str, np.ndarray]], *, keep_float: str | None = None
+) -> dict[str, int]:
+    """Quantise the graph ``fp32`` and write ``model.int8.xml`` and ``.bin`` into ``folder``.
+
+    Args:
+        fp32: the unfused ONNX graph.
+        folder: where the IR goes.
+        batches: calibration inputs, int64 ``[batch, tokens]`` by name.
+        keep_float: regular expression; operators whose names it matches from their start stay in
+            floating point, their weights stored as fp16.
+
+    Returns:
+        Counts of the quantisers and of the matrix products with and without them.
+
+    Raises:
+        ExportError: ``keep_float`` matches no operator, or is no regular expression.
+    """
+    model = ov.Core().read_model(fp32)
+    patterns = [f"{TAIL}.*"]
+    if keep_float is not None:
+        _check_pattern(keep_float, [op.get_friendly_name() for op in model.get_ops()])
+        patterns.append(keep_float)
+    with _quiet_nncf():
+        quantised = nncf.quantize(
+            model,
+            nncf.Dataset(batches),
+            subset_size=len(batches),
+            model_type=nncf.ModelType.TRANSFORMER,
+            preset=nncf.QuantizationPreset.MIXED,
+            ignored_scope=nncf.IgnoredScope(patterns=patterns, validate=False),
+            advanced_parameters=nncf.AdvancedQuantizationParameters(
+                smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING)
+            ),
+        )
+    ov.save_model(quantised, folder / FILE, compress_to_fp16=True)
+    products = [op for op in quantised.get_ops() if op.get_type_name() == "MatMul"]
+    integer = sum(_has_quantised_inputs(op) for op in products)
+    quantisers = sum(op.get_type_name() == "FakeQuantize" for op in quantised.get_ops())
+    counts = {"FakeQuantize": quantisers, "MatMul int8": integer}
+    return counts | {"MatMul float": len(products) - integer}
+
+
+def _check_pattern(pattern: str, names: list[str]) -> None:
+    try:
+        found = any(re.match(pattern, name) for name in names)
+    except re.error as error:
+        raise ExportError(f"--keep-float {pattern}: {error}") from error
+    if not found:
+        products = [name for name in names if name.endswith("MatMul")]
+        raise ExportError(
+            f"--keep-float {pattern}: no operator has such a name; "
+            f"names are like {', '.join(products[:2]) or names[0]}"
+        )
+
+
+def _has_quantised_inputs(op: ov.Node) -> bool:
+    """Whether activations come from a quantiser, perhaps through a reshape or transpose."""
+    node = op.input_value(0).get_node()
+    while node.get_type_name() in ("Reshape", "Transpose"):
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "FakeQuantize")
+
+
+@contextmanager
+def _quiet_nncf() -> Iterator[None]:
+    logger = logging.getLogger("nncf")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

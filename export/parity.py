@@ -1,0 +1,69 @@
+"""The gate: are a graph's vectors near enough to the checkpoint's?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from export.bundle import Parity, PrecisionName
+from export.errors import ExportError
+
+# fp16 rounds; int8 also moves paragraphs that are almost equally near to one another, so the
+# nearest neighbour changes hands more often than the cosine suggests.
+THRESHOLDS: Mapping[PrecisionName, Mapping[str, float]] = {
+    "fp16": {"cosine_mean": 0.9999, "cosine_min": 0.9999, "neighbour_agreement": 0.99},
+    "int8": {"cosine_mean": 0.995, "cosine_min": 0.985, "neighbour_agreement": 0.85},
+}
+
+
+def measure(
+    precision: PrecisionName, vectors: np.ndarray, reference: np.ndarray, *, engine: str
+) -> Parity:
+    """Compare unit vectors, float32 ``[paragraphs, dimensions]``, with those of the fp32 source.
+
+    Raises:
+        ExportError: a figure lies below its threshold, or a vector is not finite or not of
+            length 1.
+    """
+    if vectors.shape != reference.shape:
+        raise ExportError(
+            f"{precision}: vectors of shape {vectors.shape}, the source's are {reference.shape}"
+        )
+    if not np.isfinite(vectors).all():
+        raise ExportError(f"{precision}: the graph gives values that are not finite")
+    lengths = np.linalg.norm(vectors, axis=1)
+    if np.abs(lengths - 1).max() > 1e-3:
+        raise ExportError(f"{precision}: a vector of length {lengths.min():.4f}, not 1")
+    cosines = (vectors.astype(np.float64) * reference).sum(axis=1)
+    limits = dict(THRESHOLDS[precision])
+    parity = Parity(
+        paragraphs=len(vectors),
+        cosine_mean=_rounded(cosines.mean()),
+        cosine_min=_rounded(cosines.min()),
+        neighbour_agreement=_rounded((_nearest(vectors) == _nearest(reference)).mean()),
+        engine=engine,
+        thresholds=limits,
+    )
+    short = [
+        f"{name} {value:.6f} is below {limit}"
+        for name, limit in limits.items()
+        if (value := float(getattr(parity, name))) < limit
+    ]
+    if short:
+        raise ExportError(
+            f"{precision} is too far from the source on {parity.paragraphs} paragraphs: "
+            + "; ".join(short)
+        )
+    return parity
+
+
+def _nearest(vectors: np.ndarray) -> np.ndarray:
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -np.inf)
+    nearest: np.ndarray = similarity.argmax(axis=1)
+    return nearest
+
+
+def _rounded(value: np.floating) -> float:
+    return round(float(value), 7)

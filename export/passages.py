@@ -1,0 +1,102 @@
+"""Real passages of mixed length, for calibrating int8 and for measuring parity."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from export.errors import ExportError
+
+PEPS = Path(__file__).parent.parent / "examples" / "peps" / "documents.jsonl.gz"
+CALIBRATION = 256
+# Passages grow, paragraph by paragraph, to at least so many words: from one paragraph, often a
+# single line, to more than a window of 512 tokens holds.
+WORDS = (1, 1, 24, 48, 96, 192, 384)
+_WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+class Passages(NamedTuple):
+    """Two sets of passages that share no passage and, if there are enough, no document."""
+
+    calibration: list[str]
+    parity: list[str]
+
+
+def read_passages(path: Path | None, *, parity: int, calibration: int = CALIBRATION) -> Passages:
+    """Cut ``calibration`` + ``parity`` passages from the documents of a file; always the same ones.
+
+    Args:
+        path: UTF-8, one document a line, or JSON lines with a field ``text``; ``.gz`` is
+            unpacked. None means the Python Enhancement Proposals of ``examples/peps``.
+
+    Raises:
+        ExportError: the file cannot be read or holds too few different passages.
+    """
+    if path is None:
+        path = PEPS
+        if not path.is_file():
+            raise ExportError(f"{path}: no such file; give real text with --calibration FILE")
+    wanted = calibration + parity
+    found = list(dict.fromkeys(_passages(list(_documents(path)), wanted)))
+    if len(found) < wanted:
+        raise ExportError(
+            f"{path}: {len(found)} different passages, {wanted} are needed "
+            f"({calibration} to calibrate, {parity} to measure)"
+        )
+    return Passages(found[:calibration], found[calibration:wanted])
+
+
+def _documents(path: Path) -> Iterator[str]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    jsonl = path.name.removesuffix(".gz").endswith((".jsonl", ".json"))
+    number = 0
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):  # noqa: B007  named in the errors
+                if line.strip():
+                    yield json.loads(line)["text"] if jsonl else line.strip()
+    except OSError as error:
+        raise ExportError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ExportError(f"{path}: not UTF-8 after line {number}") from error
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ExportError(f"{path}: line {number} is no JSON object with a field text") from error
+
+
+def _passages(documents: list[str], wanted: int) -> Iterator[str]:
+    """One passage of each document in turn, then a second of each, until none is left."""
+    chance = random.Random(0)  # noqa: S311  the same choice every time, no secret
+    chance.shuffle(documents)
+    cursors = [_paragraphs(text, chance) for text in documents]
+    turn = 0
+    # Duplicates are dropped later, so more than wanted are offered.
+    while cursors and turn < 4 * wanted + len(documents):
+        for cursor in list(cursors):
+            passage = _grow(cursor, WORDS[turn % len(WORDS)])
+            turn += 1
+            if passage:
+                yield passage
+            else:
+                cursors.remove(cursor)
+
+
+def _paragraphs(text: str, chance: random.Random) -> Iterator[str]:
+    """From a random place on, lest every passage be an abstract; then what lies before it."""
+    found = [p.strip("\n") for p in re.split(r"\n\s*\n", text) if _WORD.search(p)]
+    start = chance.randrange(len(found)) if found else 0
+    return iter(found[start:] + found[:start])
+
+
+def _grow(paragraphs: Iterator[str], words: int) -> str:
+    taken: list[str] = []
+    while sum(len(p.split()) for p in taken) < words:
+        paragraph = next(paragraphs, None)
+        if paragraph is None:
+            break
+        taken.append(paragraph)
+    return "\n\n".join(taken)

@@ -1,0 +1,214 @@
+"""From checkpoint to bundle, all or nothing."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from export.bundle import Manifest, Precision, PrecisionName, seal
+from export.engines import Inputs, open_engine
+from export.errors import ExportError
+from export.fp16 import FILE as FP16_FILE
+from export.fp16 import write_fp16
+from export.graph import OPSET, write_graph
+from export.int8 import FILE as INT8_FILE
+from export.int8 import write_int8
+from export.parity import measure
+from export.passages import CALIBRATION, read_passages
+from export.source import Source, open_source, reference_vectors
+from export.tokenizer import batches, write_tokenizer
+
+PACKAGES = (
+    "nncf",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "sentence-transformers",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
+MEASURED_BATCH = 8
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``docsplit-export`` was asked for.
+
+    Attributes:
+        source: folder or hub name of the checkpoint.
+        dest: folder of the bundle.
+        licence: SPDX identifier of the weights' licence.
+        name: the bundle's name; by default the name of ``dest``.
+        source_name: what the lineage calls the source; by default the hub's or folder's name.
+        max_tokens: window, special tokens included; by default the source's own.
+        precisions: forms to write.
+        keep_float: names of operators that int8 leaves in floating point, a regular expression.
+        calibration: file of real text; by default the PEPs of ``examples/peps``.
+        paragraphs: how many paragraphs parity is measured on.
+        threads: processor threads.
+        force: replace an existing ``dest``.
+    """
+
+    source: str
+    dest: Path
+    licence: str
+    name: str | None = None
+    source_name: str | None = None
+    max_tokens: int | None = None
+    precisions: Sequence[PrecisionName] = ("fp16", "int8")
+    keep_float: str | None = None
+    calibration: Path | None = None
+    paragraphs: int = 300
+    threads: int = 1
+    force: bool = False
+
+
+def export(request: Request, report: Report = lambda step: None) -> Manifest:
+    """Write the bundle.
+
+    The bundle grows in a temporary folder beside ``dest`` and is renamed when it is complete and
+    its vectors have passed the parity gate. On any failure ``dest`` is as it was before.
+
+    Raises:
+        ExportError: the source is unsupported, ``dest`` is in the way, too little text, or a
+            graph is too far from the source.
+        BundleError: the manifest does not hold what it must.
+    """
+    if not request.precisions:
+        raise ExportError("no precision to write; name fp16, int8 or both")
+    dest = request.dest.expanduser().absolute()
+    _check_destination(dest, force=request.force)
+    torch.set_num_threads(request.threads)
+    report("opening the source")
+    source = open_source(
+        request.source, source_name=request.source_name, max_tokens=request.max_tokens
+    )
+    passages = read_passages(request.calibration, parity=request.paragraphs)
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as scratch:
+        bundle = Path(scratch) / "bundle"
+        bundle.mkdir()
+        report("writing the tokenizer")
+        tokenizer = write_tokenizer(source, bundle, [*passages.calibration, *passages.parity])
+        report("tracing the fp32 graph")
+        fp32 = Path(scratch) / "model.onnx"
+        write_graph(source, fp32)
+        calibration = _inputs(source, tokenizer, passages.calibration, size=1)
+        kernels: dict[PrecisionName, dict[str, int]] = {}
+        for precision in dict.fromkeys(request.precisions):
+            report(f"writing the {precision} graph")
+            if precision == "fp16":
+                kernels[precision] = write_fp16(source, fp32, bundle)
+            else:
+                kernels[precision] = write_int8(
+                    fp32, bundle, calibration, keep_float=request.keep_float
+                )
+        report(f"encoding {request.paragraphs} paragraphs with the source")
+        reference = reference_vectors(source, passages.parity).numpy()
+        measured = _inputs(source, tokenizer, passages.parity, size=MEASURED_BATCH)
+        precisions: dict[PrecisionName, Precision] = {}
+        for precision, counts in kernels.items():
+            report(f"measuring the {precision} graph")
+            precisions[precision] = _measure(
+                precision, bundle, counts, measured, reference, request.threads
+            )
+        report("sealing the bundle")
+        manifest = seal(
+            bundle,
+            name=request.name or dest.name,
+            dimensions=reference.shape[1],
+            pooling=source.pooling,
+            max_tokens=source.max_tokens,
+            pad_token_id=source.tokenizer.pad_token_id,
+            prompts=source.prompts,
+            default_prompt=source.default_prompt,
+            precisions=precisions,
+            licence=request.licence,
+            lineage=_lineage(source, request),
+        )
+        _put_in_place(bundle, dest, Path(scratch))
+    return manifest
+
+
+def _check_destination(dest: Path, *, force: bool) -> None:
+    if not dest.exists():
+        return
+    if not dest.is_dir():
+        raise ExportError(f"{dest}: is no folder")
+    if not force:
+        raise ExportError(f"{dest}: exists already; --force replaces it")
+    strangers = any(dest.iterdir()) and not (dest / "bundle.json").is_file()
+    if strangers:
+        raise ExportError(f"{dest}: holds something else than a bundle; --force does not remove it")
+
+
+def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int) -> list[Inputs]:
+    return batches(
+        tokenizer,
+        texts,
+        max_tokens=source.max_tokens,
+        pad_token_id=int(source.tokenizer.pad_token_id),
+        size=size,
+    )
+
+
+def _measure(
+    precision: PrecisionName,
+    bundle: Path,
+    kernels: dict[str, int],
+    inputs: list[Inputs],
+    reference: np.ndarray,
+    threads: int,
+) -> Precision:
+    file = FP16_FILE if precision == "fp16" else INT8_FILE
+    engine, encode = open_engine(precision, bundle / file, threads=threads)
+    vectors = np.concatenate([encode(batch) for batch in inputs])
+    return Precision(
+        runtime="onnx" if precision == "fp16" else "openvino",
+        file=file,
+        kernels=kernels,
+        parity=measure(precision, vectors, reference, engine=engine),
+    )
+
+
+def _lineage(source: Source, request: Request) -> dict[str, object]:
+    return {
+        "source": source.name,
+        "source_sha256": source.weights_digest(),
+        "settings": {
+            "architecture": type(source.encoder).__name__,
+            "source_max_tokens": source.trained_tokens,
+            "source_normalises": source.normalises,
+            "opset": OPSET,
+            "calibration": request.calibration.name if request.calibration else "examples/peps",
+            "calibration_passages": CALIBRATION,
+            "keep_float": request.keep_float or "",
+        },
+        "packages": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _put_in_place(bundle: Path, dest: Path, scratch: Path) -> None:
+    """Rename ``bundle`` to ``dest``; what was there goes into ``scratch`` and with it away."""
+    if not dest.exists():
+        bundle.rename(dest)
+        return
+    former = scratch / "former"
+    dest.rename(former)
+    try:
+        bundle.rename(dest)
+    except OSError:
+        former.rename(dest)
+        raise
+    shutil.rmtree(former)

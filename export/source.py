@@ -1,0 +1,229 @@
+"""Open a sentence-transformers or transformers checkpoint and read how it makes its vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from export.bundle import Pooling
+from export.errors import ExportError
+
+# Encoders with learned absolute positions whose graphs the fp16 fusion and the int8 quantiser
+# both understand.
+FAMILIES = ("bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint, opened in fp32 on the CPU.
+
+    Attributes:
+        name: what the bundle's lineage calls it; never a path.
+        model: the checkpoint as sentence-transformers runs it, its windows set to ``max_tokens``.
+        encoder: the transformer inside ``model``.
+        tokenizer: its fast tokenizer.
+        pooling: how token vectors become one vector.
+        normalises: whether the checkpoint itself has a Normalize module.
+        trained_tokens: the window its authors configured, special tokens included.
+        max_tokens: the window of this export, special tokens included.
+        prompts: prompt name → text put before every input.
+        default_prompt: name of the prompt used when the caller names none.
+    """
+
+    name: str
+    model: SentenceTransformer
+    encoder: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    pooling: Pooling
+    normalises: bool
+    trained_tokens: int
+    max_tokens: int
+    prompts: dict[str, str]
+    default_prompt: str | None
+
+    @property
+    def takes_token_types(self) -> bool:
+        """Whether the encoder's forward has ``token_type_ids``."""
+        return "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+
+    def weights_digest(self) -> str:
+        """SHA-256 over the encoder's named tensors: name, dtype, shape and bytes of each.
+
+        Unlike a digest of the file it does not depend on the container (safetensors, shards).
+        """
+        total = hashlib.sha256()
+        for name, tensor in sorted(self.encoder.state_dict().items()):
+            total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            total.update(tensor.detach().contiguous().cpu().numpy().tobytes())
+        return total.hexdigest()
+
+
+def open_source(
+    source: str, *, source_name: str | None = None, max_tokens: int | None = None
+) -> Source:
+    """Open a checkpoint and check that a bundle can carry all it does.
+
+    Args:
+        source: a folder, or a name on the Hugging Face hub.
+        source_name: what to call it in the lineage; by default the hub name or the folder's name.
+        max_tokens: window of the bundle, special tokens included; by default the checkpoint's own.
+
+    Raises:
+        ExportError: the checkpoint cannot be opened, or does something a bundle cannot express.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
+        raise ExportError(f"{source}: no such folder")
+    model = _load(str(folder) if folder.is_dir() else source)
+    modules = list(model)
+    kinds = [type(m).__name__ for m in modules]
+    pooling, normalises = _head(modules, kinds, source)
+    encoder = cast(PreTrainedModel, modules[0].auto_model)
+    _check_family(encoder, source)
+    tokenizer = _fast_tokenizer(modules[0], encoder, source)
+    trained, limit = _windows(model, encoder, tokenizer)
+    window = trained if max_tokens is None else max_tokens
+    if not 8 <= window <= limit:
+        raise ExportError(
+            f"{source}: --max-tokens {window} is outside 8..{limit}; "
+            f"{limit} is the end of the model's position table"
+        )
+    model.max_seq_length = window
+    return Source(
+        name=source_name or (folder.resolve().name if folder.is_dir() else source),
+        model=model,
+        encoder=encoder,
+        tokenizer=tokenizer,
+        pooling=pooling,
+        normalises=normalises,
+        trained_tokens=trained,
+        max_tokens=window,
+        prompts={name: text for name, text in model.prompts.items() if text},
+        default_prompt=_default_prompt(model),
+    )
+
+
+def _load(source: str) -> SentenceTransformer:
+    try:
+        with warnings.catch_warnings():
+            # modules.json of older checkpoints names classes by paths since deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            model = SentenceTransformer(
+                source, device="cpu", model_kwargs={"attn_implementation": "eager"}
+            )
+    except Exception as error:  # each of four libraries refuses in its own way
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
+    return model.float().eval()
+
+
+def _head(modules: list[nn.Module], kinds: list[str], source: str) -> tuple[Pooling, bool]:
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        extra = [k for k in kinds if k not in ("Transformer", "Pooling", "Normalize")]
+        raise ExportError(
+            f"{source}: unsupported module {', '.join(extra) or ' → '.join(kinds)}; "
+            "a bundle is Transformer → Pooling (→ Normalize)"
+        )
+    pooling = modules[1]
+    if not getattr(pooling, "include_prompt", True):
+        raise ExportError(
+            f"{source}: pooling with include_prompt=False is unsupported; a bundle pools every "
+            "token, the prompt's included"
+        )
+    # sentence-transformers 6 has an attribute, 5 a method.
+    mode: Any = getattr(pooling, "pooling_mode", None)
+    mode = mode or cast(Any, pooling).get_pooling_mode_str()
+    if mode not in get_args(Pooling):
+        shown = mode if isinstance(mode, str) else " + ".join(mode)
+        raise ExportError(
+            f"{source}: pooling {shown} is unsupported; a bundle has {', '.join(get_args(Pooling))}"
+        )
+    return cast(Pooling, mode), kinds[-1] == "Normalize"
+
+
+def _check_family(encoder: PreTrainedModel, source: str) -> None:
+    config = encoder.config
+    if config.model_type not in FAMILIES or getattr(config, "is_decoder", False):
+        kind = "decoder" if getattr(config, "is_decoder", False) else "model"
+        raise ExportError(
+            f"{source}: a {config.model_type} {kind} is unsupported; "
+            f"encoders of the families {', '.join(FAMILIES)} are"
+        )
+    positions = getattr(config, "position_embedding_type", "absolute")
+    if positions not in ("absolute", None):
+        raise ExportError(
+            f"{source}: position_embedding_type {positions} is unsupported; absolute is"
+        )
+
+
+def _fast_tokenizer(
+    transformer: nn.Module, encoder: PreTrainedModel, source: str
+) -> PreTrainedTokenizerFast:
+    tokenizer = transformer.tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ExportError(
+            f"{source}: no fast tokenizer; save one as tokenizer.json "
+            "(AutoTokenizer.from_pretrained(..., use_fast=True).save_pretrained)"
+        )
+    rows = cast(nn.Embedding, encoder.get_input_embeddings()).num_embeddings
+    if tokenizer.pad_token_id is None:
+        raise ExportError(f"{source}: the tokenizer has no padding token")
+    if len(tokenizer) > rows:
+        raise ExportError(
+            f"{source}: {len(tokenizer)} tokens in the tokenizer, {rows} embeddings in the model"
+        )
+    vocabulary = len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
+    if vocabulary < 1:
+        raise ExportError(f"{source}: the tokenizer is empty; is tokenizer.json missing?")
+    if getattr(transformer, "do_lower_case", False):
+        normalizer = tokenizer.backend_tokenizer.normalizer
+        if normalizer is None or normalizer.normalize_str("A") != "a":
+            raise ExportError(
+                f"{source}: do_lower_case lies outside the tokenizer; "
+                "add a Lowercase normalizer to tokenizer.json"
+            )
+    return tokenizer
+
+
+def _windows(
+    model: SentenceTransformer, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> tuple[int, int]:
+    """The window its authors configured and the longest that the position table allows."""
+    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    limit = int(encoder.config.max_position_embeddings)
+    # RoBERTa and its kin count positions from padding_idx + 1.
+    if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+        limit = table.num_embeddings - table.padding_idx - 1
+    elif encoder.config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):
+        limit -= int(tokenizer.pad_token_id) + 1
+    configured = model.max_seq_length
+    return min(int(configured) if configured else limit, limit), limit
+
+
+def _default_prompt(model: SentenceTransformer) -> str | None:
+    name = model.default_prompt_name
+    return name if name and model.prompts.get(name) else None
+
+
+def reference_vectors(source: Source, texts: list[str], *, batch_size: int = 8) -> Tensor:
+    """Unit vectors of ``texts`` by sentence-transformers itself: float32 ``[texts, dimensions]``.
+
+    No prompt is put before the texts.
+    """
+    return source.model.encode(
+        texts,
+        batch_size=batch_size,
+        prompt="",
+        convert_to_tensor=True,
+        normalize_embeddings=True,
+        show_progress_bar=False,
+    ).float()

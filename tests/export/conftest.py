@@ -1,0 +1,141 @@
+"""Tiny random checkpoints of real architectures, with tokenizers trained on the PEPs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
+
+ROOT = Path(__file__).parents[2]
+PEPS = ROOT / "examples" / "peps" / "documents.jsonl.gz"
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    # Far above the usual .02, so that attention matters in an untrained model.
+    "initializer_range": 0.3,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def pep_texts() -> list[str]:
+    with gzip.open(PEPS, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.fixture(scope="session")
+def sentences(pep_texts: list[str]) -> list[str]:
+    """64 texts of 1 to 120 words."""
+    return [" ".join(text.split()[40 : 41 + 8 * (i % 16)]) for i, text in enumerate(pep_texts[:64])]
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
+    """600 texts of 1 to 80 words, one a line: short, so that tiny exports are quick."""
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    lines = [" ".join(t.split()[80 : 81 + (7 * i) % 80]) for i, t in enumerate(pep_texts[:600])]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def bert_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
+    """A transformers folder without modules.json."""
+    folder = tmp_path_factory.mktemp("bert") / "tiny-bert"
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(pep_texts[:30], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=96, **SIZES)
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def roberta_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
+    folder = tmp_path_factory.mktemp("roberta") / "tiny-roberta"
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(pep_texts[:30], trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        cls_token="<s>",
+        pad_token="<pad>",
+        eos_token="</s>",
+        sep_token="</s>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+        model_max_length=64,
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=98,
+        type_vocab_size=1,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        **SIZES,
+    )
+    RobertaModel(config).save_pretrained(folder)
+    return folder
+
+
+def save_sentence_transformer(
+    encoder: Path, folder: Path, *, pooling: str, normalise: bool, **settings: object
+) -> Path:
+    """A sentence-transformers folder around ``encoder``."""
+    modules: list[torch.nn.Module] = [
+        Transformer(str(encoder), max_seq_length=64),
+        Pooling(32, pooling_mode=pooling),
+    ]
+    if normalise:
+        modules.append(Normalize())
+    SentenceTransformer(modules=modules, device="cpu", **settings).save_pretrained(
+        str(folder), create_model_card=False
+    )
+    return folder

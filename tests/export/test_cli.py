@@ -1,0 +1,85 @@
+"""``docsplit-export`` as a command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from export.__main__ import main
+from export.bundle import load
+
+
+def test_help_is_quick_and_says_enough() -> None:
+    code = (
+        "import sys; from export.__main__ import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as end: print(end.code)\n"
+        "print(sorted({'torch', 'openvino', 'nncf', 'onnxruntime'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.endswith("0\n[]\n")
+    for said in ("SOURCE", "DEST", "--max-tokens", "--calibration", "example:", "exit code"):
+        assert said in run.stdout
+
+
+def test_a_bundle_from_the_command_line(
+    bert_folder: Path, text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = tmp_path / "bundle"
+    arguments = [str(bert_folder), str(dest), "--licence", "MIT", "--precision", "fp16"]
+    options = [
+        "--name",
+        "mine",
+        "--source-name",
+        "tiny==1",
+        "--paragraphs",
+        "200",
+        "--calibration",
+        str(text_file),
+    ]
+    assert main([*arguments, *options, "--max-tokens", "32"]) == 0
+    manifest = load(dest).manifest
+    assert (manifest.name, manifest.lineage.source) == ("mine", "tiny==1")
+    assert (manifest.licence, manifest.max_tokens) == ("MIT", 32)
+    said = capsys.readouterr().err
+    assert manifest.revision[:12] in said
+    assert "200 paragraphs" in said.replace("\n", " ")
+    assert main([*arguments, *options]) == 1
+    assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["a", "b"], ["a", "b", "--licence", "MIT", "--paragraphs", "10"], ["--precision", "fp8"]],
+)
+def test_wrong_arguments_end_with_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert "usage: docsplit-export" in capsys.readouterr().err
+
+
+def test_no_runtime_reports_home(tmp_path: Path) -> None:
+    """Importing the runtimes writes no identifier; the control shows that they would."""
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    left = {}
+    for first in ("import export", "pass"):
+        home = tmp_path / first.replace(" ", "-")
+        home.mkdir()
+        code = f"{first}; import openvino, nncf, onnxruntime"
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment | {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")},
+            cwd=Path(__file__).parents[2],
+            check=True,
+            capture_output=True,
+        )
+        left[first] = [p for p in home.rglob("*") if p.is_file()]
+    assert left["import export"] == []
+    assert left["pass"] != []

@@ -1,0 +1,74 @@
+"""The gate's figures, on vectors whose distance is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from export.errors import ExportError
+from export.parity import measure
+
+N, D = 200, 64
+
+
+@pytest.fixture
+def reference() -> np.ndarray:
+    vectors = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def turned(reference: np.ndarray, row: int, cosine: float) -> np.ndarray:
+    """``reference`` with one row turned by the angle of ``cosine``."""
+    vectors = reference.copy()
+    away = reference[row - 1] - reference[row] * (reference[row - 1] @ reference[row])
+    away /= np.linalg.norm(away)
+    vectors[row] = cosine * reference[row] + np.sqrt(1 - cosine**2) * away
+    return vectors
+
+
+def test_equal_vectors_have_parity_one(reference: np.ndarray) -> None:
+    parity = measure("fp16", reference, reference, engine="test")
+    assert parity.cosine_mean == pytest.approx(1, abs=1e-6)
+    assert parity.cosine_min == pytest.approx(1, abs=1e-6)
+    assert parity.neighbour_agreement == 1
+    assert (parity.paragraphs, parity.engine) == (N, "test")
+
+
+def test_the_minimum_is_the_farthest_vector(reference: np.ndarray) -> None:
+    parity = measure("int8", turned(reference, 7, 0.991), reference, engine="test")
+    assert parity.cosine_min == pytest.approx(0.991, abs=1e-5)
+    assert parity.cosine_mean == pytest.approx(1 - 0.009 / N, abs=1e-5)
+    with pytest.raises(ExportError, match=r"cosine_min 0\.98.* is below 0\.99"):
+        measure("int8", turned(reference, 7, 0.985), reference, engine="test")
+
+
+def test_neighbours_that_change_are_counted(reference: np.ndarray) -> None:
+    # Pairs of almost equal vectors: each is the other's nearest.
+    near = reference.copy()
+    near[1::2] = near[::2] + 0.01 * reference[1::2]
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    swapped = near.copy()
+    # 30 pairs are torn apart by so little that the cosine hardly sees it, yet each loses its mate
+    # to a closer stranger.
+    for i in range(0, 60, 2):
+        swapped[i] = near[i + 2]
+    with pytest.raises(ExportError, match="neighbour_agreement"):
+        measure("int8", swapped, near, engine="test")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused(reference: np.ndarray, bad: float) -> None:
+    vectors = reference.copy()
+    vectors[3, 3] = bad
+    with pytest.raises(ExportError, match="not finite"):
+        measure("fp16", vectors, reference, engine="test")
+
+
+def test_vectors_that_are_no_unit_vectors_are_refused(reference: np.ndarray) -> None:
+    with pytest.raises(ExportError, match="length"):
+        measure("fp16", 2 * reference, reference, engine="test")
+
+
+def test_another_shape_is_refused(reference: np.ndarray) -> None:
+    with pytest.raises(ExportError, match="shape"):
+        measure("fp16", reference[:, :-1], reference, engine="test")

@@ -1,0 +1,238 @@
+"""From tiny checkpoints to bundles, against sentence-transformers' own vectors; and the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from tokenizers import Tokenizer
+
+import export.pipeline
+from export.bundle import Bundle, load
+from export.engines import open_engine
+from export.errors import ExportError
+from export.graph import INPUTS, OUTPUT
+from export.parity import THRESHOLDS
+from export.pipeline import Request
+from export.pipeline import export as run
+from export.source import Source, open_source, reference_vectors
+from export.tokenizer import batches
+from tests.export.conftest import save_sentence_transformer
+
+Order = Callable[..., Request]
+
+
+@pytest.fixture(scope="module")
+def order(text_file: Path) -> Order:
+    def make(source: Path, dest: Path, **settings: object) -> Request:
+        return Request(
+            **{
+                "source": str(source),
+                "dest": dest,
+                "licence": "Apache-2.0",
+                "max_tokens": 64,
+                "calibration": text_file,
+                "paragraphs": 200,
+                "precisions": ("fp16",),
+                **settings,
+            }
+        )
+
+    return make
+
+
+def encode(bundle: Bundle, texts: list[str], *, size: int = 16) -> np.ndarray:
+    tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
+    made = bundle.manifest
+    inputs = batches(
+        tokenizer, texts, max_tokens=made.max_tokens, pad_token_id=made.pad_token_id, size=size
+    )
+    _, engine = open_engine("fp16", bundle.graph("fp16"), threads=1)
+    return np.concatenate([engine(batch) for batch in inputs])
+
+
+@pytest.fixture(scope="module")
+def bundle(order: Order, bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of both precisions."""
+    dest = tmp_path_factory.mktemp("bundles") / "tiny"
+    steps: list[str] = []
+    run(order(bert_folder, dest, precisions=("fp16", "int8")), steps.append)
+    assert "writing the int8 graph" in steps
+    return load(dest)
+
+
+def test_the_bundle_says_what_it_is(bundle: Bundle, bert_folder: Path) -> None:
+    made = bundle.manifest
+    assert (made.name, made.dimensions, made.pooling, made.max_tokens) == ("tiny", 32, "mean", 64)
+    assert made.lineage.source == "tiny-bert"
+    assert made.lineage.source_sha256 == open_source(str(bert_folder)).weights_digest()
+    assert made.precisions["fp16"].kernels == {
+        "Attention": 2,
+        "BiasGelu": 2,
+        "EmbedLayerNormalization": 1,
+        "SkipLayerNormalization": 4,
+    }
+    assert made.precisions["int8"].kernels["MatMul int8"] > 0
+    for name, precision in made.precisions.items():
+        assert precision.parity.paragraphs == 200
+        assert precision.parity.thresholds == THRESHOLDS[name]
+    text = (bundle.root / "bundle.json").read_text()
+    assert str(bert_folder.parent) not in text
+    assert not [p for p in bundle.root.parent.iterdir() if p != bundle.root]
+
+
+def test_the_graph_has_two_integer_inputs_and_one_fp32_output(bundle: Bundle) -> None:
+    graph = onnx.load(str(bundle.graph("fp16"))).graph
+    types = {v.name: v.type.tensor_type.elem_type for v in [*graph.input, *graph.output]}
+    int64, float32 = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    assert types == {**dict.fromkeys(INPUTS, int64), OUTPUT: float32}
+    weights = {t.data_type for t in graph.initializer if np.prod(t.dims) > 32}
+    assert weights == {onnx.TensorProto.FLOAT16}
+
+
+def test_int8_follows_the_source(bundle: Bundle, bert_folder: Path, sentences: list[str]) -> None:
+    made = bundle.manifest
+    tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
+    inputs = batches(tokenizer, sentences, max_tokens=64, pad_token_id=made.pad_token_id, size=16)
+    _, engine = open_engine("int8", bundle.graph("int8"), threads=1)
+    vectors = np.concatenate([engine(batch) for batch in inputs])
+    reference = reference_vectors(open_source(str(bert_folder)), sentences).numpy()
+    assert (vectors * reference).sum(axis=1).min() > 0.98
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_vectors_are_those_of_sentence_transformers(
+    order: Order,
+    family: str,
+    pooling: str,
+    bert_folder: Path,
+    roberta_folder: Path,
+    sentences: list[str],
+    tmp_path: Path,
+) -> None:
+    encoder = {"bert": bert_folder, "roberta": roberta_folder}[family]
+    folder = save_sentence_transformer(
+        encoder, tmp_path / "model", pooling=pooling, normalise=pooling == "mean"
+    )
+    manifest = run(order(folder, tmp_path / "bundle"))
+    assert manifest.pooling == pooling
+    assert sum(manifest.precisions["fp16"].kernels.values()) > 0
+    vectors = encode(load(tmp_path / "bundle"), sentences)
+    reference = reference_vectors(open_source(str(folder)), sentences).numpy()
+    assert (vectors * reference).sum(axis=1).min() > 0.9999
+    # The control: another pooling's vectors are not these.
+    other = save_sentence_transformer(
+        encoder, tmp_path / "other", pooling="cls" if pooling == "mean" else "mean", normalise=True
+    )
+    foreign = reference_vectors(open_source(str(other)), sentences).numpy()
+    assert (vectors * foreign).sum(axis=1).min() < 0.99
+
+
+def test_padding_does_not_change_a_vector(bundle: Bundle, sentences: list[str]) -> None:
+    together = encode(bundle, sentences, size=len(sentences))
+    alone = encode(bundle, sentences, size=1)
+    assert np.abs(together - alone).max() < 2e-3
+    # The control: were the mask ignored, padding would count.
+    tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
+    [inputs] = batches(tokenizer, sentences, max_tokens=64, pad_token_id=0, size=len(sentences))
+    _, engine = open_engine("fp16", bundle.graph("fp16"), threads=1)
+    unmasked = engine({**inputs, "attention_mask": np.ones_like(inputs["attention_mask"])})
+    assert np.abs(unmasked - alone).max() > 0.05
+
+
+def test_the_tokenizer_neither_cuts_nor_pads(bundle: Bundle) -> None:
+    tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
+    assert tokenizer.truncation is None
+    assert tokenizer.padding is None
+    assert len(tokenizer.encode("word " * 500).ids) > 500
+
+
+def test_an_export_can_be_repeated(
+    order: Order, bundle: Bundle, bert_folder: Path, tmp_path: Path
+) -> None:
+    again = run(order(bert_folder, tmp_path / "again", precisions=("fp16", "int8")))
+    first = bundle.manifest.files
+    assert {n: f.sha256 for n, f in again.files.items()} == {n: f.sha256 for n, f in first.items()}
+    assert again.revision == bundle.manifest.revision
+
+
+@pytest.fixture
+def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source's vectors are computed first, then its graph is written from altered weights."""
+    written = export.pipeline.write_fp16
+
+    def write(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
+        model = onnx.load(str(fp32))
+        tensor = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
+        weights = onnx.numpy_helper.to_array(tensor).copy()
+        weights += np.random.default_rng(0).normal(0, 0.1, weights.shape).astype(weights.dtype)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(weights, tensor.name))
+        onnx.save(model, str(fp32))
+        return written(source, fp32, folder)
+
+    monkeypatch.setattr(export.pipeline, "write_fp16", write)
+
+
+@pytest.mark.usefixtures("perturbed")
+def test_a_graph_too_far_from_the_source_is_not_written(
+    order: Order, bert_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=r"fp16 is too far from the source .* cosine_min"):
+        run(order(bert_folder, tmp_path / "bundle"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_export_leaves_the_former_bundle(
+    order: Order, bert_folder: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    dest = tmp_path / "bundle"
+    former = run(order(bert_folder, dest))
+    request.getfixturevalue("perturbed")
+    with pytest.raises(ExportError, match="too far"):
+        run(order(bert_folder, dest, force=True))
+    assert load(dest).manifest == former
+    assert list(tmp_path.iterdir()) == [dest]
+
+
+def test_an_interrupted_export_leaves_nothing(
+    order: Order, bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(export.pipeline, "write_fp16", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(order(bert_folder, tmp_path / "bundle"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_bundle_is_replaced_by_force_only(
+    order: Order, bert_folder: Path, tmp_path: Path
+) -> None:
+    dest = tmp_path / "bundle"
+    run(order(bert_folder, dest, name="first"))
+    with pytest.raises(ExportError, match="exists already; --force"):
+        run(order(bert_folder, dest, name="second"))
+    assert load(dest).manifest.name == "first"
+    run(order(bert_folder, dest, name="second", force=True))
+    assert load(dest).manifest.name == "second"
+    assert list(tmp_path.iterdir()) == [dest]
+
+
+def test_force_removes_no_other_folder(order: Order, bert_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("irreplaceable")
+    with pytest.raises(ExportError, match="something else than a bundle"):
+        run(order(bert_folder, tmp_path, force=True))
+    assert (tmp_path / "thesis.txt").read_text() == "irreplaceable"
+
+
+def test_a_pattern_without_operator_is_refused(
+    order: Order, bert_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=r"--keep-float nowhere: no operator .*MatMul"):
+        run(order(bert_folder, tmp_path / "b", precisions=("int8",), keep_float="nowhere"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,150 @@
+"""What a checkpoint is understood to be, and which are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+from transformers import GPT2Config, GPT2Model
+
+from export.errors import ExportError
+from export.source import open_source
+from tests.export.conftest import save_sentence_transformer
+
+
+def test_a_plain_transformers_folder_is_mean_pooled(bert_folder: Path) -> None:
+    source = open_source(str(bert_folder))
+    assert (source.pooling, source.normalises) == ("mean", False)
+    assert source.name == "tiny-bert"
+    assert source.trained_tokens == source.max_tokens == 64
+    assert source.takes_token_types
+    assert source.prompts == {}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_sentence_transformers_folder_says_its_pooling(
+    bert_folder: Path, tmp_path: Path, pooling: str
+) -> None:
+    folder = save_sentence_transformer(
+        bert_folder,
+        tmp_path / "model",
+        pooling=pooling,
+        normalise=True,
+        prompts={"query": "query: ", "passage": ""},
+        default_prompt_name="query",
+    )
+    source = open_source(str(folder), source_name="tiny")
+    assert (source.pooling, source.normalises, source.name) == (pooling, True, "tiny")
+    assert source.prompts == {"query": "query: "}
+    assert source.default_prompt == "query"
+
+
+def test_the_weights_digest_is_of_the_weights(bert_folder: Path, tmp_path: Path) -> None:
+    source = open_source(str(bert_folder))
+    copy = tmp_path / "copy"
+    shutil.copytree(bert_folder, copy)
+    other = open_source(str(copy))
+    assert other.weights_digest() == source.weights_digest()
+    with torch.no_grad():
+        next(other.encoder.parameters())[0, 0] += 1e-3
+    assert other.weights_digest() != source.weights_digest()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_windows_reach_to_the_end_of_the_position_table(
+    family: str, bert_folder: Path, roberta_folder: Path
+) -> None:
+    # RoBERTa's table has 98 rows, of which the first two are never used.
+    folder = str({"bert": bert_folder, "roberta": roberta_folder}[family])
+    source = open_source(folder, max_tokens=96)
+    assert (source.trained_tokens, source.max_tokens) == (64, 96)
+    vector = source.model.encode("word " * 500)
+    assert torch.isfinite(torch.as_tensor(vector)).all()
+    for tokens in (97, 7):
+        with pytest.raises(ExportError, match=rf"--max-tokens {tokens} is outside 8\.\.96"):
+            open_source(folder, max_tokens=tokens)
+
+
+def test_a_dense_module_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    modules = [Transformer(str(bert_folder)), Pooling(32, pooling_mode="mean"), Dense(32, 16)]
+    folder = str(tmp_path / "dense")
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
+        folder, create_model_card=False
+    )
+    with pytest.raises(ExportError, match="unsupported module Dense"):
+        open_source(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"pooling_mode": "weightedmean"}, "pooling weightedmean is unsupported"),
+        ({"pooling_mode": ("mean", "cls")}, r"pooling mean \+ cls is unsupported"),
+        ({"pooling_mode": "mean", "include_prompt": False}, "include_prompt=False"),
+    ],
+)
+def test_an_unknown_pooling_is_refused(
+    bert_folder: Path, tmp_path: Path, settings: dict[str, object], reason: str
+) -> None:
+    modules = [Transformer(str(bert_folder)), Pooling(32, **settings)]
+    folder = str(tmp_path / "pooling")
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
+        folder, create_model_card=False
+    )
+    with pytest.raises(ExportError, match=reason):
+        open_source(folder)
+
+
+def test_a_generative_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "gpt2"
+    shutil.copytree(bert_folder, folder)
+    config = GPT2Config(vocab_size=600, n_positions=64, n_embd=32, n_layer=1, n_head=2)
+    GPT2Model(config).save_pretrained(folder)
+    with pytest.raises(ExportError, match="gpt2 model is unsupported"):
+        open_source(str(folder))
+
+
+def test_a_decoder_of_a_supported_family_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "decoder"
+    shutil.copytree(bert_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
+    with pytest.raises(ExportError, match="bert decoder is unsupported"):
+        open_source(str(folder))
+
+
+def test_a_folder_without_tokenizer_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mute"
+    shutil.copytree(bert_folder, folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ExportError, match="token"):
+        open_source(str(folder))
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "larger"
+    shutil.copytree(bert_folder, folder)
+    model = json.loads((folder / "tokenizer.json").read_text())
+    model["model"]["vocab"]["extra-entry"] = 600
+    (folder / "tokenizer.json").write_text(json.dumps(model))
+    with pytest.raises(ExportError, match="601 tokens in the tokenizer, 600 embeddings"):
+        open_source(str(folder))
+
+
+@pytest.mark.parametrize("name", ["./absent", "/absent/folder", "a/b/c"])
+def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(name: str) -> None:
+    with pytest.raises(ExportError, match="no such folder"):
+        open_source(name)
+
+
+def test_a_folder_without_weights_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    shutil.copytree(bert_folder, folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ExportError, match="cannot be opened"):
+        open_source(str(folder))
