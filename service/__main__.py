@@ -11,7 +11,7 @@ if os.getpid() == 1:
     # nothing while the imports run, and a drained container would exit with 0, not 143
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
-from service.settings import SettingsError, load, unknown_variables  # noqa: E402
+from service.settings import SettingsError, load, unknown_variables
 
 
 def main(arguments: list[str] | None = None) -> int:
