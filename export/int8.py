@@ -19,6 +19,8 @@ FILE = "model.int8.xml"
 # SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves so much range into
 # the weights that processors without VNNI, which add pairs of products in 16 bits, saturate more.
 SMOOTHING = 0.8
+# fp32 constants of so many values are weights, not scales
+_MATRIX = 65_536
 
 
 def write_int8(
@@ -56,7 +58,8 @@ def write_int8(
                 smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING)
             ),
         )
-    ov.save_model(quantised, folder / FILE, compress_to_fp16=True)
+    _store_weights_as_fp16(quantised)
+    ov.save_model(quantised, folder / FILE, compress_to_fp16=False)
     products = [op for op in quantised.get_ops() if op.get_type_name() == "MatMul"]
     integer = sum(_has_quantised_inputs(op) for op in products)
     quantisers = sum(op.get_type_name() == "FakeQuantize" for op in quantised.get_ops())
@@ -83,6 +86,19 @@ def _has_quantised_inputs(op: ov.Node) -> bool:
     while node.get_type_name() in ("Reshape", "Transpose"):
         node = node.input_value(0).get_node()
     return bool(node.get_type_name() == "FakeQuantize")
+
+
+def _store_weights_as_fp16(model: ov.Model) -> None:
+    """Keep matrices that stayed in fp32 as fp16; ``save_model`` leaves quantised models alone."""
+    for op in model.get_ops():
+        if op.get_type_name() != "Constant" or op.get_element_type() != ov.Type.f32:
+            continue
+        if len(op.get_output_shape(0)) < 2 or np.prod(op.get_output_shape(0)) < _MATRIX:
+            continue
+        half = ov.opset13.constant(op.data.astype(np.float16))
+        wide = ov.opset13.convert(half, "f32")
+        for user in op.output(0).get_target_inputs():
+            user.replace_source_output(wide.output(0))
 
 
 @contextmanager
