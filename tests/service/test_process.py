@@ -83,6 +83,18 @@ def test_a_misspelt_variable_is_said(tmp_path: Path) -> None:
     assert "DOCSPLIT_PROT" in done.stderr
 
 
+@pytest.mark.parametrize("engine", ["openvino", "onnx-cpu"])
+def test_no_runtime_leaves_anything_in_the_home_directory(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    with serving(tmp_path / "log", "--engine", engine) as server:
+        assert httpx.post(f"{server.url}/embed", json={"inputs": "a"}).status_code == 200
+    assert list(home.rglob("*")) == []
+
+
 def test_onnx_runtime_serves_the_same_vectors(tmp_path: Path) -> None:
     with serving(tmp_path / "log", "--engine", "onnx-cpu") as server:
         info = httpx.get(f"{server.url}/info").json()

@@ -22,7 +22,9 @@ def plan_chunks(lengths: Sequence[int], budget: int, processes: int) -> list[lis
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     total = sum(lengths)
     count = max(1, -(-total // budget))
-    count = min(-(-count // processes) * processes, len(lengths))
+    count = -(-count // processes) * processes
+    if count >= len(lengths):
+        return [[row] for row in order]
     chunks: list[list[int]] = [[] for _ in range(count)]
     before = 0
     for row in order:
