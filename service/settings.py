@@ -86,6 +86,12 @@ class Settings(BaseSettings):
         67_108_864, ge=0, description="memory for vectors of windows seen before; 0 turns it off"
     )
 
+    index_path: str = Field(
+        "data/index",
+        min_length=1,
+        description="folder, or s3:// URI, of indexes and trained heads; replicas share it",
+    )
+
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"
     )
