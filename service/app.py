@@ -15,6 +15,7 @@ from service.edge.guard import Guard
 from service.edge.keys import Keys
 from service.lifecycle import Service
 from service.routes import (
+    citation,
     classifiers,
     classify,
     documents,
@@ -57,6 +58,7 @@ def create_app(service: Service) -> FastAPI:
         classifiers,
         similar,
         indexes,
+        citation,
         documents,
         openai,
         status,

@@ -68,19 +68,25 @@ class Indexes:
         """
         model = self.model
         made = schema.create(model.name, model.revision, model.dimensions, fields)
+        created = True
         try:
             table = await self.database.create_table(name, schema=made)
         except ValueError as error:
             if "already exists" not in str(error):
                 raise
-            if (await self.open(name)).identity.fields != fields:
+            index = await self.open(name)
+            if index.identity.fields != fields:
                 raise ConflictError(
                     "the index exists with other fields: delete it first, or take another name"
                 ) from error
-            return False
-        await table.create_index("id", config=BTree())
-        await table.create_index("text", config=FTS(with_position=False))
-        return True
+            created, table = False, index.table
+        # also where it was there: whoever created it may have ended before this
+        held = {built.columns[0] for built in await table.list_indices()}
+        if "id" not in held:
+            await table.create_index("id", config=BTree())
+        if "text" not in held:
+            await table.create_index("text", config=FTS(with_position=False))
+        return created
 
     async def names(self) -> list[str]:
         """Names of the indexes, sorted."""

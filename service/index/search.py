@@ -1,22 +1,26 @@
-"""Search in one index: by vector, by words, and by both."""
+"""Search in one index: by vector, by words, by both, and by who cites whom."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
+from service.heads.citation import probabilities
+from service.heads.network import Network
 from service.index.documents import Index, matrix
 from service.index.words import frequent
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncStandardQuery
+
+Direction = Literal["cites", "cited_by"]
 
 # Reciprocal rank fusion's constant (Cormack, Clarke and Büttcher 2009).
 RRF = 60
@@ -52,6 +56,7 @@ class Hit:
     vector: Vectors
     cosine: float
     score: float
+    direction: Direction | None = None
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -71,7 +76,7 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     hits = _hits(worded, query) | by_cosine
     ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)
     scores = fuse(ranked, worded["id"].to_pylist())
-    found = [_scored(hits[name], score) for name, score in scores.items()]
+    found = [replace(hits[name], score=score) for name, score in scores.items()]
     return found[:limit]
 
 
@@ -82,6 +87,39 @@ def fuse(*rankings: Sequence[str]) -> dict[str, float]:
         for rank, name in enumerate(ranking, start=1):
             scores[name] = scores.get(name, 0.0) + 1 / (RRF + rank)
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+async def citation(
+    index: Index,
+    query: Query,
+    limit: int,
+    where: Expr | None,
+    head: Network,
+    direction: Direction | None = None,
+) -> list[Hit]:
+    """The hybrid candidates by the probability that one of the two documents cites the other.
+
+    With ``direction``, that the query cites, or is cited by, the document found.
+    """
+    hits = await hybrid(index, query, max(CANDIDATES, limit), where)
+    if not hits:
+        return []
+    found = np.stack([hit.vector for hit in hits])
+    asked = np.broadcast_to(query.vector, found.shape)
+    cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
+    if direction != "cited_by":
+        cites = probabilities(head, asked, found)
+    if direction != "cites":
+        cited = probabilities(head, found, asked)
+    ranked = [
+        replace(
+            hit,
+            score=float(max(one, two)),
+            direction=direction or ("cites" if one >= two else "cited_by"),
+        )
+        for hit, one, two in zip(hits, cites, cited, strict=True)
+    ]
+    return sorted(ranked, key=lambda hit: -hit.score)[:limit]
 
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
@@ -117,7 +155,3 @@ def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
         row["id"]: Hit(**row, vector=vector, cosine=value, score=value)
         for row, vector, value in zip(rows, vectors, cosines, strict=True)
     }
-
-
-def _scored(hit: Hit, score: float) -> Hit:
-    return Hit(hit.id, hit.title, hit.metadata, hit.vector, hit.cosine, score)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,8 +109,6 @@ class Store:
 
 
 def _import():  # type: ignore[no-untyped-def]  # modules have no useful type
-    # one core is enough for a search; LanceDB's pool takes all unless told
-    os.environ.setdefault("LANCE_CPU_THREADS", str(os.cpu_count() or 1))
     from service.index import indexes, maintenance
 
     return indexes, maintenance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge import deadline
 from service.edge.errors import documented
+from service.index.faults import NotFoundError
 from service.index.fields import FieldType
 from service.routes import inference
 from service.routes.names import Name
@@ -91,8 +93,13 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
     )
 
 
-@router.delete("/{name}", status_code=204, responses=documented(401, 404, 422, 503))
+@router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
 async def delete_index(request: Request, name: Name) -> None:
     """Delete an index with all its documents."""
     async with deadline.within(request):
-        await (await inference.service_of(request).store.indexes()).drop(name)
+        store = inference.service_of(request).store
+        indexes = await store.indexes()
+        identity, _ = await indexes.describe(name)
+        await indexes.drop(name)
+        with suppress(NotFoundError):
+            await (await store.citation_heads()).delete(identity.uid)

@@ -16,6 +16,7 @@ from service.edge.errors import documented
 from service.index.filters import Filter, compile_filter
 from service.index.record import Windows
 from service.routes import inference
+from service.routes.citation import citation_head
 from service.routes.encoding import json_response
 from service.routes.fields import TEXT
 from service.routes.names import INDEX_NAME, Identifier, optional_text
@@ -40,7 +41,10 @@ class SimilarRequest(BaseModel):
     )
     id: Identifier | None = Field(None, description="a document of the index; it is left out")
     top_k: int = Field(10, ge=1, le=1000)
-    mode: Literal["cosine", "hybrid"] = "cosine"
+    mode: Literal["cosine", "hybrid", "citation"] = "cosine"
+    direction: Literal["cites", "cited_by"] | None = Field(
+        None, description="in the mode citation: what the text cites, or what cites it, alone"
+    )
     filter: Filter | None = Field(None, description="documents must pass it, see docs/api.md")
     explain: bool = Field(False, description="show the windows that resemble each other most")
 
@@ -48,6 +52,8 @@ class SimilarRequest(BaseModel):
     def _text_or_id(self) -> SimilarRequest:
         if (self.text is None) == (self.id is None):
             raise ValueError("give either text or id")
+        if self.direction is not None and self.mode != "citation":
+            raise ValueError("direction: this goes with the mode citation alone")
         return self
 
 
@@ -74,6 +80,10 @@ class HitOut(BaseModel):
     cosine: float
     title: str | None
     metadata: dict[str, Any]
+    link_probability: float | None = Field(None, description="in the mode citation")
+    direction: Literal["cites", "cited_by"] | None = Field(
+        None, description="whether the query cites the document, or is cited by it"
+    )
     pairs: list[PairOut] | None = None
 
 
@@ -90,12 +100,18 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(body.index)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        head = await citation_head(request, index, body.index) if body.mode == "citation" else None
         query, windows, headers = await _query(request, body, index)
         from service.index import search
 
         started = time.monotonic()
-        run = search.hybrid if body.mode == "hybrid" else search.cosine
-        hits = await run(index, query, body.top_k, where)
+        if head is not None:
+            hits = await search.citation(
+                index, query, body.top_k, where, head.network, body.direction
+            )
+        else:
+            run = search.hybrid if body.mode == "hybrid" else search.cosine
+            hits = await run(index, query, body.top_k, where)
         seconds = time.monotonic() - started
         service.metrics.index_search_seconds.labels(body.mode).observe(seconds)
         content = [_hit(hit) for hit in hits]
@@ -124,13 +140,16 @@ async def _query(
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
-    return {
+    content = {
         "id": hit.id,
         "score": hit.score,
         "cosine": hit.cosine,
         "title": hit.title,
         "metadata": json.loads(hit.metadata),
     }
+    if hit.direction is not None:
+        content |= {"link_probability": hit.score, "direction": hit.direction}
+    return content
 
 
 async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) -> None:

@@ -42,6 +42,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/classifiers/{name}/retrain",
         "/indexes",
         "/indexes/{name}",
+        "/indexes/{name}/citation",
         "/indexes/{name}/documents",
         "/indexes/{name}/documents/{document_id}",
         "/v1/embeddings",
