@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve train-demo test lint bench format constraints clean
+.PHONY: help serve demo train-demo test lint bench format constraints clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 	@exec $(BIN)/docsplit-serve $(ARGS)
+
+demo: $(VENV)/.serve ## index the PEPs, learn who cites whom, sort them by a few labels
+	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
+	@$(BIN)/python examples/peps/demo.py
 
 train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before and after
 	@$(BIN)/python -m training.demo $(ARGS)

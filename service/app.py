@@ -14,7 +14,18 @@ from service.edge.access import Access
 from service.edge.guard import Guard
 from service.edge.keys import Keys
 from service.lifecycle import Service
-from service.routes import embed, openai, similarity, status
+from service.routes import (
+    citation,
+    classifiers,
+    classify,
+    documents,
+    embed,
+    indexes,
+    openai,
+    similar,
+    similarity,
+    status,
+)
 
 
 def create_app(service: Service) -> FastAPI:
@@ -40,7 +51,18 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    for module in (embed, similarity, openai, status):
+    for module in (
+        embed,
+        similarity,
+        classify,
+        classifiers,
+        similar,
+        indexes,
+        citation,
+        documents,
+        openai,
+        status,
+    ):
         app.include_router(module.router)
     errors.install(app)
     settings = service.settings

@@ -21,6 +21,7 @@ from service.documents.tokens import DocumentTokenizer
 from service.engines.choose import Choice, build, choose
 from service.engines.interface import Engine, EngineError
 from service.engines.processor import Processor, detect
+from service.index.store import Store
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -63,6 +64,7 @@ class Service:
     choice: Choice = field(init=False)
     tokenizer: DocumentTokenizer = field(init=False)
     cache: Cache = field(init=False)
+    store: Store = field(init=False)
     running: Running | None = None
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class Service:
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
         self.cache = Cache(ProcessCache(self.settings.cache_bytes))
+        self.store = Store(self.settings.index_path, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
@@ -178,7 +181,8 @@ class Service:
         self.metrics.ready.set(0)
 
     async def stop(self) -> None:
-        """Let the running batches end and free the threads."""
+        """Let the running commits and batches end and free the threads."""
+        await self.store.close()
         if self.running is not None:
             self.running.embedder.close()
             await asyncio.to_thread(self.running.batcher.close)

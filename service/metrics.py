@@ -99,6 +99,21 @@ class Metrics:
             ("kind",),
             registry=self.registry,
         )
+        self.index_commits = Counter(
+            "docsplit_index_commits_total", "Commits to indexes", registry=self.registry
+        )
+        self.index_documents = Counter(
+            "docsplit_index_documents_total",
+            "Documents written and deleted by these commits",
+            registry=self.registry,
+        )
+        self.index_search_seconds = Histogram(
+            "docsplit_index_search_seconds",
+            "Time of a search in an index, embedding left out",
+            ("mode",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry

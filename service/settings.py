@@ -96,6 +96,12 @@ class Settings(BaseSettings):
         0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
     )
 
+    index_path: str = Field(
+        "data/index",
+        min_length=1,
+        description="folder, or s3:// URI, of indexes and trained heads; replicas share it",
+    )
+
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"
     )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import Request
 
@@ -26,6 +30,13 @@ def seconds(header: str | None, default: float, most: float) -> float:
     if not 0 < asked <= most:
         raise ApiError(422, f"{HEADER}: give seconds above 0 and up to {most:g}", param=HEADER)
     return asked
+
+
+@asynccontextmanager
+async def within(request: Request) -> AsyncIterator[None]:
+    """Ends what is awaited inside with ``TimeoutError`` at the request's deadline."""
+    async with asyncio.timeout(of(request) - time.monotonic()):
+        yield
 
 
 def of(request: Request) -> float:

@@ -11,10 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.documents.embedder import EmptyInputError, TooLongError
 from service.documents.prompts import UnknownPromptError
+from service.index.faults import ConflictError, InvalidError, NotFoundError
 
 log = structlog.get_logger("docsplit")
 
@@ -25,6 +27,7 @@ _KINDS = {
     404: ("NotFound", "not_found_error"),
     405: ("MethodNotAllowed", "invalid_request_error"),
     408: ("Timeout", "timeout_error"),
+    409: ("Conflict", "invalid_request_error"),
     413: ("TooLarge", "invalid_request_error"),
     415: ("UnsupportedMediaType", "invalid_request_error"),
     422: ("Validation", "invalid_request_error"),
@@ -32,6 +35,9 @@ _KINDS = {
     500: ("Backend", "server_error"),
     503: ("Unhealthy", "server_error"),
 }
+
+
+_NO_FIELDS = {"body", "path", "query", "embed", "similarity", "condition", "function-before"}
 
 
 class ApiError(Exception):
@@ -109,8 +115,9 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
     said = {
         400: "An input is empty, or the body is no JSON.",
         401: "No valid API key.",
-        404: "Unknown model.",
+        404: "Unknown model, index, document or classifier.",
         408: "The body did not arrive in time.",
+        409: "It belongs to another model, or differs from what is there.",
         413: "A document, a batch or the body is over its limit.",
         415: "The body is not JSON.",
         422: "A field has a wrong type or value.",
@@ -132,6 +139,12 @@ def translate(error: Exception) -> ApiError:
             return ApiError(413, str(error), param="input", code="document_too_long")
         case UnknownPromptError():
             return ApiError(422, str(error), param="prompt_name")
+        case NotFoundError():
+            return ApiError(404, str(error))
+        case ConflictError():
+            return ApiError(409, str(error))
+        case InvalidError():
+            return ApiError(422, str(error), param=error.param)
         case OverloadedError():
             wait = math.ceil(error.retry_after)
             return ApiError(
@@ -163,7 +176,10 @@ def install(app: FastAPI) -> None:
     """Answer the exceptions that a route may raise; ``Guard`` answers the unexpected ones."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        return response(request.url.path, translate(error))
+        answer = translate(error)
+        if answer.status == 405 and (allowed := methods(request)):
+            answer.headers["allow"] = ", ".join(allowed)
+        return response(request.url.path, answer)
 
     for kind in (
         ApiError,
@@ -172,12 +188,27 @@ def install(app: FastAPI) -> None:
         EmptyInputError,
         TooLongError,
         UnknownPromptError,
+        NotFoundError,
+        ConflictError,
+        InvalidError,
         OverloadedError,
         DeadlineError,
         TimeoutError,
         EngineFailedError,
     ):
         app.add_exception_handler(kind, handle)
+
+
+def methods(request: Request) -> list[str]:
+    """Methods of all routes on the request's path; Starlette names those of the first alone."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    found = (
+        method.upper()
+        for path, operations in paths.items()
+        if compile_path(path)[0].fullmatch(request.url.path)
+        for method in operations
+    )
+    return sorted(set(found))
 
 
 def _http(error: HTTPException) -> ApiError:
@@ -193,10 +224,12 @@ def _http(error: HTTPException) -> ApiError:
 
 def _validation(error: RequestValidationError) -> ApiError:
     first = error.errors()[0]
-    # places that are no field of the caller's: the body itself, and the arms of a union
-    place = [part for part in first["loc"] if part not in ("body", "embed", "similarity")]
+    # places that are no field of the caller's: where it stood, and the arms of a union
+    place = [part for part in first["loc"] if part not in _NO_FIELDS]
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON (at character {place[0]})", kind="Validation")
+    if not place and first["type"] == "value_error":
+        return ApiError(422, first["msg"].removeprefix("Value error, "))
     if not place:
         return ApiError(422, "the body: send a JSON object with the fields that GET /docs shows")
     field = ".".join(str(part) for part in place if isinstance(part, str))

@@ -43,5 +43,6 @@ def _one_or_more(value: Any) -> str | list[str]:
 
 
 _TEXT = {"type": "string", "minLength": 1}
+TEXT = WithJsonSchema(_TEXT)
 _SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
 Inputs = Annotated[str | list[str], BeforeValidator(_one_or_more), WithJsonSchema(_SCHEMA)]

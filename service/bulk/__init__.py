@@ -1,0 +1,1 @@
+"""``docsplit-index``: many documents into an index, in this process."""

@@ -1,0 +1,115 @@
+"""``docsplit-index FILE|FOLDER --index NAME``: documents into an index, without a server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from export import bundle
+from export.bundle import BundleError
+from service.bulk.sources import SourceError, read, read_links
+from service.documents.prompts import resolve
+from service.engines.interface import EngineError
+from service.index.faults import ConflictError
+from service.index.fields import FieldType
+from service.lifecycle import Service
+from service.routes.names import INDEX_NAME
+from service.settings import Settings, SettingsError, load
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Index documents.
+
+    Returns:
+        Exit status: 0 when all are indexed, 1 when some were refused, 2 when nothing could start,
+        130 when interrupted; then the same command goes on where it stopped.
+    """
+    parser = argparse.ArgumentParser(
+        "docsplit-index",
+        description="Embed documents and keep them in an index, without a server. Documents that "
+        "are there unchanged are passed over, so an ended run can be repeated.",
+        epilog="Further flags are docsplit-serve's, such as --index-path, --bundle and --threads.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", type=Path, help=".jsonl, .jsonl.gz, text file, or a folder")
+    parser.add_argument("--index", required=True, help="its name; created where it is missing")
+    parser.add_argument(
+        "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
+    )
+    parser.add_argument("--links", type=Path, help="CSV file with the columns citing and cited")
+    given, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if not re.fullmatch(INDEX_NAME, given.index):
+            raise SourceError("--index: lower-case letters, digits, - and _; up to 63")
+        fields = dict(_field(item) for item in given.field)
+        links = read_links(given.links)
+        settings = load(rest)
+        return asyncio.run(_index(settings, given.source, given.index, fields, links))
+    except KeyboardInterrupt:
+        print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
+        return 130
+    except (SourceError, SettingsError, ConflictError, BundleError, EngineError) as error:
+        print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+def _field(item: str) -> tuple[str, FieldType]:
+    name, _, kind = item.partition("=")
+    for known in get_args(FieldType):
+        if kind == known and re.fullmatch("[a-z][a-z0-9_]{0,62}", name):
+            return name, known
+    raise SourceError(f"--field {item}: NAME=TYPE, TYPE one of {', '.join(get_args(FieldType))}")
+
+
+async def _index(
+    settings: Settings,
+    source: Path,
+    name: str,
+    fields: dict[str, FieldType],
+    links: dict[str, list[str]],
+) -> int:
+    console = Console(stderr=True)
+    service = Service(settings, bundle.load(settings.bundle))
+    await service.start()
+    if service.running is None:
+        return 2
+    try:
+        from service.bulk.loader import Report, load_documents
+        from service.index.maintenance import optimize
+
+        indexes = await service.store.indexes()
+        if fields or name not in await indexes.names():
+            await indexes.create(name, fields)
+        index = await indexes.open(name)
+        columns = (*Progress.get_default_columns()[:1], MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(name, total=None)
+
+            def show(report: Report) -> None:
+                rate = report.tokens / max(bar.tasks[0].elapsed or 0, 1e-9)
+                bar.update(task, completed=report.seen, description=f"{name}: {rate:,.0f} tokens/s")
+
+            prompt = resolve(service.bundle.manifest, None)
+            embedder = service.running.embedder
+            report = await load_documents(index, embedder, read(source, links), prompt, show)
+        await optimize(index.table)
+    finally:
+        await service.stop()
+    for line in report.refused:
+        console.print(f"refused: {line}", style="red", markup=False)
+    console.print(
+        f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
+        f"{len(report.refused)} refused"
+    )
+    return 1 if report.refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Small networks on frozen document vectors: classifiers, and who cites whom."""

@@ -1,0 +1,162 @@
+"""Trained classifiers in a LanceDB table, where every replica sees them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+from lancedb.expr import col, lit
+from lancedb.table import AsyncTable
+
+from service.heads.network import Network
+from service.index.faults import ConflictError, NotFoundError
+from service.index.schema import PRIMARY_KEY
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+        pa.field("uid", pa.string(), nullable=False),
+        pa.field("revision", pa.string(), nullable=False),
+        pa.field("labels", pa.list_(pa.string()), nullable=False),
+        pa.field("report", pa.string(), nullable=False),
+        pa.field("network", pa.binary(), nullable=False),
+        pa.field("examples", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A classifier as it is stored.
+
+    Attributes:
+        uid: drawn anew at each training.
+        revision: of the bundle whose vectors it was trained on.
+        labels: the network's outputs in order.
+        report: what its training said of it.
+    """
+
+    name: str
+    uid: str
+    revision: str
+    labels: list[str]
+    report: dict[str, Any]
+    network: Network
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Labelled texts, kept so that a head can be trained anew for another bundle."""
+
+    inputs: list[str]
+    labels: list[str]
+
+    def to_bytes(self) -> bytes:
+        """Compressed JSON."""
+        return zlib.compress(json.dumps([self.inputs, self.labels]).encode())
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> Examples:
+        """What ``to_bytes`` wrote."""
+        inputs, labels = json.loads(zlib.decompress(blob))
+        return cls(inputs, labels)
+
+
+class Heads:
+    """Classifiers by name.
+
+    Args:
+        database: where their table lies.
+        table: its name; the citation heads of indexes have one of their own.
+        kind: what to call a head in messages.
+    """
+
+    def __init__(self, database: lancedb.AsyncConnection, table: str, kind: str) -> None:
+        self._database = database
+        self._name = table
+        self._kind = kind
+        self._loaded: dict[str, Head] = {}
+
+    async def put(self, head: Head, examples: Examples | None = None) -> None:
+        """Store a head, replacing the one of its name; durable when this returns."""
+        row = {
+            "name": [head.name],
+            "uid": [head.uid],
+            "revision": [head.revision],
+            "labels": [head.labels],
+            "report": [json.dumps(head.report)],
+            "network": [head.network.to_bytes()],
+            "examples": [examples.to_bytes() if examples else b""],
+        }
+        table = await self._table()
+        merge = table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
+        await merge.execute(pa.table(row, schema=_SCHEMA))
+        await table.optimize(cleanup_older_than=timedelta(minutes=15))
+
+    async def names(self) -> list[str]:
+        """All names, sorted."""
+        found = await (await self._table()).query().select(["name"]).to_arrow()
+        return sorted(found["name"].to_pylist())
+
+    async def get(self, name: str) -> Head:
+        """A head, whatever its revision; what was loaded before is loaded again only if changed.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        uid = (await self._row(name, ["uid"]))["uid"]
+        held = self._loaded.get(name)
+        if held is None or held.uid != uid:
+            row = await self._row(name, ["name", "uid", "revision", "labels", "report", "network"])
+            row["report"] = json.loads(row["report"])
+            row["network"] = Network.from_bytes(row["network"])
+            held = self._loaded[name] = Head(**row)
+        return held
+
+    async def current(self, name: str, revision: str, hint: str) -> Head:
+        """A head of the bundle that is served.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            ConflictError: it was trained on another bundle's vectors.
+        """
+        head = await self.get(name)
+        if head.revision != revision:
+            raise ConflictError(
+                f"the {self._kind} was trained on vectors of revision {head.revision[:12]}, this "
+                f"service runs {revision[:12]}: {hint}"
+            )
+        return head
+
+    async def examples(self, name: str) -> Examples:
+        """What a head was trained on.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        return Examples.from_bytes((await self._row(name, ["examples"]))["examples"])
+
+    async def delete(self, name: str) -> None:
+        """Delete a head.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        await self._row(name, ["name"])
+        await (await self._table()).delete(col("name").eq(lit(name)))
+        self._loaded.pop(name, None)
+
+    async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
+        query = (await self._table()).query().where(col("name").eq(lit(name)))
+        rows: list[dict[str, Any]] = (await query.select(columns).limit(1).to_arrow()).to_pylist()
+        if not rows:
+            raise NotFoundError(f"no {self._kind} of that name")
+        return rows[0]
+
+    async def _table(self) -> AsyncTable:
+        return await self._database.create_table(self._name, schema=_SCHEMA, exist_ok=True)

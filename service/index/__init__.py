@@ -1,0 +1,1 @@
+"""Indexes of documents: stored, filtered and searched in LanceDB."""

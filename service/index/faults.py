@@ -1,0 +1,24 @@
+"""What can be wrong with a request to an index; ``service.edge.errors`` answers it."""
+
+from __future__ import annotations
+
+
+class NotFoundError(LookupError):
+    """No index, document, classifier or head of that name."""
+
+
+class ConflictError(Exception):
+    """The stored thing belongs to another model, or differs from what was asked for."""
+
+
+class InvalidError(ValueError):
+    """A value that does not fit the index.
+
+    Args:
+        message: what was wrong and how to mend it; never the caller's text.
+        param: the field at fault.
+    """
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.param = param

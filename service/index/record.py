@@ -1,0 +1,51 @@
+"""A document as an index keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.documents.pooling import Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A document as an index keeps it.
+
+    Attributes:
+        vector: float32 ``[dimensions]``, unit length.
+        windows: ``[windows, dimensions]``, unit rows.
+        ends: one past the last character of each window.
+    """
+
+    id: str
+    text: str
+    title: str | None
+    metadata: dict[str, Any]
+    links: list[str]
+    vector: Vectors
+    windows: Vectors
+    ends: list[int]
+
+
+@dataclass(slots=True)
+class Windows:
+    """Windows of a stored document: vectors and the characters that each covers."""
+
+    vectors: Vectors
+    ends: list[int]
+
+    def span(self, index: int) -> dict[str, int]:
+        """First character of a window, and one past its last."""
+        return {"start": self.ends[index - 1] if index else 0, "end": self.ends[index]}
+
+
+def digest(
+    text: str, title: str | None, metadata: dict[str, Any], links: Sequence[str], revision: str
+) -> str:
+    """32 hex digits that change with a document's content or with the model."""
+    content = json.dumps([text, title, metadata, list(links), revision], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

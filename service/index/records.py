@@ -1,0 +1,44 @@
+"""Documents to Arrow rows and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.index.fields import FieldType
+from service.index.record import Record, Windows, digest
+from service.index.schema import PREFIX
+
+
+def table(
+    records: Sequence[Record], schema: pa.Schema, fields: dict[str, FieldType], revision: str
+) -> pa.Table:
+    """Rows of an index, in the order of its schema."""
+    flat = np.concatenate([r.vector for r in records]).astype(np.float32)
+    columns: dict[str, Any] = {
+        "id": [r.id for r in records],
+        "title": [r.title for r in records],
+        "text": [r.text for r in records],
+        "metadata": [json.dumps(r.metadata) for r in records],
+        "links": [r.links for r in records],
+        "digest": [digest(r.text, r.title, r.metadata, r.links, revision) for r in records],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
+        "windows": [r.windows.astype("<f2").tobytes() for r in records],
+        "window_ends": [r.ends for r in records],
+    }
+    for name, kind in fields.items():
+        values = [r.metadata.get(name) for r in records]
+        columns[PREFIX + name] = (
+            [None if v is None else float(v) for v in values] if kind == "number" else values
+        )
+    return pa.table(columns, schema=schema)
+
+
+def windows(blob: bytes, ends: list[int]) -> Windows:
+    """Window vectors as ``table`` stored them, float32 ``[windows, dimensions]``."""
+    matrix = np.frombuffer(blob, dtype="<f2").reshape(len(ends), -1)
+    return Windows(matrix.astype(np.float32), ends)

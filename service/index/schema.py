@@ -1,0 +1,89 @@
+"""The Arrow schema of an index, and what is written into its metadata."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from service.index.faults import ConflictError
+from service.index.fields import FieldType
+
+FORMAT = "1"
+PREFIX = "metadata_"
+# Without it, two writers that upsert one new id at the same time both insert it, with no error.
+PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+
+_ARROW = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an index says of itself.
+
+    Attributes:
+        uid: drawn anew when an index is created, so that a head trained on a deleted one is known.
+        model: name of the bundle that embedded the documents.
+        revision: of that bundle.
+        fields: metadata that filters may name, with its type.
+    """
+
+    uid: str
+    model: str
+    revision: str
+    fields: dict[str, FieldType]
+
+
+def create(model: str, revision: str, dimensions: int, fields: dict[str, FieldType]) -> pa.Schema:
+    """The schema of a new index.
+
+    ``windows`` holds the windows' vectors as little-endian float16 ``[windows, dimensions]``,
+    ``window_ends`` one past the last character of each: the windows joined are the document.
+    """
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+            pa.field("title", pa.string()),
+            pa.field("text", pa.string(), nullable=False),
+            pa.field("metadata", pa.string(), nullable=False),
+            pa.field("links", pa.list_(pa.string()), nullable=False),
+            pa.field("digest", pa.string(), nullable=False),
+            pa.field("vector", pa.list_(pa.float32(), dimensions), nullable=False),
+            pa.field("windows", pa.binary(), nullable=False),
+            pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
+            *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
+        ],
+        metadata={
+            "docsplit.format": FORMAT,
+            "docsplit.uid": uuid.uuid4().hex,
+            "docsplit.model": model,
+            "docsplit.revision": revision,
+            "docsplit.fields": json.dumps(fields),
+        },
+    )
+
+
+def identity(schema: pa.Schema) -> Identity:
+    """What ``create`` wrote.
+
+    Raises:
+        ConflictError: the table was not written by this format.
+    """
+    held: dict[bytes, bytes] = schema.metadata or {}
+    if held.get(b"docsplit.format") != FORMAT.encode():
+        raise ConflictError("the table under this name is no index of this version: delete it")
+    fields: dict[str, Any] = json.loads(held[b"docsplit.fields"])
+    return Identity(
+        held[b"docsplit.uid"].decode(),
+        held[b"docsplit.model"].decode(),
+        held[b"docsplit.revision"].decode(),
+        fields,
+    )

@@ -1,0 +1,99 @@
+"""/indexes/{name}/citation: the head that tells what a document cites."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from service.documents.pooling import Vectors
+from service.edge import deadline
+from service.edge.errors import documented
+from service.index.faults import InvalidError, NotFoundError
+from service.routes import inference
+from service.routes.classifiers import TRAINING
+from service.routes.names import Name
+
+if TYPE_CHECKING:
+    from service.heads.store import Head
+    from service.index.documents import Index
+
+router = APIRouter(prefix="/indexes/{name}/citation", tags=["index"])
+
+LEAST_LINKS = 10
+LEAST_CITING = 5
+
+
+class CitationOut(BaseModel):
+    """A citation head and how it did on citing documents held out of its training."""
+
+    links: int
+    held_out: int = Field(description="links of the citing documents held out")
+    average_precision: float = Field(description="of the held-out links among unlinked documents")
+    cosine_average_precision: float = Field(description="of the plain cosine on the same pairs")
+    training_seconds: float
+
+
+@router.post("", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
+async def train_citation_head(request: Request, name: Name) -> CitationOut:
+    """Train the index's citation head on the links of its documents, or train it anew."""
+    service = inference.service_of(request)
+    async with deadline.within(request), TRAINING:
+        index = await (await service.store.indexes()).open(name)
+        vectors, links = await index.links()
+        if len(links) < LEAST_LINKS or len({citing for citing, _ in links}) < LEAST_CITING:
+            raise InvalidError(
+                f"the index holds {len(links)} links between its documents: at least "
+                f"{LEAST_LINKS}, from at least {LEAST_CITING} documents, are needed",
+                "links",
+            )
+        due = deadline.of(request)
+        network, report = await asyncio.to_thread(_fit, vectors, links, due)
+        from service.heads.store import Head
+
+        uid = index.identity.uid
+        revision = service.bundle.manifest.revision
+        head = Head(uid, uuid.uuid4().hex, revision, ["unlinked", "cites"], report, network)
+        await (await service.store.citation_heads()).put(head)
+    return CitationOut(**report)
+
+
+@router.get("", responses=documented(401, 404, 409, 422, 503))
+async def describe_citation_head(request: Request, name: Name) -> CitationOut:
+    """What the training said of the index's citation head."""
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+        return CitationOut(**(await citation_head(request, index, name)).report)
+
+
+async def citation_head(request: Request, index: Index, name: str) -> Head:
+    """The citation head of an index.
+
+    Raises:
+        NotFoundError: it has none, with the call that trains one.
+    """
+    heads = await inference.service_of(request).store.citation_heads()
+    try:
+        return await heads.get(index.identity.uid)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"the index has no citation head: train one with POST /indexes/{name}/citation"
+        ) from error
+
+
+def _fit(vectors: Vectors, links: list[tuple[int, int]], due: float) -> tuple[Any, dict[str, Any]]:
+    from service.heads import citation
+
+    started = time.monotonic()
+    trained = citation.train(vectors, links, due)
+    return trained.network, {
+        "links": trained.links,
+        "held_out": trained.held_out,
+        "average_precision": trained.average_precision,
+        "cosine_average_precision": trained.cosine_average_precision,
+        "training_seconds": time.monotonic() - started,
+    }

@@ -1,0 +1,144 @@
+"""Classifiers over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from huggingface_hub import InferenceClient
+
+from tests.conftest import Server, serving
+from tests.index.conftest import call
+from tests.index.test_replicas import other_revision
+
+SPORT = [
+    "The striker scored twice and the team won the match.",
+    "A late goal gave the club the championship.",
+    "The tennis final went to five sets.",
+    "The coach praised the goalkeeper after the game.",
+    "She ran the marathon in record time.",
+]
+MONEY = [
+    "Shares fell as the bank raised interest rates.",
+    "The company reported higher quarterly profits.",
+    "Inflation slowed and the currency gained.",
+    "Investors bought government bonds.",
+    "The merger was approved by shareholders.",
+]
+EXAMPLES = {"inputs": SPORT + MONEY, "labels": ["sport"] * 5 + ["money"] * 5}
+
+
+@pytest.fixture
+def topics(server: Server) -> Iterator[str]:
+    """The name of a trained classifier."""
+    call(server, "PUT", "/classifiers/topics", EXAMPLES)
+    yield "topics"
+    httpx.delete(f"{server.url}/classifiers/topics")
+
+
+def classify(server: Server, status: int = 200, **body: Any) -> Any:
+    return call(server, "POST", "/classify", body, status=status)
+
+
+def test_a_classifier_lives_and_dies(server: Server) -> None:
+    made = call(server, "PUT", "/classifiers/short-lived", EXAMPLES)
+    assert made["labels"] == {"money": 5, "sport": 5}
+    assert made["accuracy"] >= 0.8
+    assert 0 < made["macro_f1"] <= 1
+    assert call(server, "GET", "/classifiers/short-lived") == made
+    assert "short-lived" in call(server, "GET", "/classifiers")["classifiers"]
+    again = call(server, "POST", "/classifiers/short-lived/retrain")
+    assert again["accuracy"] == made["accuracy"]
+    call(server, "DELETE", "/classifiers/short-lived", status=204)
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/retrain")):
+        call(server, method, f"/classifiers/short-lived{path}", status=404)
+    classify(server, 404, inputs="a", classifier="short-lived")
+
+
+def test_labels_of_unseen_texts(server: Server, topics: str) -> None:
+    texts = ["The midfielder was injured in the match.", "The central bank cut rates again."]
+    answers = classify(server, inputs=texts, classifier=topics)
+    assert [answer[0]["label"] for answer in answers] == ["sport", "money"]
+    for answer in answers:
+        assert sum(p["score"] for p in answer) == pytest.approx(1)
+        assert answer[0]["score"] >= answer[1]["score"]
+    one = call(server, "POST", "/predict", {"inputs": texts[0]})
+    assert one == answers[:1]
+    assert classify(server, inputs=texts, top_k=1) == [answer[:1] for answer in answers]
+    raw = classify(server, inputs=texts, raw_scores=True)
+    assert [r[0]["label"] for r in raw] == ["sport", "money"]
+    assert sum(p["score"] for p in raw[0]) != pytest.approx(1)
+
+
+def test_the_hub_client_reads_the_answer(server: Server, topics: str) -> None:
+    client = InferenceClient(f"{server.url}/classify")
+    found = client.text_classification("The goalkeeper saved a penalty.")
+    assert found[0].label == "sport"
+
+
+def test_unsure_below_the_threshold(server: Server, topics: str) -> None:
+    text = "The goalkeeper saved a penalty."
+    [sure] = classify(server, inputs=text, threshold=0.5)
+    assert sure[0]["label"] == "sport"
+    [unsure] = classify(server, inputs=text, threshold=0.9999)
+    assert [p["label"] for p in unsure] == ["unsure", "sport", "money"]
+    assert unsure[0]["score"] == unsure[1]["score"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "hint"),
+    [
+        ({}, 422, "inputs"),
+        ({"inputs": [], "labels": []}, 422, "inputs"),
+        ({"inputs": ["a"], "labels": ["x"]}, 422, "one label alone"),
+        ({"inputs": ["a", "b"], "labels": ["x", "x"]}, 422, "one label alone"),
+        ({"inputs": ["a", "b", "c"], "labels": ["x", "x", "y"]}, 422, "single example"),
+        ({"inputs": ["a", "b"], "labels": ["x"]}, 422, "2 inputs and 1 labels"),
+        ({"inputs": ["a", "b"] * 2, "labels": ["x", ""] * 2}, 422, "labels"),
+        ({"inputs": ["a", "b"] * 2, "labels": ["x", "unsure"] * 2}, 422, "threshold"),
+        ({"inputs": ["a", " "] * 2, "labels": ["x", "y"] * 2}, 400, "input 1 is empty"),
+        ({"inputs": [1, 2], "labels": ["x", "y"]}, 422, "token ids"),
+    ],
+)
+def test_refused_training_changes_nothing(
+    server: Server, topics: str, body: dict[str, Any], status: int, hint: str
+) -> None:
+    before = call(server, "GET", "/classifiers/topics")
+    said = call(server, "PUT", "/classifiers/topics", body, status=status)
+    assert hint in said["error"]
+    assert call(server, "GET", "/classifiers/topics") == before
+
+
+@pytest.mark.parametrize("name", ["UP", "a.b", "%2e%2e", "x" * 64])
+def test_names_that_are_refused(server: Server, name: str) -> None:
+    call(server, "PUT", f"/classifiers/{name}", EXAMPLES, status=422)
+
+
+def test_bad_requests(server: Server, topics: str) -> None:
+    assert "no classifier" in classify(server, 404, inputs="a", classifier="nowhere")["error"]
+    classify(server, 422, inputs="a", threshold=2)
+    classify(server, 422, inputs="a", top_k=0)
+    classify(server, 422, inputs="a", classifier="../x")
+    classify(server, 400, inputs=" ")
+    call(server, "PUT", "/classifiers/second", EXAMPLES)
+    assert "second, topics" in classify(server, 422, inputs="a")["error"]
+    call(server, "DELETE", "/classifiers/second", status=204)
+
+
+def test_replicas_share_heads_and_refuse_those_of_another_revision(tmp_path: Path) -> None:
+    index = ("--index-path", str(tmp_path / "index"))
+    other = other_revision(tmp_path / "other")
+    with (
+        serving(tmp_path / "log", *index) as one,
+        serving(tmp_path / "log2", *index, "--bundle", str(other)) as two,
+    ):
+        call(one, "PUT", "/classifiers/topics", EXAMPLES)
+        assert not call(two, "GET", "/classifiers/topics")["current"]
+        refused = classify(two, 409, inputs="The goalkeeper saved a penalty.")
+        assert "POST /classifiers/topics/retrain" in refused["error"]
+        assert call(two, "POST", "/classifiers/topics/retrain")["current"]
+        assert classify(two, inputs="The goalkeeper saved a penalty.")[0][0]["label"] == "sport"
+        classify(one, 409, inputs="a")

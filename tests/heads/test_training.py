@@ -1,0 +1,85 @@
+"""Heads on vectors whose classes are known."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from service.heads import training
+from service.heads.network import Network, softmax
+
+
+def blobs(
+    classes: int, each: int, spread: float, seed: int = 0
+) -> tuple[training.Vectors, training.Labels]:
+    """Unit vectors around one random centre a class."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((classes, 32))
+    labels = np.repeat(np.arange(classes), each)
+    vectors = centres[labels] + spread * rng.standard_normal((len(labels), 32))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors.astype(np.float32), labels
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_a_head_separates_what_is_separate(classes: int) -> None:
+    vectors, labels = blobs(classes, 8, 0.3)
+    trained = training.train(vectors, labels, time.monotonic() + 60)
+    assert trained.accuracy > 0.95
+    probabilities = trained.network.probabilities(vectors)
+    assert probabilities.shape == (len(labels), classes)
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert (probabilities.argmax(axis=1) == labels).all()
+
+
+def test_cross_validation_knows_chance() -> None:
+    classes = 4
+    vectors, labels = blobs(classes, 30, 0.3)
+    shuffled = np.random.default_rng(1).permutation(labels)
+    trained = training.train(vectors, shuffled, time.monotonic() + 60)
+    assert trained.accuracy < 0.45
+    # calibrated, a head that knows nothing says so
+    assert trained.log_loss == pytest.approx(np.log(classes), rel=0.15)
+
+
+def test_calibration_lowers_the_log_loss_of_held_out_examples() -> None:
+    vectors, labels = blobs(4, 40, 2.5)
+    head = training.fit(vectors[::2], labels[::2], time.monotonic() + 60)
+    held = head.logits(vectors[1::2])
+    temperature = training.calibrate(held, labels[1::2])
+    calibrated = training.log_loss(held, labels[1::2], temperature)
+    for other in (1.0, temperature * 2, temperature / 2):
+        assert calibrated < training.log_loss(held, labels[1::2], other)
+
+
+def test_ten_right_answers_are_no_certainty() -> None:
+    logits = np.array([[30.0, 0.0], [0.0, 30.0]] * 5, dtype=np.float32)
+    labels = np.array([0, 1] * 5)
+    temperature = training.calibrate(logits, labels)
+    assert softmax(logits, temperature).max() == pytest.approx(11 / 12, abs=0.01)
+
+
+def test_the_same_examples_give_the_same_head() -> None:
+    vectors, labels = blobs(3, 5, 1.0)
+    one, two = (training.fit(vectors, labels, time.monotonic() + 60) for _ in range(2))
+    assert np.array_equal(one.logits(vectors), two.logits(vectors))
+
+
+def test_a_deadline_ends_training() -> None:
+    vectors, labels = blobs(3, 5, 1.0)
+    with pytest.raises(TimeoutError):
+        training.train(vectors, labels, time.monotonic() - 1)
+
+
+def test_a_stored_head_is_the_same_head() -> None:
+    vectors, labels = blobs(3, 5, 1.0)
+    head = training.train(vectors, labels, time.monotonic() + 60).network
+    again = Network.from_bytes(head.to_bytes())
+    assert again.temperature == head.temperature
+    assert np.array_equal(again.probabilities(vectors), head.probabilities(vectors))
+
+
+def test_softmax_bears_large_logits() -> None:
+    assert softmax(np.array([[1000.0, 0.0]], dtype=np.float32)).tolist() == [[1.0, 0.0]]

@@ -1,0 +1,43 @@
+"""Indexes of real documents behind a running service."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Server
+
+FIELDS = {"year": "integer", "status": "string", "weight": "number", "draft": "boolean"}
+
+
+def call(
+    server: Server, method: str, path: str, json: Any = None, status: int = 200, **rest: Any
+) -> Any:
+    """The body of an answer that must have ``status``."""
+    answer = httpx.request(method, f"{server.url}{path}", json=json, timeout=90, **rest)
+    assert answer.status_code == status, answer.text[:500]
+    return answer.json() if answer.content else None
+
+
+def upsert(server: Server, index: str, *documents: dict[str, Any]) -> None:
+    """Write documents and hold the service to its count."""
+    answer = call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
+    assert answer == {"upserted": len(documents)}
+
+
+def count(server: Server, index: str) -> int:
+    """Documents in an index."""
+    return int(call(server, "GET", f"/indexes/{index}")["documents"])
+
+
+@pytest.fixture
+def index(server: Server) -> Iterator[str]:
+    """The name of an empty index with fields."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)
+    yield name
+    httpx.delete(f"{server.url}/indexes/{name}")

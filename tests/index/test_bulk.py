@@ -1,0 +1,87 @@
+"""``docsplit-index``: progress, resume, refusals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT, serving
+from tests.index.conftest import call
+
+
+def command(source: Path, index_path: Path, *flags: str) -> list[str]:
+    start = [sys.executable, "-m", "service.bulk", str(source), "--index", "bulk"]
+    return [*start, "--index-path", str(index_path), "--log-level", "error", *flags]
+
+
+def run(source: Path, index_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(source, index_path, *flags), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_file_is_indexed_once(tmp_path: Path) -> None:
+    store = tmp_path / "index"
+    links = tmp_path / "links.csv"
+    links.write_text("citing,cited\na,b\na,c\n")
+    rows: list[Any] = [{"id": i, "text": f"text {i}", "year": 2000} for i in "abc"]
+    bad = [{"id": "empty", "text": " "}, {"id": "typed", "text": "a", "year": "x"}]
+    file = write(tmp_path / "documents.jsonl", *rows, rows[0] | {"text": "again"}, *bad)
+    flags = ("--field", "year=integer", "--links", str(links))
+    first = run(file, store, *flags)
+    assert first.returncode == 1
+    assert "3 written, 0 unchanged, 1 repeated ids, 2 refused" in first.stderr
+    assert "typed: metadata.year is declared as integer" in first.stderr
+    write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "new"})
+    second = run(file, store, *flags)
+    assert second.returncode == 0
+    assert "2 written, 2 unchanged, 0 repeated ids, 0 refused" in second.stderr
+    with serving(tmp_path / "log") as server:
+        assert call(server, "GET", "/indexes/bulk")["documents"] == 4
+        held = call(server, "GET", "/indexes/bulk/documents/a")
+        assert (held["links"], held["metadata"]) == (["b", "c"], {"year": 2000})
+        assert call(server, "GET", "/indexes/bulk/documents/c")["text"] == "changed"
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    (folder / "deep").mkdir(parents=True)
+    for number in range(600):
+        (folder / "deep" / f"{number:03}.txt").write_text(f"Text number {number}.")
+    process = subprocess.Popen(command(folder, tmp_path / "index"), cwd=ROOT)
+    table = tmp_path / "index" / "indexes" / "bulk.lance" / "data"
+    while not (table.is_dir() and any(table.iterdir())):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) in (130, 0)
+    done = run(folder, tmp_path / "index")
+    assert done.returncode == 0
+    written, unchanged = (int(done.stderr.split(w)[0].split()[-1]) for w in (" written", " unchan"))
+    assert written + unchanged == 600
+    assert unchanged >= 256
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad.jsonl", {"id": "a", "text": "a"}, {"id": 5})
+    for source, flags, hint in (
+        (tmp_path / "nowhere", (), "give a folder"),
+        (bad, (), "bad.jsonl:2"),
+        (bad, ("--field", "year=date"), "TYPE one of"),
+        (bad, ("--index", "../x"), "lower-case"),
+        (bad, ("--links", str(bad)), "citing and cited"),
+    ):
+        done = run(source, tmp_path / "index", *flags)
+        assert done.returncode == 2
+        assert hint in done.stderr
+        assert "Traceback" not in done.stderr

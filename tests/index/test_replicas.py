@@ -1,0 +1,142 @@
+"""Several processes on one store: visibility, kills, bundles of another revision."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from export import bundle
+from service.settings import DEFAULT_BUNDLE
+from tests.conftest import Server, serving
+from tests.index.conftest import call, count, upsert
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the processes of this file share."""
+    return tmp_path_factory.mktemp("replicas")
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
+    """Two replicas."""
+    with (
+        serving(folder / "log") as one,
+        serving(folder / "log2", "--index-path", str(folder / "index")) as two,
+    ):
+        yield one, two
+
+
+def test_lancedb_is_loaded_by_the_first_request_to_an_index(pair: tuple[Server, Server]) -> None:
+    def loaded(server: Server) -> bool:
+        return "_lancedb" in Path(f"/proc/{server.process.pid}/maps").read_text()
+
+    call(pair[0], "POST", "/embed", {"inputs": "a"})
+    assert not loaded(pair[0])
+    assert call(pair[0], "GET", "/indexes") == {"indexes": []}
+    assert loaded(pair[0])
+
+
+def test_a_replica_sees_what_another_acknowledged(pair: tuple[Server, Server]) -> None:
+    call(pair[0], "PUT", "/indexes/shared", {}, status=201)
+    for turn in range(6):
+        here, there = pair if turn % 2 else reversed(pair)
+        upsert(here, "shared", {"id": f"d{turn}", "text": f"text {turn}"})
+        assert call(there, "GET", f"/indexes/shared/documents/d{turn}")["id"] == f"d{turn}"
+        call(there, "DELETE", f"/indexes/shared/documents/d{turn}", status=204)
+        call(here, "GET", f"/indexes/shared/documents/d{turn}", status=404)
+
+
+def test_concurrent_writers_of_new_ids_store_each_once(pair: tuple[Server, Server]) -> None:
+    call(pair[0], "PUT", "/indexes/same", {}, status=201)
+    documents = [{"id": f"same{i}", "text": f"same text {i}"} for i in range(10)]
+
+    def write(server: Server) -> None:
+        for _ in range(10):
+            upsert(server, "same", *documents)
+
+    threads = [threading.Thread(target=write, args=(s,)) for s in pair * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [count(server, "same") for server in pair] == [10, 10]
+
+
+def test_an_index_created_anew_is_another_one(pair: tuple[Server, Server]) -> None:
+    one, two = pair
+    call(one, "PUT", "/indexes/anew", {}, status=201)
+    upsert(two, "anew", {"id": "a", "text": "a"})
+    call(one, "DELETE", "/indexes/anew", status=204)
+    call(one, "PUT", "/indexes/anew", {"fields": {"year": "integer"}}, status=201)
+    assert call(two, "GET", "/indexes/anew")["fields"] == {"year": "integer"}
+    upsert(two, "anew", {"id": "b", "text": "b", "metadata": {"year": 1}})
+    assert count(one, "anew") == 1
+
+
+def test_an_index_of_another_revision_is_refused(pair: tuple[Server, Server], folder: Path) -> None:
+    call(pair[0], "PUT", "/indexes/kept", {}, status=201)
+    upsert(pair[0], "kept", {"id": "a", "text": "a"})
+    other = other_revision(folder / "other")
+    flags = ("--bundle", str(other), "--index-path", str(folder / "index"))
+    with serving(folder / "log3", *flags) as new:
+        said = call(new, "GET", "/indexes/kept")
+        assert (said["documents"], said["current"]) == (1, False)
+        refused = call(new, "GET", "/indexes/kept/documents/a", status=409)
+        assert "index the documents anew" in refused["error"]
+        body = {"documents": [{"id": "b", "text": "b"}]}
+        call(new, "POST", "/indexes/kept/documents", body, status=409)
+        call(new, "PUT", "/indexes/kept", {}, status=409)
+        assert call(new, "GET", "/indexes/kept")["documents"] == 1
+    assert call(pair[0], "GET", "/indexes/kept")["current"]
+
+
+def other_revision(folder: Path) -> Path:
+    """The shipped bundle with a prompt that it did not have, hence another revision."""
+    shutil.copytree(DEFAULT_BUNDLE, folder)
+    fields = dict(bundle.load(folder).manifest)
+    for computed in ("files", "revision"):
+        del fields[computed]
+    bundle.seal(folder, **fields | {"prompts": {"other": "other: "}})
+    return folder
+
+
+# the last test of this file, for it kills one of the pair
+def test_acknowledged_documents_survive_a_kill(pair: tuple[Server, Server]) -> None:
+    killed, other = pair
+    acknowledged: list[str] = []
+    call(killed, "PUT", "/indexes/killed", {}, status=201)
+
+    def write(worker: int) -> None:
+        number = 0
+        while True:
+            name = f"{worker}-{number}"
+            body = {"documents": [{"id": name, "text": f"text {name}"}]}
+            try:
+                answer = httpx.post(f"{killed.url}/indexes/killed/documents", json=body, timeout=30)
+            except httpx.TransportError:
+                return
+            assert answer.status_code == 200
+            acknowledged.append(name)
+            number += 1
+
+    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(acknowledged) < 60:
+        assert any(thread.is_alive() for thread in threads)
+    killed.process.send_signal(signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    page = call(other, "GET", "/indexes/killed/documents", params={"limit": 1000})
+    held = [document["id"] for document in page["documents"]]
+    assert len(held) == len(set(held))
+    assert set(held) >= set(acknowledged)
+    # and no more than what was under way
+    assert len(held) - len(acknowledged) <= len(threads)

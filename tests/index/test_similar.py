@@ -1,0 +1,136 @@
+"""/similar over shipped documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from service.index.search import fuse
+from tests.conftest import Server
+from tests.index.conftest import FIELDS, call, upsert
+
+
+@pytest.fixture(scope="module")
+def papers(peps: dict[str, str]) -> dict[str, str]:
+    """The beginnings of twenty PEPs, two or three windows each."""
+    return {name: text[:2500] for name, text in list(peps.items())[100:120]}
+
+
+@pytest.fixture(scope="module")
+def filled(server: Server, papers: dict[str, str]) -> Iterator[str]:
+    """An index that holds them."""
+    call(server, "PUT", "/indexes/papers", {"fields": FIELDS}, status=201)
+    documents = [
+        {"id": name, "text": text, "title": name.upper(), "metadata": {"year": 2000 + i % 4}}
+        for i, (name, text) in enumerate(papers.items())
+    ]
+    upsert(server, "papers", *documents)
+    yield "papers"
+    httpx.delete(f"{server.url}/indexes/papers")
+
+
+def similar(server: Server, status: int = 200, **body: Any) -> Any:
+    return call(server, "POST", "/similar", {"index": "papers"} | body, status=status)
+
+
+def test_cosine_is_exact(server: Server, filled: str, papers: dict[str, str]) -> None:
+    names = list(papers)
+    vectors = np.array(call(server, "POST", "/embed", {"inputs": list(papers.values())}))
+    cosines = vectors @ vectors[3]
+    expected = [names[i] for i in np.argsort(-cosines)[:11]]
+    hits = similar(server, text=papers[names[3]])
+    assert [hit["id"] for hit in hits] == expected[:10]
+    assert [hit["score"] for hit in hits] == pytest.approx(np.sort(-cosines)[:10] * -1, abs=1e-5)
+    assert hits[0]["title"] == names[3].upper()
+    by_id = similar(server, id=names[3])
+    assert [hit["id"] for hit in by_id] == expected[1:]
+
+
+def test_words_lift_what_cosine_ranks_low(
+    server: Server, filled: str, papers: dict[str, str]
+) -> None:
+    upsert(server, "papers", {"id": "odd", "text": "Zyzzyva beetles eat palms. " * 3})
+    try:
+        text = next(iter(papers.values()))[:150] + " zyzzyva beetles"
+        ranks = []
+        for mode in ("cosine", "hybrid"):
+            hits = similar(server, text=text, mode=mode, top_k=50)
+            assert len(hits) == len(papers) + 1
+            scores = [hit["score"] for hit in hits]
+            assert scores == sorted(scores, reverse=True)
+            ranks.append([hit["id"] for hit in hits].index("odd"))
+        assert ranks[1] < ranks[0] / 2
+    finally:
+        call(server, "DELETE", "/indexes/papers/documents/odd", status=204)
+
+
+def test_hybrid_leaves_the_document_itself_out(
+    server: Server, filled: str, papers: dict[str, str]
+) -> None:
+    name = next(iter(papers))
+    hits = similar(server, id=name, mode="hybrid", top_k=50)
+    found = [hit["id"] for hit in hits]
+    assert sorted(found) == sorted(set(papers) - {name})
+    assert similar(server, id=name, mode="hybrid", top_k=5) == hits[:5]
+
+
+@pytest.mark.parametrize("mode", ["cosine", "hybrid"])
+def test_filters(server: Server, filled: str, papers: dict[str, str], mode: str) -> None:
+    body = {"and": [{"field": "year", "gte": 2001}, {"not": {"field": "year", "eq": 2003}}]}
+    hits = similar(server, text=next(iter(papers.values())), mode=mode, filter=body, top_k=50)
+    assert len(hits) == 10
+    assert {hit["metadata"]["year"] for hit in hits} == {2001, 2002}
+    none = {"field": "status", "eq": "' OR 1=1 --"}
+    assert similar(server, text="python", mode=mode, filter=none) == []
+
+
+def test_explain_pairs_windows(server: Server, filled: str, papers: dict[str, str]) -> None:
+    first, second = list(papers.items())[:2]
+    text = second[1]
+    for body in ({"text": text}, {"id": second[0]}):
+        hits = similar(server, explain=True, top_k=20, **body)
+        [hit] = [hit for hit in hits if hit["id"] == first[0]]
+        assert 1 <= len(hit["pairs"]) <= 3
+        pair = hit["pairs"][0]
+        here = text[pair["query"]["start"] : pair["query"]["end"]]
+        there = first[1][pair["document"]["start"] : pair["document"]["end"]]
+        one, two = call(server, "POST", "/embed", {"inputs": [here, there]})
+        assert float(np.dot(one, two)) == pytest.approx(pair["cosine"], abs=0.02)
+    assert "pairs" not in similar(server, text="python")[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "hint"),
+    [
+        ({}, 422, "either text or id"),
+        ({"text": "a", "id": "b"}, 422, "either text or id"),
+        ({"text": " "}, 400, "empty"),
+        ({"id": "nowhere"}, 404, "no document"),
+        ({"text": "a", "index": "nowhere"}, 404, "GET /indexes"),
+        ({"text": "a", "index": "../papers"}, 422, "index"),
+        ({"text": "a", "top_k": 0}, 422, "top_k"),
+        ({"text": "a", "top_k": 1001}, 422, "top_k"),
+        ({"text": "a", "mode": "magic"}, 422, "mode"),
+        ({"text": "a", "filter": "year = 1"}, 422, "filter"),
+        ({"text": "a", "filter": {"field": "secret", "eq": 1}}, 422, "not declared"),
+        ({"text": "a", "filter": {"field": "year", "eq": "1"}}, 422, "declared as integer"),
+    ],
+)
+def test_bad_requests(
+    server: Server, filled: str, body: dict[str, Any], status: int, hint: str
+) -> None:
+    assert hint in similar(server, status=status, **body)["error"]
+
+
+def test_a_text_of_symbols_has_no_words(server: Server, filled: str) -> None:
+    assert len(similar(server, text="!?", mode="hybrid")) == 10
+
+
+def test_fusion_prefers_what_both_rankings_hold() -> None:
+    scores = fuse(["a", "b", "c"], ["c", "d"])
+    assert list(scores) == ["c", "a", "b", "d"]
+    assert scores["c"] == pytest.approx(1 / 63 + 1 / 61)
