@@ -34,9 +34,13 @@ def create_app(service: Service) -> FastAPI:
     It listens while the engine compiles: /livez answers at once, /readyz when all is warm.
     """
 
+    async def start() -> None:
+        await service.start()
+        service.follow()
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        starting = asyncio.create_task(service.start())
+        starting = asyncio.create_task(start())
         try:
             yield
         finally:

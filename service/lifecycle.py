@@ -21,6 +21,7 @@ from service.documents.tokens import DocumentTokenizer
 from service.engines.choose import Choice, build, choose
 from service.engines.interface import Engine, EngineError
 from service.engines.processor import Processor, detect
+from service.index.background import BackgroundEmbedder
 from service.index.store import Store
 from service.metrics import Metrics
 from service.settings import Settings
@@ -44,6 +45,7 @@ class Running:
     engine: Engine
     batcher: Batcher
     embedder: Embedder
+    background: BackgroundEmbedder
 
 
 @dataclass
@@ -121,6 +123,11 @@ class Service:
             seconds=round(time.monotonic() - self.started, 2),
         )
 
+    def follow(self) -> None:
+        """Re-embed indexes of other bundles from now on, once the engine is there."""
+        if self.running is not None:
+            self.store.follow(self.running.background)
+
     def _shared(self, url: str) -> SharedCache:
         manifest = self.bundle.manifest
         return SharedCache(
@@ -163,7 +170,8 @@ class Service:
                 "revision": manifest.revision,
             }
         )
-        return Running(engine, batcher, embedder)
+        background = BackgroundEmbedder(self.tokenizer, batcher, resolve(manifest, None))
+        return Running(engine, batcher, embedder, background)
 
     def check_engine(self) -> None:
         """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
@@ -185,6 +193,7 @@ class Service:
         await self.store.close()
         if self.running is not None:
             self.running.embedder.close()
+            self.running.background.close()
             await asyncio.to_thread(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:

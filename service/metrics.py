@@ -114,6 +114,11 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.index_reembed_documents = Gauge(
+            "docsplit_index_reembed_documents",
+            "Documents still to be re-embedded for the served bundle, in all indexes",
+            registry=self.registry,
+        )
         self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry

@@ -7,7 +7,7 @@ import asyncio
 import re
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -17,11 +17,16 @@ from export.bundle import BundleError
 from service.bulk.sources import SourceError, read, read_links
 from service.documents.prompts import resolve
 from service.engines.interface import EngineError
-from service.index.faults import ConflictError
+from service.index.background import BackgroundEmbedder
+from service.index.faults import BuildingError, ConflictError
 from service.index.fields import FieldType
 from service.lifecycle import Service
 from service.routes.names import INDEX_NAME
 from service.settings import Settings, SettingsError, load
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.indexes import Indexes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,13 +92,13 @@ async def _index(
         indexes = await service.store.indexes()
         if fields or name not in await indexes.names():
             await indexes.create(name, fields)
-        index = await indexes.open(name)
         columns = (*Progress.get_default_columns()[:1], MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
+            index = await _current(indexes, name, service.running.background, bar)
             task = bar.add_task(name, total=None)
 
             def show(report: Report) -> None:
-                rate = report.tokens / max(bar.tasks[0].elapsed or 0, 1e-9)
+                rate = report.tokens / max(bar.tasks[-1].elapsed or 0, 1e-9)
                 bar.update(task, completed=report.seen, description=f"{name}: {rate:,.0f} tokens/s")
 
             prompt = resolve(service.bundle.manifest, None)
@@ -109,6 +114,24 @@ async def _index(
         f"{len(report.refused)} refused"
     )
     return 1 if report.refused else 0
+
+
+async def _current(
+    indexes: Indexes, name: str, embedder: BackgroundEmbedder, bar: Progress
+) -> Index:
+    """The index for this bundle, re-embedded before where only another bundle's is there."""
+    from service.index.follower import Follower
+
+    try:
+        return await indexes.open(name)
+    except BuildingError as error:
+        total = error.total
+        task = bar.add_task(f"{name}: re-embedding", total=total, completed=error.done)
+
+    def left(documents: int) -> None:
+        bar.update(task, completed=total - documents)
+
+    return await Follower(indexes, embedder, lambda *_: None, left).build(name)
 
 
 if __name__ == "__main__":

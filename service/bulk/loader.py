@@ -64,7 +64,7 @@ async def load_documents(
         changed = [source for source in changed if _fits(index, source, report)]
         records = await _embed(embedder, changed, prompt, report)
         if records:
-            await index.upsert(index.rows(records))
+            await index.put(records)
         report.written += len(records)
         progress(report)
     return report

@@ -16,7 +16,7 @@ from starlette.routing import compile_path
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.documents.embedder import EmptyInputError, TooLongError
 from service.documents.prompts import UnknownPromptError
-from service.index.faults import ConflictError, InvalidError, NotFoundError
+from service.index.faults import BuildingError, ConflictError, InvalidError, NotFoundError
 
 log = structlog.get_logger("docsplit")
 
@@ -36,6 +36,7 @@ _KINDS = {
     503: ("Unhealthy", "server_error"),
 }
 
+BUILDING_RETRY_SECONDS = 5
 
 _NO_FIELDS = {"body", "path", "query", "embed", "similarity", "condition", "function-before"}
 
@@ -123,7 +124,7 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         422: "A field has a wrong type or value.",
         429: "The queue is full; Retry-After says when to come back.",
         500: "The engine failed on this request.",
-        503: "Not ready, or the deadline passed.",
+        503: "Not ready, the index is being re-embedded, or the deadline passed.",
     }
     return {status: {"model": dialect, "description": said[status]} for status in statuses}
 
@@ -143,6 +144,14 @@ def translate(error: Exception) -> ApiError:
             return ApiError(404, str(error))
         case ConflictError():
             return ApiError(409, str(error))
+        case BuildingError():
+            return ApiError(
+                503,
+                str(error),
+                kind="Building",
+                code="index_building",
+                headers={"retry-after": str(BUILDING_RETRY_SECONDS)},
+            )
         case InvalidError():
             return ApiError(422, str(error), param=error.param)
         case OverloadedError():
@@ -190,6 +199,7 @@ def install(app: FastAPI) -> None:
         UnknownPromptError,
         NotFoundError,
         ConflictError,
+        BuildingError,
         InvalidError,
         OverloadedError,
         DeadlineError,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ from service.index import records
 from service.index.faults import ConflictError, NotFoundError
 from service.index.record import Record, Windows
 from service.index.schema import Identity
+
+LIVE = col("deleted").eq(lit(False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +44,65 @@ class Index:
     schema: pa.Schema
     identity: Identity
 
-    def rows(self, documents: Sequence[Record]) -> pa.Table:
-        """Documents as rows of this index."""
-        return records.table(documents, self.schema, self.identity.fields, self.identity.revision)
-
     def same(self, uid: str) -> None:
         """Raise where the index was deleted and created anew since ``uid`` was read."""
         if self.identity.uid != uid:
             raise ConflictError("the index was deleted and created anew meanwhile: try again")
 
-    async def upsert(self, rows: pa.Table) -> None:
-        """Insert rows, or replace those of the same id, in one commit."""
-        merge = self.table.merge_insert("id")
-        await merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+    async def put(self, documents: Sequence[Record]) -> None:
+        """Insert documents as of now, or replace those of the same id, in one commit."""
+        held = await self.updated([document.id for document in documents])
+        now = microseconds()
+        # later than what it replaces, also where that came from a machine whose clock is ahead
+        times = [max(now, held.get(document.id, 0) + 1) for document in documents]
+        await self.merge(documents, times)
 
-    async def delete(self, ids: Sequence[str]) -> None:
-        """Delete documents; those that are not there are passed over."""
-        await self.table.delete(col("id").isin([lit(i) for i in ids]))
+    async def merge(self, documents: Sequence[Record], updated: Sequence[int]) -> None:
+        """Insert documents, or replace older ones of the same id, in one commit.
+
+        Args:
+            documents: no two of one id.
+            updated: when each was written, in microseconds since the epoch.
+        """
+        identity = self.identity
+        rows = await asyncio.to_thread(
+            records.table, documents, updated, self.schema, identity.fields, identity.revision
+        )
+        await self._merge(rows)
+
+    async def bury(self, deleted: Mapping[str, int]) -> None:
+        """Delete documents, by id and time, unless they were written later, in one commit.
+
+        Those that are not there are noted as deleted, too: no older copy of them gets in.
+        """
+        await self._merge(records.tombstones(deleted, self.schema))
+
+    async def purge(self, before: int) -> None:
+        """Forget documents that were deleted before a time."""
+        where = f"deleted = true AND updated < {before}"
+        if await self.table.count_rows(where):
+            await self.table.delete(where)
+
+    async def updated(self, ids: Sequence[str]) -> dict[str, int]:
+        """When documents were written or deleted, of those that are or were there."""
+        query = self.table.query().where(col("id").isin([lit(i) for i in ids]))
+        found = await query.select(["id", "updated"]).to_arrow()
+        return dict(zip(found["id"].to_pylist(), found["updated"].to_pylist(), strict=True))
 
     async def count(self) -> int:
         """How many documents there are."""
-        return int(await self.table.count_rows())
+        return int(await self.table.count_rows("deleted = false"))
+
+    async def has(self, document_id: str) -> bool:
+        """Whether a document is there."""
+        found = await self.select(col("id").eq(lit(document_id)), ["id"], 1)
+        return bool(found.num_rows)
+
+    async def _merge(self, rows: pa.Table) -> None:
+        # so that of all writes of a document the latest stands, in whatever order they arrive
+        merge = self.table.merge_insert("id")
+        merge = merge.when_matched_update_all(where="target.updated < source.updated")
+        await merge.when_not_matched_insert_all().execute(rows)
 
     async def get(self, document_id: str) -> Stored:
         """One document.
@@ -95,7 +137,7 @@ class Index:
 
         Links to documents that are not there, and of a document to itself, are left out.
         """
-        found = await self.table.query().select(["id", "vector", "links"]).to_arrow()
+        found = await self.table.query().where(LIVE).select(["id", "vector", "links"]).to_arrow()
         ids = found["id"].to_pylist()
         rows = {name: row for row, name in enumerate(ids)}
         pairs = {
@@ -109,14 +151,14 @@ class Index:
 
     async def page(self, after: str, limit: int) -> list[dict[str, Any]]:
         """Ids, titles and metadata in the order of ids, beginning behind ``after``."""
-        query = self.table.query().where(col("id") > lit(after))
+        query = self.table.query().where(LIVE & (col("id") > lit(after)))
         query = query.order_by([ColumnOrdering(column_name="id")])
         found = await query.select(["id", "title", "metadata"]).limit(limit).to_arrow()
         return [row | {"metadata": json.loads(row["metadata"])} for row in found.to_pylist()]
 
     async def select(self, where: Expr, columns: list[str], limit: int) -> pa.Table:
         """Columns of the documents that pass, in no order."""
-        query = self.table.query().where(where)
+        query = self.table.query().where(LIVE & where)
         return await query.select(columns).limit(limit).to_arrow()
 
 
@@ -125,3 +167,8 @@ def matrix(found: pa.Table) -> Vectors:
     column = found["vector"].combine_chunks()
     flat: Vectors = np.asarray(column.flatten(), dtype=np.float32)
     return flat.reshape(len(column), -1)
+
+
+def microseconds() -> int:
+    """Now, since the epoch."""
+    return time.time_ns() // 1000

@@ -11,6 +11,22 @@ class ConflictError(Exception):
     """The stored thing belongs to another model, or differs from what was asked for."""
 
 
+class BuildingError(Exception):
+    """The index is not yet complete for the served bundle.
+
+    Attributes:
+        done: documents that are.
+        total: documents of the index.
+    """
+
+    def __init__(self, done: int, total: int) -> None:
+        super().__init__(
+            f"the index is being re-embedded for the served bundle: {done:,} of {total:,} documents"
+        )
+        self.done = done
+        self.total = total
+
+
 class InvalidError(ValueError):
     """A value that does not fit the index.
 

@@ -6,19 +6,25 @@ first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import lancedb
 from lancedb.index import FTS, BTree
+from lancedb.table import AsyncTable
 
 from service.index import schema
-from service.index.documents import Index
-from service.index.faults import ConflictError, NotFoundError
+from service.index.documents import Index, microseconds
+from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.fields import FieldType
-from service.index.schema import Identity
+from service.index.generations import Generation, Registry, by_index, of_one_index, table_of
+from service.index.leases import Leases
+
+# creating and dropping tables takes far less
+_STRUCTURE_SECONDS = 30.0
 
 
 async def connect(uri: str) -> lancedb.AsyncConnection:
@@ -53,91 +59,246 @@ class Indexes:
 
     Args:
         database: where they lie.
-        model: indexes of another revision can be described and deleted, and nothing else.
+        shared: database of the leases and of what is known of generations.
+        model: whose generation of each index is read and written.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection, model: Model) -> None:
+    def __init__(
+        self,
+        database: lancedb.AsyncConnection,
+        shared: lancedb.AsyncConnection,
+        model: Model,
+    ) -> None:
         self.database = database
         self.model = model
+        self.leases = Leases(shared)
+        self.registry = Registry(shared)
+        self._structure = asyncio.Lock()
 
     async def create(self, name: str, fields: dict[str, FieldType]) -> bool:
         """Create an index; False where it is there already with the same fields.
 
         Raises:
-            ConflictError: it is there with other fields or of another revision.
+            ConflictError: it is there with other fields.
         """
-        model = self.model
-        made = schema.create(model.name, model.revision, model.dimensions, fields)
-        created = True
         try:
-            table = await self.database.create_table(name, schema=made)
-        except ValueError as error:
-            if "already exists" not in str(error):
-                raise
-            index = await self.open(name)
-            if index.identity.fields != fields:
-                raise ConflictError(
-                    "the index exists with other fields: delete it first, or take another name"
-                ) from error
-            created, table = False, index.table
-        # also where it was there: whoever created it may have ended before this
-        held = {built.columns[0] for built in await table.list_indices()}
-        if "id" not in held:
-            await table.create_index("id", config=BTree())
-        if "text" not in held:
-            await table.create_index("text", config=FTS(with_position=False))
-        return created
+            index = await self.writable(name)
+        except NotFoundError:
+            async with self._alone(name):
+                held = await self._held(name)
+                if not any(generation.complete for generation in held):
+                    for generation in held:
+                        await self.database.drop_table(generation.index.table.name)
+                    await self._create(name, fields, None)
+                    return True
+            index = await self.writable(name)
+        if index.identity.fields != fields:
+            raise ConflictError(
+                "the index exists with other fields: delete it first, or take another name"
+            )
+        # whoever created it may have ended before this
+        await _prepare(index.table)
+        return False
 
     async def names(self) -> list[str]:
         """Names of the indexes, sorted."""
-        return await table_names(self.database)
+        return sorted(by_index(await table_names(self.database)))
 
-    async def describe(self, name: str) -> tuple[Identity, int]:
-        """An index's identity and how many documents it holds, whatever its revision.
+    async def generations(self, name: str) -> list[Generation]:
+        """All generations of an index, the complete ones first.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is no index of that name.
         """
-        with _missing_index():
-            table = await self.database.open_table(name)
-            return schema.identity(await table.schema()), await table.count_rows()
+        found = await self._alive(name)
+        if not found:
+            raise _no_index()
+        return found
 
     async def open(self, name: str) -> Index:
-        """An index of this model's revision.
+        """The generation of this model's revision, to read.
 
         Raises:
-            NotFoundError: there is none of that name.
-            ConflictError: it is another revision's.
+            NotFoundError: there is no index of that name.
+            BuildingError: this revision's generation is not complete.
         """
-        with _missing_index():
-            table = await self.database.open_table(name)
-            held = await table.schema()
-        identity = schema.identity(held)
-        if identity.revision != self.model.revision:
-            raise ConflictError(
-                f"the index holds vectors of model {identity.model}, revision "
-                f"{identity.revision[:12]}; this service runs {self.model.name}, revision "
-                f"{self.model.revision[:12]}: index the documents anew under another name, or "
-                "serve the former bundle"
-            )
-        return Index(table, held, identity)
+        index = await self._own(name)
+        if index is not None and await self.registry.complete(index.identity):
+            return index
+        generations = await self.generations(name)
+        own = self.own(generations)
+        if own is not None and own.complete:
+            return own.index
+        raise BuildingError(*await progress(generations, own))
+
+    async def writable(self, name: str) -> Index:
+        """The generation of this model's revision, complete or not; created where it is missing.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+        """
+        index = await self._own(name)
+        if index is not None and await self.registry.complete(index.identity):
+            return index
+        own = self.own(await self.generations(name))
+        if own is not None:
+            return own.index
+        async with self._alone(name):
+            generations = await self.generations(name)
+            own = self.own(generations)
+            if own is not None:
+                return own.index
+            source = generations[0].index.identity
+            return await self._create(name, source.fields, source.uid)
+
+    def own(self, generations: Sequence[Generation]) -> Generation | None:
+        """The one of this model's revision."""
+        mine = (g for g in generations if g.index.identity.revision == self.model.revision)
+        return next(mine, None)
+
+    async def holds(self, name: str, document_id: str) -> bool:
+        """Whether any generation of an index holds a document."""
+        for generation in await self.generations(name):
+            if await generation.index.has(document_id):
+                return True
+        return False
+
+    async def bury(self, name: str, uid: str, ids: Sequence[str]) -> None:
+        """Delete documents in all generations of an index, also in those that are being created.
+
+        A generation that appears after the last look has only sources where the documents are
+        deleted.
+
+        Raises:
+            NotFoundError, ConflictError: the index is gone, or is another one by now.
+        """
+        done: set[str] = set()
+        while True:
+            found = [g.index for g in await self.generations(name)]
+            found[0].same(uid)
+            fresh = [index for index in found if index.identity.generation not in done]
+            if not fresh:
+                return
+            times = dict.fromkeys(ids, microseconds())
+            for index in found:
+                for document_id, written in (await index.updated(ids)).items():
+                    times[document_id] = max(times[document_id], written + 1)
+            for index in fresh:
+                await index.bury(times)
+                done.add(index.identity.generation)
 
     async def drop(self, name: str) -> None:
-        """Delete an index with all its documents.
+        """Delete an index with all its generations.
 
         Raises:
             NotFoundError: there is none of that name.
         """
-        with _missing_index():
-            await self.database.drop_table(name)
+        async with self._alone(name):
+            # complete ones last: what an interrupted call leaves is the index, or nothing
+            ordered = [generation.index.table.name for generation in await self._held(name)]
+            if not ordered:
+                raise _no_index()
+            for table in reversed(ordered):
+                await self.database.drop_table(table, ignore_missing=True)
+
+    async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
+        """Delete one generation of an index.
+
+        Args:
+            name: of the index.
+            revision: or its first 12 digits.
+            check: only raise what deleting it would raise.
+
+        Raises:
+            NotFoundError: no such index or generation.
+            ConflictError: it is the served one, or that one is not complete.
+        """
+        async with self._alone(name):
+            generations = await self.generations(name)
+            named = [g for g in generations if g.index.identity.revision.startswith(revision)]
+            own = self.own(generations)
+            if not named:
+                raise NotFoundError("the index has no generation of that revision")
+            if named[0] is own:
+                raise ConflictError("this generation is the one that is served")
+            if own is None or not own.complete:
+                raise ConflictError("the served bundle's generation is not complete: wait for it")
+            if not check:
+                await self.database.drop_table(named[0].index.table.name)
+
+    async def _create(self, name: str, fields: dict[str, FieldType], uid: str | None) -> Index:
+        model = self.model
+        made = schema.create(model.name, model.revision, model.dimensions, fields, uid)
+        table = await self.database.create_table(table_of(name, model.revision), schema=made)
+        await _prepare(table)
+        return Index(table, made, schema.identity(made))
+
+    async def _own(self, name: str) -> Index | None:
+        index = await self._open(table_of(name, self.model.revision))
+        if index is not None and index.identity.revision != self.model.revision:
+            raise ConflictError("two revisions share their first 12 digits: take another index")
+        return index
+
+    async def _alive(self, name: str) -> list[Generation]:
+        """The generations of an index; none where not one is complete."""
+        found = of_one_index(await self._held(name))
+        return found if found and found[0].complete else []
+
+    async def _held(self, name: str) -> list[Generation]:
+        """Whatever lies under a name, the complete generations first."""
+        found = []
+        tables = by_index(await table_names(self.database)).get(name, [])
+        for table in tables:
+            index = await self._open(table)
+            if index is not None:
+                found.append(Generation(index, await self.registry.complete(index.identity)))
+        return sorted(found, key=lambda g: not g.complete)
+
+    async def _open(self, table: str) -> Index | None:
+        with _missing():
+            opened = await self.database.open_table(table)
+            held = await opened.schema()
+            return Index(opened, held, schema.identity(held))
+        return None
+
+    @asynccontextmanager
+    async def _alone(self, name: str) -> AsyncIterator[None]:
+        """Let nobody else create or drop tables of an index meanwhile."""
+        async with self._structure:
+            while True:
+                if await self.leases.acquire(name, _STRUCTURE_SECONDS):
+                    break
+                await asyncio.sleep(0.1)
+            try:
+                yield
+            finally:
+                await self.leases.release(name)
+
+
+async def progress(generations: Sequence[Generation], own: Generation | None) -> tuple[int, int]:
+    """How many documents a generation holds, and how many the largest complete one."""
+    total = max([await g.index.count() for g in generations if g.complete])
+    return min(await own.index.count(), total) if own is not None else 0, total
+
+
+async def _prepare(table: AsyncTable) -> None:
+    held = {built.columns[0] for built in await table.list_indices()}
+    if "id" not in held:
+        await table.create_index("id", config=BTree())
+    if "text" not in held:
+        await table.create_index("text", config=FTS(with_position=False))
+
+
+def _no_index() -> NotFoundError:
+    return NotFoundError("no index of that name; GET /indexes lists them")
 
 
 @contextmanager
-def _missing_index() -> Iterator[None]:
+def _missing() -> Iterator[None]:
+    """Pass over a table that is not there, or not any more."""
     try:
         yield
     except ValueError as error:
         # LanceDB has no type of its own for it
         if "was not found" not in str(error):
             raise
-        raise NotFoundError("no index of that name; GET /indexes lists them") from error

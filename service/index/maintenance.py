@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from datetime import timedelta
 
-import lancedb
-import pyarrow as pa
 import structlog
-from lancedb.expr import col, lit
 from lancedb.index import IvfHnswSq
 from lancedb.table import AsyncTable
 
 from service.index.faults import ConflictError, NotFoundError
 from service.index.indexes import Indexes
-from service.index.schema import PRIMARY_KEY
 
 log = structlog.get_logger("docsplit.index")
 
@@ -25,61 +20,21 @@ QUIET_SECONDS = 5.0  # or when nothing was written for so long
 LEASE_SECONDS = 600.0
 # readers of an older version must have ended: above max_request_timeout's default
 KEEP_VERSIONS = timedelta(minutes=15)
+# microseconds; a copy that was read from a generation before that was deleted is long written
+KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
-
-_LEASES = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("holder", pa.string(), nullable=False),
-        pa.field("expires", pa.float64(), nullable=False),
-    ]
-)
-
-
-class Leases:
-    """Named leases in a LanceDB table: whoever's conditional write lands first has it.
-
-    Args:
-        database: where the table lies.
-    """
-
-    def __init__(self, database: lancedb.AsyncConnection) -> None:
-        self._database = database
-        self._holder = uuid.uuid4().hex
-
-    async def acquire(self, name: str, seconds: float) -> bool:
-        """Whether this process now holds the lease."""
-        table = await self._table()
-        await self._write(table, name, seconds, f"target.expires < {time.time()!r}")
-        held = await table.query().where(col("name").eq(lit(name))).to_arrow()
-        return bool(held["holder"].to_pylist() == [self._holder])
-
-    async def release(self, name: str) -> None:
-        """Give the lease back."""
-        await self._write(await self._table(), name, 0, f"target.holder = '{self._holder}'")
-
-    async def _table(self) -> AsyncTable:
-        return await self._database.create_table("leases", schema=_LEASES, exist_ok=True)
-
-    async def _write(self, table: AsyncTable, name: str, seconds: float, where: str) -> None:
-        expires = time.time() + seconds if seconds else 0.0
-        row = {"name": [name], "holder": [self._holder], "expires": [expires]}
-        merge = table.merge_insert("name").when_matched_update_all(where=where)
-        await merge.when_not_matched_insert_all().execute(pa.table(row, schema=_LEASES))
 
 
 class Maintainer:
     """Optimizes indexes that this process wrote to.
 
     Args:
-        indexes: what to look after.
-        leases: database of the leases that elect one process.
+        indexes: what to look after; of each the served bundle's generation.
     """
 
-    def __init__(self, indexes: Indexes, leases: lancedb.AsyncConnection) -> None:
+    def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
-        self._leases = Leases(leases)
         self._commits: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {}
@@ -116,14 +71,17 @@ class Maintainer:
                 log.warning("index_maintenance_failed", index=name, reason=str(error)[:300])
 
     async def _once(self, name: str) -> None:
-        if not await self._leases.acquire(name, LEASE_SECONDS):
+        index = await self._indexes.writable(name)
+        lease = index.table.name
+        if not await self._indexes.leases.acquire(lease, LEASE_SECONDS):
             return
         started = time.monotonic()
         try:
-            index = await self._indexes.open(name)
+            if len(await self._indexes.generations(name)) == 1:
+                await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
             await optimize(index.table)
         finally:
-            await self._leases.release(name)
+            await self._indexes.leases.release(lease)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,11 @@ from service.index.schema import PREFIX
 
 
 def table(
-    records: Sequence[Record], schema: pa.Schema, fields: dict[str, FieldType], revision: str
+    records: Sequence[Record],
+    updated: Sequence[int],
+    schema: pa.Schema,
+    fields: dict[str, FieldType],
+    revision: str,
 ) -> pa.Table:
     """Rows of an index, in the order of its schema."""
     flat = np.concatenate([r.vector for r in records]).astype(np.float32)
@@ -29,12 +33,37 @@ def table(
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
         "windows": [r.windows.astype("<f2").tobytes() for r in records],
         "window_ends": [r.ends for r in records],
+        "updated": updated,
+        "deleted": [False] * len(records),
     }
     for name, kind in fields.items():
         values = [r.metadata.get(name) for r in records]
         columns[PREFIX + name] = (
             [None if v is None else float(v) for v in values] if kind == "number" else values
         )
+    return pa.table(columns, schema=schema)
+
+
+def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
+    """Rows of deleted documents, by id and the time of their deletion."""
+    count = len(updated)
+    dimensions = schema.field("vector").type.list_size
+    flat = np.zeros((count, dimensions), dtype=np.float32)
+    # a vector that has a cosine, for the vector index
+    flat[:, 0] = 1
+    empty: dict[str, Any] = {
+        "id": list(updated),
+        "text": [""] * count,
+        "metadata": ["{}"] * count,
+        "links": [[]] * count,
+        "digest": [""] * count,
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), dimensions),
+        "windows": [b""] * count,
+        "window_ends": [[]] * count,
+        "updated": list(updated.values()),
+        "deleted": [True] * count,
+    }
+    columns = {name: empty.get(name, [None] * count) for name in schema.names}
     return pa.table(columns, schema=schema)
 
 

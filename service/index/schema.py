@@ -30,23 +30,37 @@ class Identity:
     """What an index says of itself.
 
     Attributes:
-        uid: drawn anew when an index is created, so that a head trained on a deleted one is known.
+        uid: drawn anew when an index is created, so that a head trained on a deleted one is known;
+            all generations of an index have the same.
+        generation: drawn anew for every table.
+        original: whether the table was created with the index, not to re-embed another's documents.
         model: name of the bundle that embedded the documents.
         revision: of that bundle.
         fields: metadata that filters may name, with its type.
     """
 
     uid: str
+    generation: str
+    original: bool
     model: str
     revision: str
     fields: dict[str, FieldType]
 
 
-def create(model: str, revision: str, dimensions: int, fields: dict[str, FieldType]) -> pa.Schema:
-    """The schema of a new index.
+def create(
+    model: str,
+    revision: str,
+    dimensions: int,
+    fields: dict[str, FieldType],
+    uid: str | None = None,
+) -> pa.Schema:
+    """The schema of a new index, or with ``uid`` of a further generation of that index.
 
     ``windows`` holds the windows' vectors as little-endian float16 ``[windows, dimensions]``,
     ``window_ends`` one past the last character of each: the windows joined are the document.
+    ``updated`` is when a caller wrote or deleted the document, in microseconds since the epoch. A
+    deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
+    it may come from another generation.
     """
     return pa.schema(
         [
@@ -59,11 +73,15 @@ def create(model: str, revision: str, dimensions: int, fields: dict[str, FieldTy
             pa.field("vector", pa.list_(pa.float32(), dimensions), nullable=False),
             pa.field("windows", pa.binary(), nullable=False),
             pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
+            pa.field("updated", pa.int64(), nullable=False),
+            pa.field("deleted", pa.bool_(), nullable=False),
             *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
         ],
         metadata={
             "docsplit.format": FORMAT,
-            "docsplit.uid": uuid.uuid4().hex,
+            "docsplit.uid": uid or uuid.uuid4().hex,
+            "docsplit.generation": uuid.uuid4().hex,
+            "docsplit.original": json.dumps(uid is None),
             "docsplit.model": model,
             "docsplit.revision": revision,
             "docsplit.fields": json.dumps(fields),
@@ -83,6 +101,8 @@ def identity(schema: pa.Schema) -> Identity:
     fields: dict[str, Any] = json.loads(held[b"docsplit.fields"])
     return Identity(
         held[b"docsplit.uid"].decode(),
+        held[b"docsplit.generation"].decode(),
+        json.loads(held[b"docsplit.original"]),
         held[b"docsplit.model"].decode(),
         held[b"docsplit.revision"].decode(),
         fields,

@@ -14,7 +14,7 @@ from lancedb.expr import Expr, col, lit
 from service.documents.pooling import Vectors
 from service.heads.citation import probabilities
 from service.heads.network import Network
-from service.index.documents import Index, matrix
+from service.index.documents import LIVE, Index, matrix
 from service.index.words import frequent
 
 if TYPE_CHECKING:
@@ -137,12 +137,10 @@ async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) 
 async def _run(
     search: AsyncStandardQuery, query: Query, limit: int, where: Expr | None, rank: str
 ) -> pa.Table:
+    where = LIVE if where is None else LIVE & where
     if query.id is not None:
-        others = col("id").ne(lit(query.id))
-        where = others if where is None else where & others
-    if where is not None:
-        search = search.where(where)
-    return await search.select([*_COLUMNS, rank]).limit(limit).to_arrow()
+        where = where & col("id").ne(lit(query.id))
+    return await search.where(where).select([*_COLUMNS, rank]).limit(limit).to_arrow()
 
 
 def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:

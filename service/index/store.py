@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from export.bundle import Manifest
+from service.index.faults import ConflictError
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
     from service.heads.store import Heads
+    from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
     from service.index.record import Record
+    from service.index.reembed import Embed
     from service.index.writer import Writer
+
+log = structlog.get_logger("docsplit.index")
 
 
 class Store:
@@ -34,6 +42,9 @@ class Store:
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
         self._maintainer: Maintainer | None = None
+        self._embed: Embed | None = None
+        self._follower: Follower | None = None
+        self._beginning: asyncio.Task[None] | None = None
         self._writers: dict[str, Writer] = {}
         self._heads: dict[str, Heads] = {}
 
@@ -41,16 +52,55 @@ class Store:
         """The indexes; the first call imports lancedb in a thread, which takes seconds."""
         async with self._opening:
             if self._indexes is None:
-                indexes, maintainer = await asyncio.to_thread(_import)
+                indexes, maintenance = await asyncio.to_thread(_import)
                 manifest = self._manifest
                 self._indexes = indexes.Indexes(
                     await indexes.connect(f"{self.path}/indexes"),
+                    await indexes.connect(f"{self.path}/leases"),
                     indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
                 )
-                self._maintainer = maintainer.Maintainer(
-                    self._indexes, await indexes.connect(f"{self.path}/leases")
-                )
+                self._maintainer = maintenance.Maintainer(self._indexes)
+            if self._follower is None and self._embed is not None:
+                from service.index.follower import Follower
+
+                left = self._metrics.index_reembed_documents.set
+                self._follower = Follower(self._indexes, self._embed, self._committed, left)
+                self._follower.start()
         return self._indexes
+
+    def follow(self, embed: Embed) -> None:
+        """Bring indexes of other revisions up to the served one from now on, in the background.
+
+        Where no index can be yet, this begins with the first request to one.
+
+        Args:
+            embed: embeds documents for the served bundle.
+        """
+
+        async def begin() -> None:
+            try:
+                await self.indexes()
+            except Exception as error:  # noqa: BLE001 the first request to an index tries again
+                log.warning("index_path_unusable", reason=str(error)[:300])
+
+        self._embed = embed
+        held = "://" in self.path or Path(self.path, "indexes").exists()
+        if held or self._indexes is not None:
+            self._beginning = asyncio.create_task(begin())
+
+    async def drop_generation(self, name: str, revision: str) -> None:
+        """Delete a generation, after what only it has was copied to the served one.
+
+        Raises:
+            NotFoundError: no such index or generation.
+            ConflictError: it is the served one, or that one is not complete.
+        """
+        indexes = await self.indexes()
+        await indexes.drop_generation(name, revision, check=True)
+        if self._follower is None:
+            raise ConflictError("the model is not loaded yet; /readyz tells when")
+        await self._follower.settle(name)
+        await indexes.drop_generation(name, revision)
 
     async def classifiers(self) -> Heads:
         """The classifiers of all replicas."""
@@ -91,17 +141,21 @@ class Store:
         if name not in self._writers:
             from service.index.writer import Writer
 
-            def committed(documents: int) -> None:
-                self._metrics.index_commits.inc()
-                self._metrics.index_documents.inc(documents)
-                if self._maintainer is not None:
-                    self._maintainer.note(name)
-
-            self._writers[name] = Writer(indexes, name, committed)
+            self._writers[name] = Writer(indexes, name, partial(self._committed, name))
         return self._writers[name]
+
+    def _committed(self, name: str, documents: int) -> None:
+        self._metrics.index_commits.inc()
+        self._metrics.index_documents.inc(documents)
+        if self._maintainer is not None:
+            self._maintainer.note(name)
 
     async def close(self) -> None:
         """Let the commits end that have begun."""
+        if self._beginning is not None:
+            await self._beginning
+        if self._follower is not None:
+            await self._follower.close()
         for writer in self._writers.values():
             await writer.close()
         if self._maintainer is not None:

@@ -96,15 +96,14 @@ class Writer:
         return group
 
     async def _commit(self, group: list[Change]) -> None:
-        index = await self._indexes.open(self._name)
-        index.same(group[0].uid)
         if group[0].deletes:
             ids = list(dict.fromkeys(i for change in group for i in change.deletes))
-            await index.delete(ids)
+            await self._indexes.bury(self._name, group[0].uid, ids)
             self._committed(len(ids))
             return
+        index = await self._indexes.writable(self._name)
+        index.same(group[0].uid)
         # the last of an id wins; twice in one commit it would be stored twice
         latest = {record.id: record for change in group for record in change.upserts}
-        rows = await asyncio.to_thread(index.rows, list(latest.values()))
-        await index.upsert(rows)
+        await index.put(list(latest.values()))
         self._committed(len(latest))

@@ -75,10 +75,12 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
 
     Raises:
         NotFoundError: it has none, with the call that trains one.
+        ConflictError: it was trained on another generation's vectors.
     """
     heads = await inference.service_of(request).store.citation_heads()
+    hint = f"train it anew with POST /indexes/{name}/citation"
     try:
-        return await heads.get(index.identity.uid)
+        return await heads.current(index.identity.uid, index.identity.revision, hint)
     except NotFoundError as error:
         raise NotFoundError(
             f"the index has no citation head: train one with POST /indexes/{name}/citation"

@@ -13,6 +13,7 @@ from service.documents.pooling import normalise
 from service.edge import deadline
 from service.edge.errors import ApiError, documented
 from service.index import fields
+from service.index.faults import NotFoundError
 from service.index.record import Record
 from service.routes import inference
 from service.routes.encoding import json_response
@@ -91,7 +92,7 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
     if len(set(ids)) < len(ids):
         raise ApiError(422, "documents: the same id stands there twice", param="documents")
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
+        index = await (await service.store.indexes()).writable(name)
         for position, document in enumerate(documents):
             fields.check(index.identity.fields, document.metadata, position)
     result = await inference.embed(request, [document.text for document in documents])
@@ -140,8 +141,10 @@ async def delete_document(request: Request, name: Name, document_id: Annotated[s
     """Delete one document; durable when acknowledged."""
     service = inference.service_of(request)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
-        await index.get(document_id)
+        indexes = await service.store.indexes()
+        index = await indexes.writable(name)
+        if not await index.has(document_id) and not await indexes.holds(name, document_id):
+            raise NotFoundError("no document of that id in this index")
         await service.store.delete(name, index.identity.uid, [document_id])
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge import deadline
@@ -18,6 +18,13 @@ from service.routes.names import Name
 router = APIRouter(prefix="/indexes", tags=["index"])
 
 FieldName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")]
+Revision = Annotated[
+    str,
+    Path(
+        pattern="^[0-9a-f]{12}([0-9a-f]{52})?$",
+        description="of the bundle that embedded it: whole, or its first 12 digits",
+    ),
+]
 
 ERRORS = documented(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
@@ -34,6 +41,22 @@ class IndexRequest(BaseModel):
     )
 
 
+class GenerationOut(BaseModel):
+    """The documents of an index as one bundle embedded them."""
+
+    revision: str
+    documents: int
+    state: Literal["complete", "building"]
+    current: bool = Field(description="whether the served bundle is that one")
+
+
+class ProgressOut(BaseModel):
+    """How far the served bundle's generation is."""
+
+    done: int
+    total: int
+
+
 class IndexOut(BaseModel):
     """An index."""
 
@@ -41,8 +64,10 @@ class IndexOut(BaseModel):
     documents: int
     model: str
     revision: str
-    current: bool = Field(description="whether the served bundle wrote it; if not, it is refused")
+    current: bool = Field(description="whether it is read; if not, it is being re-embedded")
     fields: dict[str, FieldType]
+    generations: list[GenerationOut]
+    progress: ProgressOut | None = Field(description="while the index is being re-embedded")
 
 
 class IndexesOut(BaseModel):
@@ -79,18 +104,47 @@ async def list_indexes(request: Request) -> IndexesOut:
 
 @router.get("/{name}", responses=documented(401, 404, 409, 422, 503))
 async def describe_index(request: Request, name: Name) -> IndexOut:
-    """How many documents an index holds, of which model, with which fields."""
-    service = inference.service_of(request)
+    """How many documents an index holds, of which model, with which fields and generations."""
     async with deadline.within(request):
-        identity, documents = await (await service.store.indexes()).describe(name)
+        indexes = await inference.service_of(request).store.indexes()
+        generations = await indexes.generations(name)
+        counts = [await generation.index.count() for generation in generations]
+    own = indexes.own(generations)
+    current = own is not None and own.complete
+    shown = own if own is not None and current else generations[0]
+    out = [
+        GenerationOut(
+            revision=generation.index.identity.revision,
+            documents=count,
+            state="complete" if generation.complete else "building",
+            current=generation is own,
+        )
+        for generation, count in zip(generations, counts, strict=True)
+    ]
+    total = max(o.documents for o in out if o.state == "complete")
+    done = min(sum(o.documents for o in out if o.current), total)
+    identity = shown.index.identity
     return IndexOut(
         name=name,
-        documents=documents,
+        documents=counts[generations.index(shown)],
         model=identity.model,
         revision=identity.revision,
-        current=identity.revision == service.bundle.manifest.revision,
+        current=current,
         fields=identity.fields,
+        generations=out,
+        progress=None if current else ProgressOut(done=done, total=total),
     )
+
+
+@router.delete(
+    "/{name}/generations/{revision}",
+    status_code=204,
+    responses=documented(401, 404, 409, 422, 503),
+)
+async def delete_generation(request: Request, name: Name, revision: Revision) -> None:
+    """Delete what another bundle embedded, after copying what the served one does not have yet."""
+    async with deadline.within(request):
+        await inference.service_of(request).store.drop_generation(name, revision)
 
 
 @router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
@@ -99,7 +153,7 @@ async def delete_index(request: Request, name: Name) -> None:
     async with deadline.within(request):
         store = inference.service_of(request).store
         indexes = await store.indexes()
-        identity, _ = await indexes.describe(name)
+        uid = (await indexes.generations(name))[0].index.identity.uid
         await indexes.drop(name)
         with suppress(NotFoundError):
-            await (await store.citation_heads()).delete(identity.uid)
+            await (await store.citation_heads()).delete(uid)

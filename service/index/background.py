@@ -1,0 +1,62 @@
+"""Embedding that requests never wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from service.batching.batcher import Batcher, OverloadedError
+from service.cache.layers import Cache
+from service.cache.process import ProcessCache
+from service.documents.embedder import Document, Embedder
+from service.documents.tokens import DocumentTokenizer
+
+# how long a chunk lets requests go first, so that a service that is never idle gets done, too
+PATIENCE_SECONDS = 2.0
+_STEP = 0.02
+_NEVER = 1e9
+
+
+class BackgroundEmbedder:
+    """Embeds one chunk of documents at a time, as large as they are, when the queue is empty.
+
+    It has no cache: texts that are embedded once would drive out what requests need.
+
+    Args:
+        tokenizer: of the bundle.
+        batcher: computes windows, for requests too.
+        prompt: put before every window.
+    """
+
+    def __init__(self, tokenizer: DocumentTokenizer, batcher: Batcher, prompt: str) -> None:
+        self._batcher = batcher
+        self._prompt = prompt
+        self._turn = asyncio.Lock()
+        # a document that was taken once stays, also where the limit was lowered since
+        self._embedder = Embedder(
+            tokenizer, batcher, Cache(ProcessCache(0)), max_document_tokens=2**63, workers=1
+        )
+
+    async def __call__(self, texts: Sequence[str]) -> list[Document]:
+        """Windows and vectors of documents.
+
+        Raises:
+            EmptyInputError: a text without tokens.
+            EngineFailedError: from the batcher.
+        """
+        async with self._turn:
+            until = time.monotonic() + PATIENCE_SECONDS
+            while self._batcher.queued_tokens and time.monotonic() < until:
+                await asyncio.sleep(_STEP)
+            while True:
+                try:
+                    due = time.monotonic() + _NEVER
+                    result = await self._embedder.embed(texts, due, prompt=self._prompt)
+                    return result.documents
+                except OverloadedError as error:
+                    await asyncio.sleep(error.retry_after)
+
+    def close(self) -> None:
+        """Stop the tokenising thread."""
+        self._embedder.close()

@@ -1,0 +1,208 @@
+"""Keeps the served bundle's generation of every index up to date with the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from service.index.documents import Index, microseconds
+from service.index.faults import BuildingError, ConflictError, NotFoundError
+from service.index.generations import Generation, by_index, table_of
+from service.index.indexes import Indexes, progress, table_names
+from service.index.reembed import Embed, catch_up
+
+log = structlog.get_logger("docsplit.index")
+
+POLL_SECONDS = 3.0
+# prolonged while the work goes on; after a kill another process goes on so much later
+LEASE_SECONDS = 15.0
+# microseconds: how far clocks of replicas may lie apart, and how long a commit may take
+MARGIN = 10 * 60 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the last pass over an index has seen.
+
+    Attributes:
+        versions: of the other generations' tables, by generation.
+        started: when it began, in microseconds since the epoch.
+    """
+
+    versions: dict[str, int]
+    started: int
+
+
+class Follower:
+    """Looks at all indexes every few seconds, and re-embeds what other generations have.
+
+    Of the processes that serve one bundle, a lease lets one at a time work on an index. Nothing
+    depends on it but the effort: two that work at once do the same.
+
+    Args:
+        indexes: what to look after.
+        embed: embeds documents for the served bundle.
+        wrote: told the index and the documents of each commit.
+        left: told how many documents are still to be re-embedded, in all indexes.
+    """
+
+    def __init__(
+        self,
+        indexes: Indexes,
+        embed: Embed,
+        wrote: Callable[[str, int], None],
+        left: Callable[[int], None],
+    ) -> None:
+        self._indexes = indexes
+        self._embed = embed
+        self._wrote = wrote
+        self._report = left
+        self._left: dict[str, int] = {}
+        self._seen: dict[str, Seen] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look after the indexes until ``close``."""
+        self._loop = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop; what was not committed is done anew by whoever goes on."""
+        tasks = [task for task in (self._loop, *self._tasks.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def build(self, name: str) -> Index:
+        """Re-embed an index, or wait until another process has done it.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+        """
+        while True:
+            await self._once(name)
+            try:
+                return await self._indexes.open(name)
+            except BuildingError as error:
+                self._count(name, error.total - error.done)
+                await asyncio.sleep(1)
+
+    async def settle(self, name: str) -> None:
+        """Copy all that other generations of an index have; return when nothing is left.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+        """
+        own, others = await self._split(name)
+        while True:
+            versions = await _versions(others)
+            for other in others:
+                await catch_up(own.index, other.index, self._embed, lambda n: self._wrote(name, n))
+            if await _versions(others) == versions:
+                return
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except Exception as error:  # noqa: BLE001 the next round tries again
+                log.warning("index_listing_failed", reason=str(error)[:300])
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _round(self) -> None:
+        held = by_index(await table_names(self._indexes.database))
+        for name, tables in held.items():
+            alone = tables == [table_of(name, self._indexes.model.revision)]
+            if not alone and (name not in self._tasks or self._tasks[name].done()):
+                self._tasks[name] = asyncio.create_task(self._follow(name))
+        for name in self._tasks.keys() - held.keys():
+            self._tasks.pop(name).cancel()
+            self._forget(name)
+
+    async def _follow(self, name: str) -> None:
+        try:
+            await self._once(name)
+        except (NotFoundError, ConflictError):
+            self._forget(name)
+        except Exception as error:  # noqa: BLE001 the next round tries again
+            log.warning("index_reembedding_failed", index=name, reason=str(error)[:300])
+
+    async def _once(self, name: str) -> None:
+        """Whatever there is to do for an index now, unless another process is doing it."""
+        own, others = await self._split(name)
+        if own.complete:
+            self._count(name, 0)
+        else:
+            done, total = await progress(others, own)
+            self._count(name, total - done)
+        seen = self._seen.get(name)
+        if own.complete and seen is not None and seen.versions == await _versions(others):
+            return
+        leases, lease = self._indexes.leases, f"{own.index.table.name}.reembed"
+        if await leases.acquire(lease, LEASE_SECONDS):
+            async with leases.kept(lease, LEASE_SECONDS):
+                await self._pass(name, own, others)
+
+    async def _pass(self, name: str, own: Generation, others: list[Generation]) -> None:
+        def wrote(documents: int) -> None:
+            self._wrote(name, documents)
+            if not own.complete:
+                self._count(name, max(self._left.get(name, 0) - documents, 0))
+
+        began = time.monotonic()
+        while True:
+            versions, started = await _versions(others), microseconds()
+            since = self._since(name, versions) if own.complete else None
+            changed = 0
+            for other in others:
+                changed += await catch_up(own.index, other.index, self._embed, wrote, since)
+            if own.complete or not changed:
+                break
+        if versions.keys() != (await _versions((await self._split(name))[1])).keys():
+            # the next round looks at those that there are now
+            return
+        self._seen[name] = Seen(versions, started)
+        if not own.complete:
+            await self._indexes.registry.mark(own.index.identity)
+            self._count(name, 0)
+            seconds = round(time.monotonic() - began, 1)
+            log.info("index_reembedded", index=name, table=own.index.table.name, seconds=seconds)
+
+    def _since(self, name: str, versions: dict[str, int]) -> int | None:
+        """From when on a pass must look; None where it must look at everything.
+
+        Copies keep their time: those that came by way of a generation which this process has not
+        read to its end would be missed by their time alone.
+        """
+        seen = self._seen.get(name)
+        if seen is None or seen.versions.keys() != versions.keys():
+            return None
+        return seen.started - MARGIN
+
+    async def _split(self, name: str) -> tuple[Generation, list[Generation]]:
+        """The served generation, which is created where it is missing, and the others."""
+        while True:
+            await self._indexes.writable(name)
+            generations = await self._indexes.generations(name)
+            own = self._indexes.own(generations)
+            # else it was deleted between the two
+            if own is not None:
+                return own, [generation for generation in generations if generation is not own]
+
+    def _count(self, name: str, left: int) -> None:
+        self._left[name] = left
+        self._report(sum(self._left.values()))
+
+    def _forget(self, name: str) -> None:
+        self._seen.pop(name, None)
+        self._left.pop(name, None)
+        self._report(sum(self._left.values()))
+
+
+async def _versions(generations: list[Generation]) -> dict[str, int]:
+    indexes = [generation.index for generation in generations]
+    return {index.identity.generation: await index.table.version() for index in indexes}
