@@ -12,9 +12,9 @@ from service.cache.process import ProcessCache
 from service.documents.embedder import Document, Embedder
 from service.documents.tokens import DocumentTokenizer
 
-# how long a chunk lets requests go first, so that a service that is never idle gets done, too
-PATIENCE_SECONDS = 2.0
-_STEP = 0.02
+# a chunk lets requests go first, for 2 s at most: a service that is never idle gets done, too
+PATIENCE_STEPS = 100
+_STEP_SECONDS = 0.02
 _NEVER = 1e9
 
 
@@ -46,9 +46,10 @@ class BackgroundEmbedder:
             EngineFailedError: from the batcher.
         """
         async with self._turn:
-            until = time.monotonic() + PATIENCE_SECONDS
-            while self._batcher.queued_tokens and time.monotonic() < until:
-                await asyncio.sleep(_STEP)
+            for _ in range(PATIENCE_STEPS):
+                if not self._batcher.queued_tokens:
+                    break
+                await asyncio.sleep(_STEP_SECONDS)
             while True:
                 try:
                     due = time.monotonic() + _NEVER

@@ -7,8 +7,8 @@ first use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -255,11 +255,16 @@ class Indexes:
         return sorted(found, key=lambda g: not g.complete)
 
     async def _open(self, table: str) -> Index | None:
-        with _missing():
+        try:
             opened = await self.database.open_table(table)
             held = await opened.schema()
-            return Index(opened, held, schema.identity(held))
-        return None
+        except (ValueError, RuntimeError) as error:
+            # LanceDB has no type of its own for it: the first is said of a table that is not
+            # there, the second of one that was dropped after it was opened
+            if "was not found" not in str(error) and "Not found" not in str(error):
+                raise
+            return None
+        return Index(opened, held, schema.identity(held))
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncIterator[None]:
@@ -291,14 +296,3 @@ async def _prepare(table: AsyncTable) -> None:
 
 def _no_index() -> NotFoundError:
     return NotFoundError("no index of that name; GET /indexes lists them")
-
-
-@contextmanager
-def _missing() -> Iterator[None]:
-    """Pass over a table that is not there, or not any more."""
-    try:
-        yield
-    except ValueError as error:
-        # LanceDB has no type of its own for it
-        if "was not found" not in str(error):
-            raise

@@ -59,10 +59,16 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     for number in range(600):
         (folder / "deep" / f"{number:03}.txt").write_text(f"Text number {number}.")
     process = subprocess.Popen(command(folder, tmp_path / "index"), cwd=ROOT)
-    table = tmp_path / "index" / "indexes" / "bulk.lance" / "data"
-    while not (table.is_dir() and any(table.iterdir())):
-        assert process.poll() is None
-        time.sleep(0.005)
+    tables = tmp_path / "index" / "indexes"
+
+    def wait(pattern: str, more_than: int) -> None:
+        while len(list(tables.glob(f"bulk.*.lance/{pattern}"))) <= more_than:
+            assert process.poll() is None
+            time.sleep(0.005)
+
+    wait("data/*", 0)
+    # the file is there before the commit that it belongs to
+    wait("_versions/*", len(list(tables.glob("bulk.*.lance/_versions/*"))))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) in (130, 0)
     done = run(folder, tmp_path / "index")

@@ -1,8 +1,7 @@
-"""Several processes on one store: visibility, kills, bundles of another revision."""
+"""Several processes on one store: visibility and kills."""
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,8 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from export import bundle
-from service.settings import DEFAULT_BUNDLE
 from tests.conftest import Server, serving
 from tests.index.conftest import call, count, upsert
 
@@ -78,33 +75,6 @@ def test_an_index_created_anew_is_another_one(pair: tuple[Server, Server]) -> No
     assert call(two, "GET", "/indexes/anew")["fields"] == {"year": "integer"}
     upsert(two, "anew", {"id": "b", "text": "b", "metadata": {"year": 1}})
     assert count(one, "anew") == 1
-
-
-def test_an_index_of_another_revision_is_refused(pair: tuple[Server, Server], folder: Path) -> None:
-    call(pair[0], "PUT", "/indexes/kept", {}, status=201)
-    upsert(pair[0], "kept", {"id": "a", "text": "a"})
-    other = other_revision(folder / "other")
-    flags = ("--bundle", str(other), "--index-path", str(folder / "index"))
-    with serving(folder / "log3", *flags) as new:
-        said = call(new, "GET", "/indexes/kept")
-        assert (said["documents"], said["current"]) == (1, False)
-        refused = call(new, "GET", "/indexes/kept/documents/a", status=409)
-        assert "index the documents anew" in refused["error"]
-        body = {"documents": [{"id": "b", "text": "b"}]}
-        call(new, "POST", "/indexes/kept/documents", body, status=409)
-        call(new, "PUT", "/indexes/kept", {}, status=409)
-        assert call(new, "GET", "/indexes/kept")["documents"] == 1
-    assert call(pair[0], "GET", "/indexes/kept")["current"]
-
-
-def other_revision(folder: Path) -> Path:
-    """The shipped bundle with a prompt that it did not have, hence another revision."""
-    shutil.copytree(DEFAULT_BUNDLE, folder)
-    fields = dict(bundle.load(folder).manifest)
-    for computed in ("files", "revision"):
-        del fields[computed]
-    bundle.seal(folder, **fields | {"prompts": {"other": "other: "}})
-    return folder
 
 
 # the last test of this file, for it kills one of the pair
