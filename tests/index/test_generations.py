@@ -1,0 +1,269 @@
+"""A new bundle on old indexes: servers of two revisions on one path."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from export import bundle
+from service.index.documents import matrix
+from service.index.indexes import connect
+from service.index.leases import Leases
+from service.settings import DEFAULT_BUNDLE
+from tests.conftest import ROOT, Server, serving
+from tests.index.conftest import call, count, upsert
+
+SHORT, LONG = 256, 96
+OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
+
+
+def seal_other(folder: Path) -> str:
+    """The shipped bundle with another prompt before every window; its revision."""
+    shutil.copytree(DEFAULT_BUNDLE, folder)
+    fields = dict(bundle.load(folder).manifest)
+    for computed in ("files", "revision"):
+        del fields[computed]
+    changed = {"prompts": {"other": "something else: "}, "default_prompt": "other"}
+    return bundle.seal(folder, **fields | changed).revision
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for what a process does in the background."""
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+@dataclass
+class Upgrade:
+    """What the tests of this file share, in their order."""
+
+    folder: Path
+    new: str
+    stack: ExitStack
+    servers: dict[str, Server] = field(default_factory=dict)
+
+    def start(self, name: str, *flags: str) -> Server:
+        flags = (*flags, "--index-path", str(self.folder / "index"))
+        server = self.stack.enter_context(serving(self.folder / f"{name}.log", *flags))
+        self.servers[name] = server
+        return server
+
+    def start_new(self, name: str) -> Server:
+        return self.start(name, "--bundle", str(self.folder / "bundle"))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every process from re-embedding for the new bundle."""
+        lease = f"kept.{self.new[:12]}.reembed"
+
+        async def acquire() -> Leases:
+            leases = Leases(await connect(str(self.folder / "index" / "leases")))
+            while not await leases.acquire(lease, 3600):
+                await asyncio.sleep(0.1)  # noqa: ASYNC110 another process gives it back
+            return leases
+
+        leases = asyncio.run(acquire())
+        yield
+        asyncio.run(leases.release(lease))
+
+    def vectors(self, index: str, revision: str) -> dict[str, Any]:
+        """Vectors by id as a generation's table holds them."""
+
+        async def read() -> dict[str, Any]:
+            database = await connect(str(self.folder / "index" / "indexes"))
+            table = await database.open_table(f"{index}.{revision[:12]}")
+            query = table.query().where("deleted = false")
+            rows = await query.select(["id", "vector"]).to_arrow()
+            return dict(zip(rows["id"].to_pylist(), matrix(rows), strict=True))
+
+        return asyncio.run(read())
+
+
+@pytest.fixture(scope="module")
+def upgrade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgrade]:
+    folder = tmp_path_factory.mktemp("generations")
+    with ExitStack() as stack:
+        yield Upgrade(folder, seal_other(folder / "bundle"), stack)
+
+
+@pytest.fixture(scope="module")
+def documents(peps: dict[str, str]) -> list[dict[str, Any]]:
+    """Short ones, which are committed first, and longer ones; some cite the next."""
+    texts = list(peps.values())
+    short = [{"id": f"a{i:03}", "text": f"Short text {i}."} for i in range(SHORT)]
+    for here, there in zip(short[:20], short[1:], strict=False):
+        here |= {"links": [there["id"]]}
+    return short + [{"id": f"b{i:03}", "text": texts[i][:2000]} for i in range(LONG)]
+
+
+def get(server: Server, document: str) -> str | None:
+    answer = httpx.get(f"{server.url}/indexes/kept/documents/{document}", timeout=60)
+    assert answer.status_code in (200, 404), answer.text
+    return answer.json()["text"] if answer.status_code == 200 else None
+
+
+def test_until_it_is_complete_the_new_bundle_does_not_read(
+    upgrade: Upgrade, documents: list[dict[str, Any]]
+) -> None:
+    old = upgrade.start("old")
+    call(old, "PUT", "/indexes/kept", {}, status=201)
+    upsert(old, "kept", *documents)
+    call(old, "POST", "/indexes/kept/citation")
+    with upgrade.held():
+        new = upgrade.start_new("new")
+        until(lambda: new.metric("docsplit_index_reembed_documents") == len(documents), "a count")
+        path = "/indexes/kept/documents"
+        for method, route, body in (
+            ("GET", path, None),
+            ("GET", f"{path}/a000", None),
+            ("POST", "/similar", {"index": "kept", "text": "a"}),
+            ("GET", "/indexes/kept/citation", None),
+        ):
+            answer = httpx.request(method, new.url + route, json=body, timeout=60)
+            assert answer.status_code == 503
+            assert f"0 of {len(documents)} documents" in answer.json()["error"]
+            assert int(answer.headers["retry-after"]) > 0
+        said = call(new, "GET", "/indexes/kept")
+        assert (said["current"], said["documents"]) == (False, len(documents))
+        assert said["progress"] == {"done": 0, "total": len(documents)}
+        assert {(g["revision"], g["state"], g["current"]) for g in said["generations"]} == {
+            (OLD, "complete", False),
+            (upgrade.new, "building", True),
+        }
+        call(new, "PUT", "/indexes/kept", {})
+        # writes are taken
+        upsert(new, "kept", {"id": "fresh", "text": "fresh"}, {"id": "a001", "text": "replaced"})
+        call(new, "DELETE", f"{path}/a002", status=204)
+        call(new, "DELETE", f"{path}/a002", status=404)
+        assert get(old, "a002") is None
+        call(new, "DELETE", f"/indexes/kept/generations/{OLD}", status=409)
+        # what the new one took reaches the old one
+        until(lambda: get(old, "fresh") == "fresh", "a document of the new replica in the old")
+        until(lambda: get(old, "a001") == "replaced", "a replaced document in the old replica")
+
+
+def test_a_replica_killed_while_it_re_embeds_is_replaced(
+    upgrade: Upgrade, documents: list[dict[str, Any]]
+) -> None:
+    killed = upgrade.servers["new"]
+    until(lambda: len(upgrade.vectors("kept", upgrade.new)) > 2, "the first commit")
+    killed.process.send_signal(signal.SIGKILL)
+    killed.process.wait()
+    done = len(upgrade.vectors("kept", upgrade.new))
+    assert 2 < done < len(documents), "it was killed too late to test anything"
+    again = upgrade.start_new("again")
+    assert call(again, "GET", "/indexes/kept")["progress"]["done"] >= done
+    until(lambda: call(again, "GET", "/indexes/kept")["current"], "the switch")
+    said = call(again, "GET", "/indexes/kept")
+    assert (said["documents"], said["progress"], said["revision"]) == (
+        len(documents),
+        None,
+        upgrade.new,
+    )
+    assert {g["state"] for g in said["generations"]} == {"complete"}
+    assert again.metric("docsplit_index_reembed_documents") == 0
+    assert get(again, "a001") == "replaced"
+    assert get(again, "fresh") == "fresh"
+    assert get(again, "a002") is None
+
+
+def test_the_vectors_are_those_of_a_new_index(
+    upgrade: Upgrade, documents: list[dict[str, Any]]
+) -> None:
+    again = upgrade.servers["again"]
+    sample = documents[10:20] + documents[-10:]
+    call(again, "PUT", "/indexes/anew", {}, status=201)
+    upsert(again, "anew", *sample)
+    anew = upgrade.vectors("anew", upgrade.new)
+    kept, former = (upgrade.vectors("kept", revision) for revision in (upgrade.new, OLD))
+    for name, vector in anew.items():
+        np.testing.assert_allclose(kept[name], vector, atol=1e-5)
+        assert np.abs(former[name] - vector).max() > 0.01
+    hits = call(again, "POST", "/similar", {"index": "kept", "text": sample[-1]["text"]})
+    assert hits[0]["id"] == sample[-1]["id"]
+
+
+def test_both_replicas_see_what_the_other_wrote(upgrade: Upgrade) -> None:
+    old, new = upgrade.servers["old"], upgrade.servers["again"]
+    upsert(old, "kept", {"id": "from-old", "text": "one"}, {"id": "a003", "text": "changed"})
+    upsert(new, "kept", {"id": "from-new", "text": "two"})
+    until(lambda: get(new, "from-old") == "one", "a document of the old replica in the new")
+    until(lambda: get(new, "a003") == "changed", "a change of the old replica in the new")
+    until(lambda: get(old, "from-new") == "two", "a document of the new replica in the old")
+    for here, there, name in ((old, new, "from-new"), (new, old, "from-old")):
+        call(here, "DELETE", f"/indexes/kept/documents/{name}", status=204)
+        assert get(there, name) is None
+    # each has copied what came after the deletions, and nothing of what they deleted
+    upsert(old, "kept", {"id": "later-old", "text": "three"})
+    upsert(new, "kept", {"id": "later-new", "text": "four"})
+    until(lambda: get(new, "later-old") == "three", "a later document in the new replica")
+    until(lambda: get(old, "later-new") == "four", "a later document in the old replica")
+    assert [get(s, n) for s in (old, new) for n in ("from-old", "from-new")] == [None] * 4
+    assert count(old, "kept") == count(new, "kept")
+
+
+def test_a_citation_head_of_the_former_vectors_is_refused(upgrade: Upgrade) -> None:
+    new = upgrade.servers["again"]
+    body = {"index": "kept", "text": "Short text", "mode": "citation"}
+    refused = call(new, "POST", "/similar", body, status=409)
+    assert "POST /indexes/kept/citation" in refused["error"]
+    call(new, "GET", "/indexes/kept/citation", status=409)
+    call(new, "POST", "/indexes/kept/citation")
+    assert call(new, "POST", "/similar", body)
+
+
+# the last test on these servers, for it ends the old one
+def test_a_former_generation_is_deleted_by_hand(upgrade: Upgrade) -> None:
+    old, new = upgrade.servers["old"], upgrade.servers["again"]
+    path = "/indexes/kept/generations"
+    call(new, "DELETE", f"{path}/{upgrade.new}", status=409)
+    call(new, "DELETE", f"{path}/{'0' * 12}", status=404)
+    call(new, "DELETE", f"{path}/x", status=422)
+    with upgrade.held():
+        upsert(old, "kept", {"id": "last", "text": "written just before"})
+        old.process.terminate()
+        old.process.wait(30)
+        assert get(new, "last") is None
+        call(new, "DELETE", f"{path}/{OLD[:12]}", status=204)
+    assert get(new, "last") == "written just before"
+    said = call(new, "GET", "/indexes/kept")
+    assert [g["revision"] for g in said["generations"]] == [upgrade.new]
+    call(new, "DELETE", f"{path}/{OLD}", status=404)
+    call(new, "DELETE", "/indexes/kept", status=204)
+    assert call(new, "GET", "/indexes")["indexes"] == ["anew"]
+
+
+def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
+    seal_other(tmp_path / "bundle")
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(3):
+        (texts / f"{number}.txt").write_text(f"Text number {number}.")
+    start = [sys.executable, "-m", "service.bulk", str(texts), "--index", "bulk"]
+    start += ["--index-path", str(tmp_path / "index"), "--log-level", "error"]
+    for flags, said in (
+        ([], "3 written, 0 unchanged"),
+        (["--bundle", str(tmp_path / "bundle")], "0 written, 3 unchanged"),
+    ):
+        done = subprocess.run(
+            [*start, *flags], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr
+        assert ("re-embedding 3/3" in done.stderr) == bool(flags)
