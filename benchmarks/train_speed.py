@@ -7,17 +7,19 @@ cut at the same length, in batches of the same size, in fp32 with AdamW and the 
 dropout, InfoNCE at the same temperature and no masked LM. sentence-transformers gets the texts and
 MultipleNegativesRankingLoss; this trainer gets its token cache. A third run adds the masked LM.
 
-Each side's round runs in a process of its own, and rounds alternate, so that what else the machine
-does falls on all alike. Reported are the median over the rounds of documents per second, counted
-after the first ``--skip`` steps, and the largest resident memory. What a run does once (opening
-weights, segmenting and tokenising the corpus into the cache) is outside of the clock on both
-sides; sentence-transformers tokenises in its collator at every step, which is inside.
+Each side trains in a process of its own and waits before every batch for its turn, so the sides
+alternate step by step and what else the machine does falls on all alike. A step's seconds hold the
+preparation of its batch: here drawing views from the cache, there tokenising in the collator.
+Reported are medians of documents per second over the steps after ``--skip``, the median of the
+ratios step by step, and the largest resident memory. What a run does once (opening weights,
+segmenting and tokenising the corpus into the cache) is outside of the clock on both sides.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import statistics
@@ -25,9 +27,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from rich.progress import track
 
 SIDES = ("docsplit", "sentence-transformers", "docsplit+mlm")
 
@@ -48,21 +54,42 @@ class Case:
     precision: str
 
 
-def ours(case: Case, *, mlm: bool) -> dict[str, float]:
-    """Documents per second of this trainer."""
+class Turns:
+    """The side's end of the line to the driver: a step is taken when it says so."""
+
+    def __init__(self, line: IO[str]) -> None:
+        self._line = line
+        self._began: float | None = None
+
+    def wrap(self, prepare: Callable[..., Any]) -> Callable[..., Any]:
+        """``prepare``, which makes a batch, waiting for its turn first.
+
+        The call after a step ends the step. At the end of the measurement the process exits here.
+        """
+
+        def waiting(*arguments: Any, **named: Any) -> Any:
+            took = None if self._began is None else time.perf_counter() - self._began
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(json.dumps({"seconds": took, "peak_mib": peak}), file=self._line, flush=True)
+            if sys.stdin.readline().strip() != "go":
+                os._exit(0)
+            self._began = time.perf_counter()
+            return prepare(*arguments, **named)
+
+        return waiting
+
+
+def ours(case: Case, turns: Turns, *, mlm: bool) -> None:
+    """Train with this trainer."""
     import torch
 
-    from training.trainer.curve import read_lines
     from training.trainer.loop import TrainingRun
 
     torch.set_num_threads(case.threads)
     with tempfile.TemporaryDirectory(dir=case.work) as output:
         run = TrainingRun(_settings(case, output, mlm=mlm))
-        run.run(stop_after=case.steps)
-        steps = read_lines(Path(output) / "steps.jsonl")[case.skip :]
-    device = run.processes.device
-    seconds = sum(s["seconds"] for s in steps)
-    return _figures(sum(s["documents"] for s in steps) / seconds, device)
+        run.preparation.batch = turns.wrap(run.preparation.batch)  # type: ignore[method-assign]
+        run.run()
 
 
 def _settings(case: Case, output: str, *, mlm: bool) -> Any:
@@ -75,14 +102,14 @@ def _settings(case: Case, output: str, *, mlm: bool) -> Any:
             "objective": {"mlm_weight": 0.1 if mlm else 0.0},
             "optimisation": {
                 "batch_size": case.batch,
-                # One more than is taken, so that no model is written inside the measurement.
-                "max_steps": case.steps + 1,
+                "max_steps": 10**6,
                 "length_group": case.length_group,
                 "precision": case.precision,
             },
             "run": {
                 "output": output,
                 "tensorboard": False,
+                "workers": 0,
                 "checkpoint_every": 10**9,
                 "evaluate_every": 10**9,
             },
@@ -90,8 +117,8 @@ def _settings(case: Case, output: str, *, mlm: bool) -> Any:
     )
 
 
-def theirs(case: Case) -> dict[str, float]:
-    """Documents per second of ``SentenceTransformerTrainer``."""
+def theirs(case: Case, turns: Turns) -> None:
+    """Train with ``SentenceTransformerTrainer``."""
     import torch
     from datasets import Dataset
     from sentence_transformers import (
@@ -100,30 +127,18 @@ def theirs(case: Case) -> dict[str, float]:
         SentenceTransformerTrainingArguments,
     )
     from sentence_transformers.losses import MultipleNegativesRankingLoss
-    from transformers import TrainerCallback
 
     torch.set_num_threads(case.threads)
     pairs = json.loads(Path(case.work, "pairs.json").read_text(encoding="utf-8"))
     model = SentenceTransformer(case.start)
     model.max_seq_length = case.tokens
-
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        began = ended = 0.0
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step == case.skip:
-                self.began = time.perf_counter()
-            if state.global_step == case.steps:
-                self.ended = time.perf_counter()
-
-    clock = Clock()
     with tempfile.TemporaryDirectory(dir=case.work) as output:
         trainer = SentenceTransformerTrainer(
             model=model,
             args=SentenceTransformerTrainingArguments(
                 output_dir=output,
                 per_device_train_batch_size=case.batch,
-                max_steps=case.steps,
+                max_steps=10**6,
                 learning_rate=5e-5,
                 bf16=case.precision == "bf16",
                 save_strategy="no",
@@ -134,20 +149,14 @@ def theirs(case: Case) -> dict[str, float]:
             train_dataset=Dataset.from_list(pairs),
             # Their scale is the inverse of the temperature.
             loss=MultipleNegativesRankingLoss(model, scale=20.0),
-            callbacks=[clock],
+        )
+        collator = trainer.data_collator
+        waiting = turns.wrap(partial(type(collator).__call__, collator))
+        # the trainer reads attributes of the collator: a plain function will not do
+        collator.__class__ = type(
+            "Waiting", (type(collator),), {"__call__": lambda _, *a, **k: waiting(*a, **k)}
         )
         trainer.train()
-    documents = (case.steps - case.skip) * case.batch
-    return _figures(documents / (clock.ended - clock.began), trainer.args.device)
-
-
-def _figures(rate: float, device: Any) -> dict[str, float]:
-    import torch
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device) / 2**20
-    return {"documents_per_second": rate, "peak_mib": peak}
 
 
 def write_pairs(case: Case) -> None:
@@ -178,11 +187,16 @@ def write_pairs(case: Case) -> None:
     Path(case.work, "pairs.json").write_text(json.dumps(pairs), encoding="utf-8")
 
 
-def run_side(side: str, case: Case) -> dict[str, float]:
-    """One side's round, in this process."""
+def run_side(side: str, case: Case) -> None:
+    """One side, in this process, until the driver ends it."""
+    # what the trainers print must not reach the driver
+    line = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    turns = Turns(line)
     if side == "sentence-transformers":
-        return theirs(case)
-    return ours(case, mlm=side.endswith("mlm"))
+        theirs(case, turns)
+    else:
+        ours(case, turns, mlm=side.endswith("mlm"))
 
 
 def main() -> None:
@@ -192,11 +206,10 @@ def main() -> None:
     )
     parser.add_argument("--data", required=True)
     parser.add_argument("--start", help="start weights; default all-MiniLM-L6-v2 as installed")
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--skip", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--length-group", type=int, default=16)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
@@ -212,56 +225,77 @@ def main() -> None:
     shared = ("data", "batch", "tokens", "steps", "skip", "threads", "length_group", "precision")
     values = {name: getattr(given, name) for name in shared}
     if given.side:
-        figures = run_side(given.side, Case(start=start, work=given.work, **values))
-        print(json.dumps(figures))
+        run_side(given.side, Case(start=start, work=given.work, **values))
         return
     with tempfile.TemporaryDirectory() as work:
         case = Case(start=start, work=work, **values)
         write_pairs(case)
-        found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-        for number in range(given.rounds):
-            for side in SIDES:
-                command = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.train_speed",
-                    *sys.argv[1:],
-                    "--side",
-                    side,
-                    "--work",
-                    work,
-                ]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    sys.exit(f"{side}: {done.stderr[-2000:]}")
-                figures = json.loads(done.stdout.strip().splitlines()[-1])
-                found[side].append(figures)
-                rate = figures["documents_per_second"]
-                print(f"round {number + 1} {side}: {rate:.2f} documents/s", file=sys.stderr)
-    report(case, found, given.json)
+        running = {side: _start(side, work) for side in SIDES}
+        try:
+            seconds, peaks = _alternate(case, running)
+        finally:
+            for process in running.values():
+                process.kill()
+                process.wait()
+    report(case, seconds, peaks, given.json)
 
 
-def report(case: Case, found: dict[str, list[dict[str, float]]], path: Path | None) -> None:
-    """Print the medians, and the ratios to sentence-transformers."""
-    medians = {
-        side: {
-            key: statistics.median(f[key] for f in rounds)
-            for key in ("documents_per_second", "peak_mib")
-        }
-        for side, rounds in found.items()
-    }
-    base = medians["sentence-transformers"]
+def _start(side: str, work: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.train_speed", *sys.argv[1:]]
+    return subprocess.Popen(
+        [*command, "--side", side, "--work", work],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=Path(work, f"{side}.log").open("w"),
+        text=True,
+    )
+
+
+def _alternate(
+    case: Case, running: dict[str, subprocess.Popen[str]]
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    seconds: dict[str, list[float]] = {side: [] for side in running}
+    peaks = {side: _answer(side, case, process)["peak_mib"] for side, process in running.items()}
+    for number in track(range(case.skip + case.steps), "steps"):
+        for side, process in running.items():
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            figures = _answer(side, case, process)
+            peaks[side] = figures["peak_mib"]
+            if number >= case.skip:
+                seconds[side].append(figures["seconds"])
+    return seconds, peaks
+
+
+def _answer(side: str, case: Case, process: subprocess.Popen[str]) -> dict[str, float]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        sys.exit(f"{side}: {Path(case.work, f'{side}.log').read_text()[-2000:]}")
+    figures: dict[str, float] = json.loads(line)
+    return figures
+
+
+def report(
+    case: Case, seconds: dict[str, list[float]], peaks: dict[str, float], path: Path | None
+) -> None:
+    """Print the medians, and the ratios to sentence-transformers and to the run without MLM."""
+    ours, base, mlm = (seconds[side] for side in SIDES)
     print(f"{platform.processor() or platform.machine()}, {json.dumps(asdict(case))}")
     print("| trainer | documents/s | ratio | peak MiB | ratio |")
     print("|---|---|---|---|---|")
-    for side, figures in medians.items():
-        rate, peak = figures["documents_per_second"], figures["peak_mib"]
+    for side, taken in seconds.items():
+        rate = case.batch / statistics.median(taken)
+        faster = statistics.median(b / t for b, t in zip(base, taken, strict=True))
         print(
-            f"| {side} | {rate:.2f} | {rate / base['documents_per_second']:.2f} "
-            f"| {peak:.0f} | {peak / base['peak_mib']:.2f} |"
+            f"| {side} | {rate:.2f} | {faster:.2f} | {peaks[side]:.0f} "
+            f"| {peaks[side] / peaks[SIDES[1]]:.2f} |"
         )
+    extra = statistics.median(m / o for m, o in zip(mlm, ours, strict=True)) - 1
+    print(f"masked LM adds {extra:.1%} to a step")
     if path is not None:
-        content = {"case": asdict(case), "rounds": found, "medians": medians}
+        content = {"case": asdict(case), "seconds": seconds, "peak_mib": peaks, "mlm_extra": extra}
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

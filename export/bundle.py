@@ -6,10 +6,12 @@ A bundle is a folder::
     tokenizer.json    a Hugging Face ``tokenizers`` file, without truncation or padding
     model.fp16.onnx   fused graph, fp16
     model.int8.xml    W8A8 graph (OpenVINO IR), weights in model.int8.bin
-    heads/<name>/     small graphs on top of the vectors
+    heads/<name>.onnx small graphs on top of the vectors
 
-Every graph takes ``input_ids`` and ``attention_mask`` (int64, ``[batch, tokens]``) and returns
-``sentence_embedding`` (float32, ``[batch, dimensions]``), pooled and L2-normalised inside.
+Every graph of the encoder takes ``input_ids`` and ``attention_mask`` (int64, ``[batch, tokens]``)
+and returns ``sentence_embedding`` (float32, ``[batch, dimensions]``), pooled and L2-normalised
+inside. A head takes ``features`` (float32, ``[batch, inputs]``) and returns ``logits`` and
+``probabilities`` (float32, ``[batch, labels]``).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 FORMAT = 1
 MANIFEST = "bundle.json"
 TOKENIZER = "tokenizer.json"
+HEADS = "heads"
+HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 PrecisionName = Literal["fp16", "int8"]
 Pooling = Literal["mean", "cls", "max"]
@@ -80,6 +84,19 @@ class Lineage(_Strict):
     packages: dict[str, str]
 
 
+class Head(_Strict):
+    """A network on the vectors of whole documents.
+
+    A classifier reads the document's vector, a citation scorer ``[u; v; u * v]`` of two.
+    """
+
+    file: str
+    kind: Literal["classifier", "citation"]
+    activation: Literal["softmax", "sigmoid"]
+    labels: list[str] = Field(min_length=2, description="outputs in order")
+    report: dict[str, Any] = Field(description="what the training measured")
+
+
 class Manifest(_Strict):
     """``bundle.json``."""
 
@@ -94,7 +111,7 @@ class Manifest(_Strict):
     prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt: str | None = None
     precisions: dict[PrecisionName, Precision]
-    heads: dict[str, str] = Field(default_factory=dict, description="head name → folder")
+    heads: dict[Annotated[str, Field(pattern=HEAD_NAME)], Head] = Field(default_factory=dict)
     licence: str
     lineage: Lineage
     files: dict[str, FileEntry]
@@ -111,12 +128,10 @@ class Manifest(_Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
         needed = [TOKENIZER, *(p.file for p in self.precisions.values())]
+        needed += [head.file for head in self.heads.values()]
         missing = [name for name in needed if name not in self.files]
         if missing:
             raise ValueError(f"files lists no digest of {', '.join(missing)}")
-        for head, folder in self.heads.items():
-            if not any(name.startswith(f"{folder}/") for name in self.files):
-                raise ValueError(f"files lists nothing in {folder!r}, the folder of head {head!r}")
         if not self.precisions:
             raise ValueError("a bundle needs at least one precision")
         if self.default_prompt is not None and self.default_prompt not in self.prompts:
@@ -128,9 +143,9 @@ class Manifest(_Strict):
     def content_hash(self) -> str:
         """SHA-256 over all that shapes a vector: the files' digests and the encoding settings.
 
-        Name, licence, lineage and the parity report are left out: they can be re-measured or
-        re-worded without changing one vector, and caches and indexes keyed by the revision
-        should then stay valid.
+        Name, licence, lineage, the parity report and heads are left out: they can be re-measured,
+        re-worded or added without changing one vector, and caches, indexes and heads that belong
+        to the revision should then stay valid.
         """
         content = {
             "format": self.format,
@@ -142,8 +157,7 @@ class Manifest(_Strict):
             "prompts": self.prompts,
             "default_prompt": self.default_prompt,
             "precisions": {k: (p.runtime, p.file) for k, p in self.precisions.items()},
-            "heads": self.heads,
-            "files": {k: f.sha256 for k, f in self.files.items()},
+            "files": {k: f.sha256 for k, f in self.files.items() if not k.startswith(f"{HEADS}/")},
         }
         encoded = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(encoded.encode()).hexdigest()
@@ -202,14 +216,30 @@ def seal(root: Path, **fields: object) -> Manifest:
         for p in sorted(root.rglob("*"))
         if p.is_file() and p.name != MANIFEST
     }
+    values: dict[str, Any] = {**_DEFAULTS, **fields, "files": files}
+    draft = Manifest.model_construct(**values)
+    manifest = validated(root, {**values, "revision": draft.content_hash()})
+    write(root, manifest)
+    return manifest
+
+
+def validated(root: Path, values: dict[str, Any]) -> Manifest:
+    """A manifest of these fields.
+
+    Raises:
+        BundleError: they make no valid manifest; names them.
+    """
     try:
-        values: dict[str, Any] = {**_DEFAULTS, **fields, "files": files}
-        draft = Manifest.model_construct(**values)
-        manifest = Manifest.model_validate({**values, "revision": draft.content_hash()})
+        return Manifest.model_validate(values)
     except ValidationError as error:
         raise BundleError(f"{root}: {_reasons(error)}") from error
-    (root / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return manifest
+
+
+def write(root: Path, manifest: Manifest) -> None:
+    """Put ``bundle.json`` in place as a whole."""
+    draft = root / f"{MANIFEST}.part"
+    draft.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    draft.replace(root / MANIFEST)
 
 
 _DEFAULTS: dict[str, object] = {

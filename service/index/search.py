@@ -66,6 +66,14 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
     return sorted(hits.values(), key=lambda hit: -hit.score)
 
 
+async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+    """The documents whose words weigh most for the query's (BM25)."""
+    found = await _by_words(index, query, limit, where)
+    scores = dict(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
+    hits = _hits(found, query)
+    return [replace(hits[name], score=score) for name, score in scores.items()]
+
+
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """Cosine and full-text search (BM25), fused by reciprocal rank."""
     depth = max(CANDIDATES, limit)

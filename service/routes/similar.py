@@ -41,7 +41,7 @@ class SimilarRequest(BaseModel):
     )
     id: Identifier | None = Field(None, description="a document of the index; it is left out")
     top_k: int = Field(10, ge=1, le=1000)
-    mode: Literal["cosine", "hybrid", "citation"] = "cosine"
+    mode: Literal["cosine", "words", "hybrid", "citation"] = "cosine"
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="in the mode citation: what the text cites, or what cites it, alone"
     )
@@ -110,7 +110,9 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
                 index, query, body.top_k, where, head.network, body.direction
             )
         else:
-            run = search.hybrid if body.mode == "hybrid" else search.cosine
+            run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
+                body.mode
+            ]
             hits = await run(index, query, body.top_k, where)
         seconds = time.monotonic() - started
         service.metrics.index_search_seconds.labels(body.mode).observe(seconds)

@@ -22,6 +22,15 @@ PARITY = Parity(
 )
 
 
+TOPICS: dict[str, Any] = {
+    "file": "heads/topics.onnx",
+    "kind": "classifier",
+    "activation": "softmax",
+    "labels": ["a", "b"],
+    "report": {},
+}
+
+
 def fields(**changes: Any) -> dict[str, Any]:
     return {
         "name": "test",
@@ -41,10 +50,10 @@ def fields(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "bundle"
-    (folder / "heads" / "topics").mkdir(parents=True)
+    (folder / "heads").mkdir(parents=True)
     (folder / "tokenizer.json").write_text("{}")
     (folder / "model.fp16.onnx").write_bytes(b"graph" * 100)
-    (folder / "heads" / "topics" / "head.onnx").write_bytes(b"head")
+    (folder / "heads" / "topics.onnx").write_bytes(b"head")
     return folder
 
 
@@ -54,13 +63,13 @@ def rewrite(root: Path, **changes: Any) -> None:
 
 
 def test_what_is_sealed_is_loaded(root: Path) -> None:
-    manifest = seal(root, **fields(prompts={"query": "query: "}, heads={"topics": "heads/topics"}))
+    manifest = seal(root, **fields(prompts={"query": "query: "}, heads={"topics": TOPICS}))
     bundle = load(root)
     assert isinstance(bundle, Bundle)
     assert bundle.manifest == manifest
-    assert set(manifest.files) == {"tokenizer.json", "model.fp16.onnx", "heads/topics/head.onnx"}
+    assert set(manifest.files) == {"tokenizer.json", "model.fp16.onnx", "heads/topics.onnx"}
     assert bundle.graph("fp16").read_bytes() == b"graph" * 100
-    assert bundle.path("heads/topics/head.onnx").is_absolute()
+    assert bundle.path("heads/topics.onnx").is_absolute()
 
 
 def test_what_a_bundle_has_not_is_named(root: Path) -> None:
@@ -119,7 +128,9 @@ def test_a_path_outside_the_bundle_is_refused(root: Path, name: str) -> None:
         ({"name": "a name/with slash"}, "name"),
         ({"precisions": {}}, "at least one precision"),
         ({"default_prompt": "query"}, "not among the prompts"),
-        ({"heads": {"topics": "heads/other"}}, "heads/other"),
+        ({"heads": {"topics": TOPICS | {"file": "heads/other.onnx"}}}, r"heads/other\.onnx"),
+        ({"heads": {"../up": TOPICS}}, "heads"),
+        ({"heads": {"topics": TOPICS | {"labels": ["one"]}}}, "labels"),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(
@@ -148,6 +159,9 @@ def test_a_folder_without_manifest_is_no_bundle(tmp_path: Path) -> None:
 def test_the_revision_follows_what_shapes_a_vector_and_nothing_else(root: Path) -> None:
     first = seal(root, **fields()).revision
     assert seal(root, **fields(name="renamed", licence="MIT")).revision == first
+    assert seal(root, **fields(heads={"topics": TOPICS})).revision == first
+    (root / "heads" / "topics.onnx").write_bytes(b"another head")
+    assert seal(root, **fields(heads={"topics": TOPICS})).revision == first
     assert seal(root, **fields(max_tokens=8)).revision != first
     assert seal(root, **fields(prompts={"query": "q: "})).revision != first
     (root / "tokenizer.json").write_text("{ }")

@@ -126,8 +126,18 @@ def test_bad_requests(
     assert hint in similar(server, status=status, **body)["error"]
 
 
+def test_words_find_what_holds_them(server: Server, index: str) -> None:
+    texts = {"a": "a walrus operator assigns", "b": "an operator of telephones", "c": "gardens"}
+    upsert(server, index, *({"id": name, "text": text} for name, text in texts.items()))
+    body = {"index": index, "text": "walrus operator", "mode": "words"}
+    hits = call(server, "POST", "/similar", body)
+    assert [hit["id"] for hit in hits] == ["a", "b"]
+    assert hits[0]["score"] > hits[1]["score"] > 0
+
+
 def test_a_text_of_symbols_has_no_words(server: Server, filled: str) -> None:
     assert len(similar(server, text="!?", mode="hybrid")) == 10
+    assert similar(server, text="!?", mode="words") == []
 
 
 def test_fusion_prefers_what_both_rankings_hold() -> None:

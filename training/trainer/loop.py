@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import shutil
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from training.backbones.encoder import Start, open_start
 from training.data.batches import BatchOrder
-from training.data.build import open_cache
-from training.data.cache import TokenCache
 from training.data.specials import Specials
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.validation import Validation, pick, validate
 from training.losses.contrastive import chance
-from training.losses.masked_lm import MaskedLMHead
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.checkpoint import Checkpoints
@@ -34,26 +25,20 @@ from training.trainer.curve import Curve
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
+from training.trainer.opening import open_run
 from training.trainer.output import save_model, write_record
 from training.trainer.plot import plot_run
+from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
 from training.trainer.progress import RunProgress
+from training.trainer.record import run_record
+from training.trainer.resumption import compare, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
 SETTINGS = "settings.json"
 _CPU_CHUNK = 2_048
 _ACCELERATOR_CHUNK = 65_536
-# What may change between an interruption and its resumption without changing the course of the run.
-_FREE = {
-    "run.checkpoint_every",
-    "run.keep_checkpoints",
-    "run.output",
-    "run.resume",
-    "run.tensorboard",
-    "run.workers",
-    "data.cache",
-}
 
 
 @dataclass(frozen=True)
@@ -90,11 +75,10 @@ class TrainingRun:
         self.processes = processes or Processes(settings.optimisation.precision)
         self.output = settings.run.output
         self._started = time.monotonic()
-        start = open_start(settings.backbone)
-        self._progress_note = self._noter()
-        self.cache = self._open_cache(start)
-        self._open_documents()
-        self._open_model(start)
+        opened = self._opened = open_run(settings, self.processes)
+        self.cache, self.train, self.held = opened.cache, opened.train, opened.held
+        self.tokenizer, self.encoder, self.head = opened.tokenizer, opened.encoder, opened.head
+        self._modules = opened.modules
         optimisation = settings.optimisation
         self._chunk_tokens = optimisation.chunk_tokens or (
             _CPU_CHUNK if self.processes.device.type == "cpu" else _ACCELERATOR_CHUNK
@@ -106,7 +90,7 @@ class TrainingRun:
             group=optimisation.length_group,
             seed=settings.run.seed,
         )
-        self._preparation = Preparation(
+        self.preparation = Preparation(
             self.cache,
             self.tokenizer,
             settings,
@@ -122,7 +106,7 @@ class TrainingRun:
         self._watch = DivergenceWatch(
             settings.run.divergence_window,
             (self._chance or 0.0)
-            + (settings.objective.mlm_factor * math.log(self._preparation.specials.vocabulary)),
+            + (settings.objective.mlm_factor * math.log(self.preparation.specials.vocabulary)),
         )
         self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
         self._first: Validation | None = None
@@ -184,7 +168,12 @@ class TrainingRun:
         if start == 0:
             self._first = self._validate(0, curve, progress)
         self.encoder.train()
-        batches = self._batches(start * optimisation.accumulate, stop * optimisation.accumulate)
+        batches = prefetch(
+            lambda number: self.preparation.batch(number, self._order[number]),
+            start * optimisation.accumulate,
+            stop * optimisation.accumulate,
+            run.workers,
+        )
         step = start
         with batches as prepared:
             for step in range(start + 1, stop + 1):
@@ -272,33 +261,10 @@ class TrainingRun:
             held = f"step {past[-1]}" if past else "none yet"
             raise DivergedError(f"{error}. Last checkpoint: {held}") from None
 
-    @contextmanager
-    def _batches(self, first: int, last: int) -> Iterator[Iterator[Batch]]:
-        workers = self.settings.run.workers
-        if workers == 0:
-            yield (self._preparation.batch(n, self._order[n]) for n in range(first, last))
-            return
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
-        try:
-            yield self._ahead(pool, first, last, workers + 1)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def _ahead(
-        self, pool: ThreadPoolExecutor, first: int, last: int, depth: int
-    ) -> Iterator[Batch]:
-        waiting: deque[Future[Batch]] = deque()
-        for number in range(first, last):
-            waiting.append(pool.submit(self._preparation.batch, number, self._order[number]))
-            if len(waiting) > depth:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
     @property
     def specials(self) -> Specials:
         """The tokenizer's special tokens."""
-        return self._preparation.specials
+        return self.preparation.specials
 
     def validation(self) -> Validation | None:
         """Validate the encoder as it is; None without held-out documents."""
@@ -310,7 +276,7 @@ class TrainingRun:
             lambda texts: embed_texts(
                 texts,
                 self.encoder,
-                self._preparation.specials,
+                self.preparation.specials,
                 self.processes,
                 max_tokens=self.settings.backbone.max_tokens,
                 windows=self.settings.objective.windows,
@@ -356,7 +322,19 @@ class TrainingRun:
             last = self.validation()
         if self.processes.is_main:
             self._save_model(folder)
-            write_record(folder, self._record(step, early, last))
+            record = run_record(
+                self.settings,
+                self._opened,
+                steps=step,
+                stopped_early=early,
+                seen=self._seen,
+                processes=self.processes.count,
+                device=self.processes.device,
+                seconds=time.monotonic() - self._started,
+                before=self._first,
+                after=last,
+            )
+            write_record(folder, record)
             shutil.copyfile(folder / "training.json", self.output / "training.json")
             plot_run(self.output, self._chance)
         self.processes.barrier()
@@ -371,42 +349,6 @@ class TrainingRun:
             held = AutoModel.from_pretrained(best, trust_remote_code=False)
             self.encoder.backbone.load_state_dict(held.state_dict())
 
-    def _record(self, step: int, early: bool, last: Validation | None) -> dict[str, Any]:
-        counts = self.cache.counts
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {
-            "settings": json.loads(self.settings.model_dump_json()),
-            "objective": {
-                "view": self.settings.objective.view,
-                "contrastive_loss": self.settings.objective.contrastive,
-                "mlm_weight": self.settings.objective.mlm_factor,
-                "mlm_head": self._head_origin,
-            },
-            "data": {
-                **asdict(counts),
-                "training_documents": len(self.train),
-                "held_out_documents": len(self.held),
-                "cache": self.cache.root.name,
-            },
-            "seed": self.settings.run.seed,
-            "steps": step,
-            "stopped_early": early,
-            "seen": self._seen,
-            "processes": self.processes.count,
-            "device": self._device_name(),
-            "seconds": time.monotonic() - self._started,
-            "peak_resident_bytes": peak,
-            "metrics": {
-                "before": asdict(self._first) if self._first else None,
-                "after": asdict(last) if last else None,
-            },
-        }
-
-    def _device_name(self) -> str:
-        if self.processes.device.type == "cuda":
-            return torch.cuda.get_device_name(self.processes.device)
-        return str(self.processes.device)
-
     def _save_model(self, folder: Path) -> None:
         save_model(self.encoder, self.tokenizer, self.settings.backbone.max_tokens, folder)
 
@@ -414,7 +356,7 @@ class TrainingRun:
         failure: CheckpointError | None = None
         if self.processes.is_main:
             state = {
-                "settings": json.dumps(self._fixed_settings()),
+                "settings": json.dumps(fixed_settings(self.settings, self.cache.root.name)),
                 "encoder": self.encoder.state_dict(),
                 "head": self.head.state_dict() if self.head is not None else None,
                 "optimizer": self._optimizer.state_dict(),
@@ -441,7 +383,8 @@ class TrainingRun:
                 "folder, or set run.resume"
             )
         state = self._checkpoints.load(steps[-1])
-        self._compare(json.loads(state["settings"]))
+        mine = fixed_settings(self.settings, self.cache.root.name)
+        compare(self.output, json.loads(state["settings"]), mine)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])
@@ -452,84 +395,9 @@ class TrainingRun:
         self._seen = state["seen"]
         return steps[-1]
 
-    def _fixed_settings(self) -> dict[str, Any]:
-        """What shapes the run's course, flat."""
-        dumped = json.loads(self.settings.model_dump_json())
-        flat = {f"{s}.{k}": v for s, section in dumped.items() for k, v in section.items()}
-        return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": self.cache.root.name}
-
-    def _compare(self, held: dict[str, Any]) -> None:
-        mine = self._fixed_settings()
-        different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)]
-        if different:
-            shown = "; ".join(f"{k} was {held.get(k)!r}, is {mine.get(k)!r}" for k in different)
-            raise CheckpointError(
-                f"{self.output}: its checkpoint belongs to other settings ({shown}); name another "
-                "run.output"
-            )
-
     def _write_settings(self) -> None:
         text = self.settings.model_dump_json(indent=2)
         (self.output / SETTINGS).write_text(text + "\n", encoding="utf-8")
-
-    def _open_cache(self, start: Start) -> TokenCache:
-        data = self.settings.data
-        if not self.processes.is_main:
-            self.processes.barrier()
-            return open_cache(data, start.tokenizer)
-        try:
-            return open_cache(data, start.tokenizer, self._progress_note)
-        finally:
-            self.processes.barrier()
-
-    def _noter(self) -> Any:
-        from rich.console import Console
-
-        console = Console(stderr=True, quiet=not self.processes.is_main, highlight=False)
-        last = [time.monotonic()]
-
-        def note(count: int, what: str) -> None:
-            now = time.monotonic()
-            if now - last[0] >= 2:
-                last[0] = now
-                console.print(f"{what}: {count:,} documents read", markup=False)
-
-        return note
-
-    def _open_documents(self) -> None:
-        data, run = self.settings.data, self.settings.run
-        self.train, self.held = self.cache.select(data.held_out)
-        size = self.settings.optimisation.batch_size
-        if len(self.train) < size:
-            raise SettingsError(
-                f"optimisation.batch_size: {size} is more than the {len(self.train)} documents "
-                f"there are to train on ({self.cache.counts.read} read, "
-                f"{self.cache.counts.too_short} too short, {self.cache.counts.duplicates} "
-                f"near-duplicates, {len(self.held)} held out)"
-            )
-        if len(self.held) < 2 and (run.patience or run.keep_best):
-            raise SettingsError(
-                "run.patience and run.keep_best need held-out documents: raise data.held_out"
-            )
-
-    def _open_model(self, start: Start) -> None:
-        device = self.processes.device
-        self.tokenizer = start.tokenizer
-        self.encoder = start.encoder.to(device)
-        self.head: MaskedLMHead | None = None
-        self._head_origin: str | None = None
-        if self.settings.objective.mlm_factor:
-            if start.tokenizer.mask_token_id is None:
-                raise SettingsError(
-                    "objective.mlm_weight: the tokenizer has no mask token; set it to 0"
-                )
-            self.head = MaskedLMHead(self.encoder.backbone.get_input_embeddings())
-            adopted = self.head.adopt(start.head_weights)
-            self._head_origin = "checkpoint" if adopted else "tied, fresh"
-            self.head.to(device)
-        self._modules: list[torch.nn.Module] = [
-            m for m in (self.encoder, self.head) if m is not None
-        ]
 
     def _progress(self, start: int) -> RunProgress:
         return RunProgress(

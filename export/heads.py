@@ -1,0 +1,157 @@
+"""Heads into a bundle: networks on the vectors of whole documents, as small ONNX graphs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from export import bundle
+from export.bundle import FileEntry, Head, Manifest
+from export.errors import ExportError
+
+Matrix = NDArray[np.float32]
+Activation = Literal["softmax", "sigmoid"]
+
+OPSET = 17
+TOLERANCE = 1e-5
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """A multi-layer perceptron with ReLU between its layers.
+
+    Attributes:
+        weights: float32 ``[inputs, outputs]`` of each layer.
+        biases: float32 ``[outputs]`` of each layer.
+        temperature: divides the logits before the activation.
+    """
+
+    weights: Sequence[Matrix]
+    biases: Sequence[Matrix]
+    temperature: float
+    activation: Activation
+
+    def probabilities(self, features: Matrix) -> Matrix:
+        """``[rows, inputs]`` to ``[rows, outputs]``: what the graph is held to."""
+        hidden = features
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = (np.maximum(hidden, 0) if layer else hidden) @ weight + bias
+        logits = hidden.astype(np.float64) / self.temperature
+        if self.activation == "sigmoid":
+            return np.asarray(1 / (1 + np.exp(-logits)), dtype=np.float32)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def head_graph(network: Perceptron) -> onnx.ModelProto:
+    """``features`` to ``logits`` and ``probabilities``, with a dynamic batch."""
+    nodes, constants = [], []
+    value = "features"
+    last = len(network.weights) - 1
+    for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        constants.append(numpy_helper.from_array(weight, f"weight{layer}"))
+        constants.append(numpy_helper.from_array(bias, f"bias{layer}"))
+        output = "logits" if layer == last else f"hidden{layer}"
+        inputs = [value, f"weight{layer}", f"bias{layer}"]
+        nodes.append(helper.make_node("Gemm", inputs, [output], f"gemm{layer}"))
+        value = output
+        if layer != last:
+            value = f"active{layer}"
+            nodes.append(helper.make_node("Relu", [output], [value], f"relu{layer}"))
+    constants.append(
+        numpy_helper.from_array(np.array(network.temperature, np.float32), "temperature")
+    )
+    nodes.append(helper.make_node("Div", ["logits", "temperature"], ["scaled"], "scale"))
+    if network.activation == "softmax":
+        nodes.append(helper.make_node("Softmax", ["scaled"], ["probabilities"], "softmax", axis=-1))
+    else:
+        nodes.append(helper.make_node("Sigmoid", ["scaled"], ["probabilities"], "sigmoid"))
+    width, labels = network.weights[0].shape[0], network.weights[-1].shape[1]
+    graph = helper.make_graph(
+        nodes,
+        "head",
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", width])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", labels])
+            for name in ("logits", "probabilities")
+        ],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def add_head(
+    root: Path,
+    name: str,
+    network: Perceptron,
+    *,
+    kind: Literal["classifier", "citation"],
+    labels: list[str],
+    report: dict[str, Any],
+) -> Manifest:
+    """Put a head into a bundle, or in the place of the one of its name.
+
+    The bundle's revision stays: no vector changes. A bundle that is served meanwhile stays valid
+    at every moment.
+
+    Args:
+        root: folder of the bundle.
+        name: of the head; lower-case letters, digits, ``-`` and ``_``.
+        network: inputs must be the bundle's dimensions (classifier), or three times (citation).
+        labels: outputs in order.
+        report: what the training measured.
+
+    Raises:
+        BundleError: no valid bundle, or the head does not fit it.
+        ExportError: the graph differs from the network.
+    """
+    manifest = bundle.load(root).manifest
+    inputs = manifest.dimensions * (3 if kind == "citation" else 1)
+    shape = network.weights[0].shape[0], network.weights[-1].shape[1]
+    if shape != (inputs, len(labels)):
+        raise bundle.BundleError(
+            f"{root}: head {name!r} maps {shape[0]} values to {shape[1]} labels, not {inputs} to "
+            f"{len(labels)}"
+        )
+    blob = head_graph(network).SerializeToString()
+    _check(blob, network, inputs)
+    digest = hashlib.sha256(blob).hexdigest()
+    file = f"{bundle.HEADS}/{name}.{digest[:12]}.onnx"
+    entry = Head(file=file, kind=kind, activation=network.activation, labels=labels, report=report)
+    former = manifest.heads.get(name)
+    files = {k: v for k, v in manifest.files.items() if former is None or k != former.file}
+    files[file] = FileEntry(sha256=digest, bytes=len(blob))
+    # validated before anything is written
+    made = bundle.validated(
+        root, manifest.model_dump() | {"heads": {**manifest.heads, name: entry}, "files": files}
+    )
+    (root / bundle.HEADS).mkdir(exist_ok=True)
+    (root / file).write_bytes(blob)
+    bundle.write(root, made)
+    if former is not None and former.file != file:
+        (root / former.file).unlink()
+    return made
+
+
+def _check(blob: bytes, network: Perceptron, inputs: int) -> None:
+    import onnxruntime
+
+    rows = np.random.default_rng(0).standard_normal((_ROWS, inputs)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    session = onnxruntime.InferenceSession(blob, providers=["CPUExecutionProvider"])
+    [found] = session.run(["probabilities"], {"features": rows})
+    worst = float(np.abs(found - network.probabilities(rows)).max())
+    # written so that a NaN fails too
+    if not worst <= TOLERANCE:
+        raise ExportError(f"the head's graph differs from its network by {worst:.2g}")

@@ -1,0 +1,108 @@
+"""What a run opens before its first step: documents, encoder, masked-LM head."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from training.backbones.encoder import Encoder, Start, open_start
+from training.data.build import open_cache
+from training.data.cache import Numbers, TokenCache
+from training.errors import SettingsError
+from training.losses.masked_lm import MaskedLMHead
+from training.processes import Processes
+from training.settings import Settings
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Documents and modules of a run.
+
+    Attributes:
+        train: numbers of the documents to train on.
+        held: numbers of the held-out documents.
+        head: None where the objective has no masked-LM part.
+        head_origin: ``checkpoint`` where the start weights brought the head, else how it began.
+    """
+
+    cache: TokenCache
+    train: Numbers
+    held: Numbers
+    tokenizer: Any
+    encoder: Encoder
+    head: MaskedLMHead | None
+    head_origin: str | None
+
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """What is trained."""
+        return [m for m in (self.encoder, self.head) if m is not None]
+
+
+def open_run(settings: Settings, processes: Processes) -> Opened:
+    """Open data and start weights.
+
+    Raises:
+        TrainingError: settings, data or weights that do not fit; says which.
+    """
+    start = open_start(settings.backbone)
+    cache = _open_cache(settings, start, processes)
+    train, held = cache.select(settings.data.held_out)
+    _check_documents(settings, cache, train, held)
+    head, origin = _open_head(settings, start)
+    if head is not None:
+        head.to(processes.device)
+    return Opened(
+        cache, train, held, start.tokenizer, start.encoder.to(processes.device), head, origin
+    )
+
+
+def _open_cache(settings: Settings, start: Start, processes: Processes) -> TokenCache:
+    if not processes.is_main:
+        processes.barrier()
+        return open_cache(settings.data, start.tokenizer)
+    try:
+        return open_cache(settings.data, start.tokenizer, _noter())
+    finally:
+        processes.barrier()
+
+
+def _noter() -> Callable[[int, str], None]:
+    console = Console(stderr=True, highlight=False)
+    last = [time.monotonic()]
+
+    def note(count: int, what: str) -> None:
+        now = time.monotonic()
+        if now - last[0] >= 2:
+            last[0] = now
+            console.print(f"{what}: {count:,} documents read", markup=False)
+
+    return note
+
+
+def _check_documents(settings: Settings, cache: TokenCache, train: Numbers, held: Numbers) -> None:
+    size = settings.optimisation.batch_size
+    if len(train) < size:
+        raise SettingsError(
+            f"optimisation.batch_size: {size} is more than the {len(train)} documents there are "
+            f"to train on ({cache.counts.read} read, {cache.counts.too_short} too short, "
+            f"{cache.counts.duplicates} near-duplicates, {len(held)} held out)"
+        )
+    if len(held) < 2 and (settings.run.patience or settings.run.keep_best):
+        raise SettingsError(
+            "run.patience and run.keep_best need held-out documents: raise data.held_out"
+        )
+
+
+def _open_head(settings: Settings, start: Start) -> tuple[MaskedLMHead | None, str | None]:
+    if not settings.objective.mlm_factor:
+        return None, None
+    if start.tokenizer.mask_token_id is None:
+        raise SettingsError("objective.mlm_weight: the tokenizer has no mask token; set it to 0")
+    head = MaskedLMHead(start.encoder.backbone.get_input_embeddings())
+    return head, "checkpoint" if head.adopt(start.head_weights) else "tied, fresh"

@@ -1,0 +1,42 @@
+"""Whether a checkpoint belongs to these settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from training.errors import CheckpointError
+from training.settings import Settings
+
+# What may change between an interruption and its resumption without changing the course of the run.
+_FREE = {
+    "run.checkpoint_every",
+    "run.keep_checkpoints",
+    "run.output",
+    "run.resume",
+    "run.tensorboard",
+    "run.workers",
+    "data.cache",
+}
+
+
+def fixed_settings(settings: Settings, cache: str) -> dict[str, Any]:
+    """What shapes a run's course, flat.
+
+    Args:
+        cache: name of the token cache, which stands for the documents.
+    """
+    dumped = json.loads(settings.model_dump_json())
+    flat = {f"{s}.{k}": v for s, section in dumped.items() for k, v in section.items()}
+    return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache}
+
+
+def compare(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
+    """Raise ``CheckpointError`` where the settings of a checkpoint differ from the run's."""
+    different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)]
+    if different:
+        shown = "; ".join(f"{k} was {held.get(k)!r}, is {mine.get(k)!r}" for k in different)
+        raise CheckpointError(
+            f"{output}: its checkpoint belongs to other settings ({shown}); name another run.output"
+        )
