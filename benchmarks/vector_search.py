@@ -119,8 +119,9 @@ def docsplit(rows: Vectors, work: Path) -> Side:
     where = compile_filter(Condition(field="bucket", eq=0), fields)
 
     async def build() -> indexes.Indexes:
-        database = await indexes.connect(str(work / "lance"))
-        made = indexes.Indexes(database, indexes.Model("benchmark", "0" * 64, rows.shape[1]))
+        databases = [await indexes.connect(str(work / part)) for part in ("lance", "leases")]
+        model = indexes.Model("benchmark", "0" * 64, rows.shape[1])
+        made = indexes.Indexes(databases[0], databases[1], model)
         await made.create("rows", fields)
         index = await made.open("rows")
         for begin in range(0, len(rows), 4096):
@@ -138,7 +139,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
                 )
                 for i in part
             ]
-            await index.upsert(index.rows(records))
+            await index.put(records)
         await optimize(index.table)
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ class Follower:
 
     def start(self) -> None:
         """Look after the indexes until ``close``."""
-        self._loop = asyncio.create_task(self._run())
+        # of no request, though the first one to an index may be what starts it
+        self._loop = asyncio.create_task(self._run(), context=contextvars.Context())
 
     async def close(self) -> None:
         """Stop; what was not committed is done anew by whoever goes on."""

@@ -153,7 +153,8 @@ class Store:
     async def close(self) -> None:
         """Let the commits end that have begun."""
         if self._beginning is not None:
-            await self._beginning
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
         if self._follower is not None:
             await self._follower.close()
         for writer in self._writers.values():
