@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from export.bundle import Manifest
-from service.index.faults import ConflictError
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -88,18 +87,23 @@ class Store:
         if held or self._indexes is not None:
             self._beginning = asyncio.create_task(begin())
 
-    async def drop_generation(self, name: str, revision: str) -> None:
+    async def drop_generation(self, name: str, revision: str, embed: Embed) -> None:
         """Delete a generation, after what only it has was copied to the served one.
+
+        Args:
+            name: of the index.
+            revision: or its first 12 digits.
+            embed: embeds documents for the served bundle.
 
         Raises:
             NotFoundError: no such index or generation.
             ConflictError: it is the served one, or that one is not complete.
         """
         indexes = await self.indexes()
+        from service.index.follower import Follower
+
         await indexes.drop_generation(name, revision, check=True)
-        if self._follower is None:
-            raise ConflictError("the model is not loaded yet; /readyz tells when")
-        await self._follower.settle(name)
+        await Follower(indexes, embed, self._committed, lambda _: None).settle(name)
         await indexes.drop_generation(name, revision)
 
     async def classifiers(self) -> Heads:

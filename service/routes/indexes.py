@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge import deadline
-from service.edge.errors import documented
+from service.edge.errors import ApiError, documented
 from service.index.faults import NotFoundError
 from service.index.fields import FieldType
 from service.routes import inference
@@ -143,8 +143,13 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
 )
 async def delete_generation(request: Request, name: Name, revision: Revision) -> None:
     """Delete what another bundle embedded, after copying what the served one does not have yet."""
+    service = inference.service_of(request)
+    if service.running is None:
+        raise ApiError(
+            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+        )
     async with deadline.within(request):
-        await inference.service_of(request).store.drop_generation(name, revision)
+        await service.store.drop_generation(name, revision, service.running.background)
 
 
 @router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))

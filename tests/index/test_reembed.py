@@ -16,6 +16,7 @@ from service.index import maintenance, reembed
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.follower import Follower
+from service.index.generations import Generation
 from service.index.indexes import Indexes, Model, connect
 from service.index.record import Record
 
@@ -119,6 +120,28 @@ async def test_a_document_deleted_while_it_is_copied_stays_deleted(replicas: Rep
     await b.put([record("gone", "again")])
     assert await copy(a, b) == 1
     assert await text(a, "gone") == "again"
+
+
+@run
+async def test_a_deletion_reaches_a_generation_that_is_just_created(replicas: Replicas) -> None:
+    a, b = await replicas.pair()
+    deleting, c = await replicas.open("a"), await replicas.open("c")
+    await a.put([record("gone"), record("kept")])
+    look = deleting.generations
+
+    async def late(name: str) -> list[Generation]:
+        found = await look(name)
+        if len(found) == 2:
+            # after the look and before the deletion
+            await copy(await c.writable(name), a)
+        return found
+
+    deleting.generations = late  # type: ignore[method-assign]
+    await deleting.bury("x", a.identity.uid, ["gone"])
+    created = await c.writable("x")
+    for index in (a, b, created):
+        assert not await index.has("gone")
+    assert await created.has("kept")
 
 
 @run
