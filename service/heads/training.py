@@ -81,12 +81,19 @@ def train(vectors: Vectors, labels: Labels, due: float) -> Trained:
     )
 
 
-def fit(vectors: Vectors, labels: Labels, due: float) -> Network:
+def fit(
+    vectors: Vectors,
+    labels: Labels,
+    due: float,
+    *,
+    hidden: int = HIDDEN,
+    weight_decay: float = WEIGHT_DECAY,
+) -> Network:
     """One network with a logit a class; the same examples give the same network."""
     model = MLPClassifier(
-        (HIDDEN,),
+        (hidden,),
         solver="lbfgs",
-        alpha=WEIGHT_DECAY,
+        alpha=weight_decay,
         max_iter=ITERATIONS,
         warm_start=True,
         random_state=0,
