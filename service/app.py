@@ -25,6 +25,7 @@ from service.routes import (
     similar,
     similarity,
     status,
+    suggest,
 )
 
 
@@ -56,6 +57,7 @@ def create_app(service: Service) -> FastAPI:
         similarity,
         classify,
         classifiers,
+        suggest,
         similar,
         indexes,
         citation,
