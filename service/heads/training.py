@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_limits
 
 from service.documents.pooling import Vectors
 from service.heads.network import Network, softmax
@@ -104,7 +105,9 @@ def fit(
     for _ in range(ROUNDS):
         if time.monotonic() > due or (stop is not None and stop.is_set()):
             raise TimeoutError
-        with warnings.catch_warnings():
+        # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
+        # same cores they wait for each other, for many times as long.
+        with threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
             # that a round ends before the optimum is its purpose
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(scaled, labels)
