@@ -128,23 +128,23 @@ class ClassifierOut(BaseModel):
     """
 
     name: str
-    training: TrainingOut | None = Field(None, description="absent when there is none")
+    training: TrainingOut | None = Field(default=None, description="absent when there is none")
     revision: str | None = None
     current: bool | None = Field(
-        None, description="whether it fits the served bundle; if not, retrain it"
+        default=None, description="whether it fits the served bundle; if not, retrain it"
     )
     multi_label: bool | None = None
-    outputs: list[str] | None = Field(None, description="the labels as the network has them")
+    outputs: list[str] | None = Field(default=None, description="the network's labels in order")
     examples: int | None = None
-    labels: dict[str, int] | None = Field(None, description="examples of each label")
+    labels: dict[str, int] | None = Field(default=None, description="examples of each label")
     folds: int | None = None
-    accuracy: float | None = Field(None, description="absent with multi_label")
+    accuracy: float | None = Field(default=None, description="absent with multi_label")
     subset_accuracy: float | None = Field(
-        None, description="with multi_label: share of examples with all labels right"
+        default=None, description="with multi_label: share of examples with all labels right"
     )
-    micro_f1: float | None = Field(None, description="with multi_label")
+    micro_f1: float | None = Field(default=None, description="with multi_label")
     macro_f1: float | None = None
-    log_loss: float | None = Field(None, description="of the calibrated probabilities, nats")
+    log_loss: float | None = Field(default=None, description="of calibrated probabilities, nats")
     temperature: float | None = None
     training_seconds: float | None = None
 

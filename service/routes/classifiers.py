@@ -174,9 +174,9 @@ async def _train(
         vectors = inference.vectors(await inference.embed(request, texts))
     async with deadline.within(request), TRAINING:
         head = await _learn(request, service, name, examples, vectors)
-        job = await jobs.get(name)
-        if job is not None and job.state_at(time.time()) != "running":
-            await jobs.remove(job)
+        former = await jobs.get(name)
+        if former is not None and former.state_at(time.time()) != "running":
+            await jobs.remove(former)
     return _described(service, name, head, None)
 
 
