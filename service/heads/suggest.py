@@ -53,7 +53,9 @@ class _Candidates:
 async def suggest(
     index: Index, network: Network, labelled: set[bytes], number: int, where: Expr | None
 ) -> list[Suggestion]:
-    """Documents of an index to label next; the same call gives the same answer.
+    """Documents of an index to label next, the least certain first.
+
+    The same call gives the same answer.
 
     Args:
         labelled: digests of texts that have a label; documents of these texts are left out.
@@ -102,7 +104,7 @@ def gradients(probabilities: Floats, vectors: Vectors, multi_label: bool) -> Vec
 
 
 def choose(embeddings: Vectors, number: int) -> list[int]:
-    """Rows that k-means++ draws as its first centres; the first rows fill up what it repeats."""
+    """Rows that k-means++ draws as its first centres, sorted; the first fill up what it repeats."""
     if number >= len(embeddings):
         return list(range(len(embeddings)))
     from sklearn.cluster import kmeans_plusplus
@@ -114,7 +116,7 @@ def choose(embeddings: Vectors, number: int) -> list[int]:
         if len(rows) == number:
             break
         rows.setdefault(row)
-    return list(rows)
+    return sorted(rows)
 
 
 async def _scan(

@@ -43,7 +43,7 @@ def labelled(proposals: list[dict[str, Any]]) -> dict[str, list[str]]:
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def library(server: Server, proposals: list[dict[str, Any]]) -> Iterator[str]:
     """The name of an index of all proposals."""
     fields = {"subject": "string", "number": "integer"}
@@ -53,7 +53,7 @@ def library(server: Server, proposals: list[dict[str, Any]]) -> Iterator[str]:
     httpx.delete(f"{server.url}/indexes/proposals")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def subjects(server: Server, library: str, labelled: dict[str, list[str]]) -> Iterator[str]:
     """The name of a classifier of the proposals' subjects, trained from the index."""
     call(server, "PUT", "/classifiers/subjects", {"index": library, **labelled})
