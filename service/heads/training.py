@@ -5,6 +5,7 @@ Importing this module imports scikit-learn, which takes seconds; routes do it in
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_limits
 
 from service.documents.pooling import Vectors
 from service.heads.network import Network, softmax
@@ -52,26 +54,29 @@ class Trained:
     log_loss: float
 
 
-def train(vectors: Vectors, labels: Labels, due: float) -> Trained:
+def train(
+    vectors: Vectors, labels: Labels, due: float, stop: threading.Event | None = None
+) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
         labels: ``[examples]``, 0 to classes - 1, each at least twice.
         due: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does.
 
     Raises:
-        TimeoutError: the deadline passed.
+        TimeoutError: the deadline passed, or ``stop`` was set.
     """
     classes = int(labels.max()) + 1
     folds = min(FOLDS, int(np.bincount(labels).min()))
     held_out = np.zeros((len(labels), classes), dtype=np.float32)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
     for rest, held in splitter.split(vectors, labels):
-        held_out[held] = fit(vectors[rest], labels[rest], due).logits(vectors[held])
+        held_out[held] = fit(vectors[rest], labels[rest], due, stop).logits(vectors[held])
     guessed = held_out.argmax(axis=1)
     temperature = calibrate(held_out, labels)
-    network = fit(vectors, labels, due)
+    network = fit(vectors, labels, due, stop)
     return Trained(
         Network(network.weights, network.biases, temperature),
         folds,
@@ -85,11 +90,15 @@ def fit(
     vectors: Vectors,
     labels: Labels,
     due: float,
+    stop: threading.Event | None = None,
     *,
     hidden: int = HIDDEN,
     weight_decay: float = WEIGHT_DECAY,
 ) -> Network:
-    """One network with a logit a class; the same examples give the same network."""
+    """One network with a logit a class; the same examples give the same network.
+
+    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``.
+    """
     model = MLPClassifier(
         (hidden,),
         solver="lbfgs",
@@ -100,9 +109,11 @@ def fit(
     )
     scaled = vectors * np.float32(SCALE)
     for _ in range(ROUNDS):
-        if time.monotonic() > due:
+        if time.monotonic() > due or (stop is not None and stop.is_set()):
             raise TimeoutError
-        with warnings.catch_warnings():
+        # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
+        # same cores they wait for each other, for many times as long.
+        with threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
             # that a round ends before the optimum is its purpose
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(scaled, labels)

@@ -13,6 +13,7 @@ from export.bundle import Manifest
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
+    from service.heads.jobs import Jobs
     from service.heads.store import Heads
     from service.index.follower import Follower
     from service.index.indexes import Indexes
@@ -46,6 +47,7 @@ class Store:
         self._beginning: asyncio.Task[None] | None = None
         self._writers: dict[str, Writer] = {}
         self._heads: dict[str, Heads] = {}
+        self._jobs: Jobs | None = None
 
     async def indexes(self) -> Indexes:
         """The indexes; the first call imports lancedb in a thread, which takes seconds."""
@@ -113,6 +115,16 @@ class Store:
     async def citation_heads(self) -> Heads:
         """The citation heads of all indexes, under the ``uid`` of each."""
         return await self._of_kind("citation", "citation head")
+
+    async def jobs(self) -> Jobs:
+        """Trainings of classifiers in the background, at all replicas."""
+        await self.indexes()
+        from service.heads.jobs import Jobs
+        from service.index.indexes import connect
+
+        if self._jobs is None:
+            self._jobs = Jobs(await connect(f"{self.path}/heads"))
+        return self._jobs
 
     async def _of_kind(self, table: str, kind: str) -> Heads:
         await self.indexes()
