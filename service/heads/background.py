@@ -17,7 +17,7 @@ from service.documents.pooling import Vectors
 from service.documents.prompts import resolve
 from service.heads import embedding
 from service.heads.examples import Examples
-from service.index.faults import InvalidError
+from service.index.faults import InvalidError, NotFoundError
 from service.index.store import Store
 from service.metrics import Metrics
 
@@ -135,10 +135,15 @@ class Background:
     async def _train(
         self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, stop: threading.Event
     ) -> None:
+        try:
+            further = await self._store.unlabelled(examples)
+        except NotFoundError as error:
+            raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
+
         def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
             from service.heads.learn import learn
 
-            return learn(vectors, examples, math.inf, stop)
+            return learn(vectors, examples, math.inf, stop, further)
 
         learnt = await asyncio.to_thread(learn)
         from service.heads.store import Head

@@ -18,11 +18,13 @@ class Examples:
 
     Attributes:
         labels: those of each text; exactly one unless ``multi_label``.
+        unlabelled: an index whose documents help, without labels.
     """
 
     inputs: list[str]
     labels: list[list[str]]
     multi_label: bool = False
+    unlabelled: str | None = None
 
     @property
     def characters(self) -> int:
@@ -40,15 +42,15 @@ class Examples:
     def to_bytes(self) -> bytes:
         """Compressed JSON."""
         labels = self.labels if self.multi_label else [label for [label] in self.labels]
-        return zlib.compress(json.dumps([self.inputs, labels]).encode())
+        return zlib.compress(json.dumps([self.inputs, labels, self.unlabelled]).encode())
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Examples:
         """What ``to_bytes`` wrote."""
-        inputs, labels = json.loads(zlib.decompress(blob))
+        inputs, labels, unlabelled = json.loads(zlib.decompress(blob))
         if isinstance(labels[0], list):
             return cls(inputs, labels, multi_label=True)
-        return cls(inputs, [[label] for label in labels])
+        return cls(inputs, [[label] for label in labels], unlabelled=unlabelled)
 
 
 def digest(text: str) -> bytes:

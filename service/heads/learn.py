@@ -33,7 +33,11 @@ class Learnt:
 
 
 def learn(
-    vectors: Vectors, examples: Examples, due: float, stop: threading.Event | None = None
+    vectors: Vectors,
+    examples: Examples,
+    due: float,
+    stop: threading.Event | None = None,
+    unlabelled: Vectors | None = None,
 ) -> Learnt:
     """Train a classifier on documents' vectors.
 
@@ -41,6 +45,7 @@ def learn(
         vectors: unit rows, float32 ``[examples, dimensions]``.
         due: deadline on ``time.monotonic``'s clock.
         stop: ends the training as the deadline does.
+        unlabelled: unit rows of further documents; not with several labels a document.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -57,10 +62,11 @@ def learn(
         trained = multilabel.train(vectors, indicators, due, stop)
     else:
         numbers = np.array([column[label] for [label] in examples.labels])
-        trained = training.train(vectors, numbers, due, stop)
+        trained = training.train(vectors, numbers, due, stop, unlabelled)
     network = trained.network
     report = {
         "examples": len(vectors),
+        **({} if unlabelled is None else {"unlabelled": len(unlabelled)}),
         "labels": counts,
         **{f.name: getattr(trained, f.name) for f in fields(trained) if f.name != "network"},
         "temperature": network.temperature,

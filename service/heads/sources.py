@@ -1,13 +1,15 @@
-"""Examples out of an index."""
+"""Examples, and documents without labels, out of an index."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow.compute as pc
 from lancedb.expr import col, lit
 
 from service.documents.pooling import Vectors
+from service.heads.selftraining import MOST_UNLABELLED
 from service.index.documents import Index, matrix
 from service.index.faults import InvalidError
 
@@ -54,3 +56,21 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
             "ids",
         )
     return texts, np.concatenate(vectors)
+
+
+async def unlabelled(index: Index) -> Vectors:
+    """Unit vectors of a sample of an index's documents, the same one every time.
+
+    Raises:
+        InvalidError: the index is empty.
+    """
+    rows = await index.table.count_rows()
+    draw = np.random.default_rng(0)
+    chosen = np.sort(draw.permutation(rows)[:MOST_UNLABELLED])
+    if rows:
+        taken = index.table.take_offsets(chosen.tolist())
+        found = await taken.select(["vector", "deleted"]).to_arrow()
+        held = matrix(found.filter(~pc.field("deleted")))
+        if len(held):
+            return held
+    raise InvalidError("unlabelled: that index holds no documents", "unlabelled")

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from service.documents.pooling import Vectors
 from service.heads.network import Network, softmax
+from service.heads.selftraining import extend
 
 Labels = NDArray[np.int64]
 
@@ -55,7 +56,11 @@ class Trained:
 
 
 def train(
-    vectors: Vectors, labels: Labels, due: float, stop: threading.Event | None = None
+    vectors: Vectors,
+    labels: Labels,
+    due: float,
+    stop: threading.Event | None = None,
+    unlabelled: Vectors | None = None,
 ) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
@@ -64,19 +69,28 @@ def train(
         labels: ``[examples]``, 0 to classes - 1, each at least twice.
         due: deadline on ``time.monotonic``'s clock.
         stop: ends the training as the deadline does.
+        unlabelled: unit rows of further documents, to learn from by pseudo-labels.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
+
+    def fitted(vectors: Vectors, labels: Labels) -> Network:
+        if unlabelled is None:
+            return fit(vectors, labels, due, stop)
+        with threadpool_limits(limits=1, user_api="blas"):
+            rows, guesses, weights = extend(vectors, labels, unlabelled)
+        return fit(rows, guesses, due, stop, weights=weights, rounds=1)
+
     classes = int(labels.max()) + 1
     folds = min(FOLDS, int(np.bincount(labels).min()))
     held_out = np.zeros((len(labels), classes), dtype=np.float32)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
     for rest, held in splitter.split(vectors, labels):
-        held_out[held] = fit(vectors[rest], labels[rest], due, stop).logits(vectors[held])
+        held_out[held] = fitted(vectors[rest], labels[rest]).logits(vectors[held])
     guessed = held_out.argmax(axis=1)
     temperature = calibrate(held_out, labels)
-    network = fit(vectors, labels, due, stop)
+    network = fitted(vectors, labels)
     return Trained(
         Network(network.weights, network.biases, temperature),
         folds,
@@ -94,10 +108,13 @@ def fit(
     *,
     hidden: int = HIDDEN,
     weight_decay: float = WEIGHT_DECAY,
+    weights: NDArray[np.float64] | None = None,
+    rounds: int = ROUNDS,
 ) -> Network:
     """One network with a logit a class; the same examples give the same network.
 
-    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``.
+    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``; ``weights`` say how much
+    each example counts, ``rounds`` how long to go on, by ``ITERATIONS``.
     """
     model = MLPClassifier(
         (hidden,),
@@ -108,7 +125,7 @@ def fit(
         random_state=0,
     )
     scaled = vectors * np.float32(SCALE)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         if time.monotonic() > due or (stop is not None and stop.is_set()):
             raise TimeoutError
         # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
@@ -116,7 +133,7 @@ def fit(
         with threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
             # that a round ends before the optimum is its purpose
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(scaled, labels)
+            model.fit(scaled, labels, sample_weight=weights)
         if model.n_iter_ < ITERATIONS:
             break
     first, last = (np.asarray(w, dtype=np.float32) for w in model.coefs_)

@@ -13,6 +13,8 @@ from export.bundle import Manifest
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
+    from service.documents.pooling import Vectors
+    from service.heads.examples import Examples
     from service.heads.jobs import Jobs
     from service.heads.store import Heads
     from service.index.follower import Follower
@@ -111,6 +113,19 @@ class Store:
     async def classifiers(self) -> Heads:
         """The classifiers of all replicas."""
         return await self._of_kind("classifiers", "classifier")
+
+    async def unlabelled(self, examples: Examples) -> Vectors | None:
+        """Vectors of the documents that help some examples; None where no index was named.
+
+        Raises:
+            NotFoundError, InvalidError: the index is gone, or empty.
+        """
+        if examples.unlabelled is None:
+            return None
+        index = await (await self.indexes()).open(examples.unlabelled)
+        from service.heads import sources
+
+        return await sources.unlabelled(index)
 
     async def citation_heads(self) -> Heads:
         """The citation heads of all indexes, under the ``uid`` of each."""

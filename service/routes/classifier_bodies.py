@@ -69,6 +69,9 @@ class TrainRequest(BaseModel):
         description="the label of each document, or with multi_label a list of each one's labels"
     )
     multi_label: bool = Field(False, description="a document may have several labels, or none")
+    unlabelled: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
+        None, description="an index whose documents help as pseudo-labelled examples"
+    )
     background: bool = Field(False, description="answer at once, and train afterwards")
 
     @model_validator(mode="before")
@@ -96,6 +99,8 @@ class TrainRequest(BaseModel):
         if len(documents) != len(self.labels):
             kind = "inputs" if self.inputs is not None else "ids"
             raise ValueError(f"{len(documents)} {kind} and {len(self.labels)} labels")
+        if self.multi_label and self.unlabelled is not None:
+            raise ValueError("unlabelled: this does not go with multi_label")
         examples.check(self.labels, self.multi_label)
         return self
 
@@ -136,6 +141,9 @@ class ClassifierOut(BaseModel):
     multi_label: bool | None = None
     outputs: list[str] | None = Field(default=None, description="the network's labels in order")
     examples: int | None = None
+    unlabelled: int | None = Field(
+        default=None, description="documents of the index that helped as pseudo-labelled examples"
+    )
     labels: dict[str, int] | None = Field(default=None, description="examples of each label")
     folds: int | None = None
     accuracy: float | None = Field(default=None, description="absent with multi_label")

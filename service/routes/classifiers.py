@@ -73,7 +73,7 @@ async def train_classifier(
     for position, text in enumerate(texts):
         if not text.strip():
             raise ApiError(400, f"input {position} is empty: it holds no text that makes a token")
-    examples = Examples(texts, body.labels, body.multi_label)
+    examples = Examples(texts, body.labels, body.multi_label, body.unlabelled)
     return await _train(request, response, name, examples, vectors, body.background)
 
 
@@ -163,6 +163,8 @@ async def _train(
         most = MOST_EXAMPLES
     if background or len(texts) > most:
         async with deadline.within(request):
+            # known to be there before the answer says that all is well
+            await service.store.unlabelled(examples)
             job = await service.background.start(name, examples, vectors, embedder)
             response.status_code = 202
             response.headers["location"] = f"/classifiers/{name}"
@@ -187,11 +189,12 @@ async def _learn(
     from service.heads.store import Head
 
     due = deadline.of(request)
+    further = await service.store.unlabelled(examples)
 
     def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
         from service.heads.learn import learn
 
-        return learn(vectors, examples, due)
+        return learn(vectors, examples, due, unlabelled=further)
 
     learnt = await asyncio.to_thread(learn)
     revision = service.bundle.manifest.revision
