@@ -3,10 +3,10 @@
     python -m benchmarks.few_shot --data bbc.parquet
 
 The file has the columns ``text``, ``label`` and ``split`` (``train``, ``test``). Documents of the
-train split go into an index; for each draw a few of each label are labelled by their ids, once alone
-and once with the index as ``unlabelled``, and the classifier labels documents of the test split.
-Reported are accuracy and macro-F1 over the draws (mean, standard deviation, lowest) and the seconds
-that the service says the training took, cross-validation included.
+train split go into an index; for each draw a few of each label are labelled by their ids, once
+alone and once with the index as ``unlabelled``, and the classifier labels documents of the test
+split. Reported are accuracy and macro-F1 over the draws (mean, standard deviation, lowest) and the
+seconds that the service says the training took, cross-validation included.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def measure(
     labels: int,
     draws: int,
 ) -> dict[str, dict[str, list[float]]]:
-    """Accuracy, macro-F1 and training seconds of each draw, without and with the other documents."""
+    """Accuracy, macro-F1 and training seconds of each draw, for both ways."""
     truth = [row["label"] for row in test]
     classes = sorted(set(truth))
     found: dict[str, dict[str, list[float]]] = {}
