@@ -40,7 +40,9 @@ class SuggestionOut(BaseModel):
     margin: float = Field(description="how certain the classifier is of it, 0 to 1")
 
 
-@router.post("/{name}/suggest", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
+@router.post(
+    "/{name}/suggest", responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 500, 503)
+)
 async def suggest_documents(
     request: Request, name: Name, body: SuggestRequest
 ) -> list[SuggestionOut]:
