@@ -25,6 +25,7 @@ from service.routes import (
     similar,
     similarity,
     status,
+    suggest,
 )
 
 
@@ -60,6 +61,7 @@ def create_app(service: Service) -> FastAPI:
         similarity,
         classify,
         classifiers,
+        suggest,
         similar,
         indexes,
         citation,

@@ -21,6 +21,7 @@ from service.documents.tokens import DocumentTokenizer
 from service.engines.choose import Choice, build, choose
 from service.engines.interface import Engine, EngineError
 from service.engines.processor import Processor, detect
+from service.heads.background import Background
 from service.index.background import BackgroundEmbedder
 from service.index.store import Store
 from service.metrics import Metrics
@@ -67,6 +68,7 @@ class Service:
     tokenizer: DocumentTokenizer = field(init=False)
     cache: Cache = field(init=False)
     store: Store = field(init=False)
+    background: Background = field(init=False)
     running: Running | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +84,7 @@ class Service:
         )
         self.cache = Cache(ProcessCache(self.settings.cache_bytes))
         self.store = Store(self.settings.index_path, manifest, self.metrics)
+        self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
@@ -189,7 +192,8 @@ class Service:
         self.metrics.ready.set(0)
 
     async def stop(self) -> None:
-        """Let the running commits and batches end and free the threads."""
+        """Leave trainings to others, let the running commits and batches end, free the threads."""
+        await self.background.close()
         await self.store.close()
         if self.running is not None:
             self.running.embedder.close()

@@ -16,6 +16,8 @@ from prometheus_client import (
 )
 
 from service.batching.batcher import BatchReport
+from service.cache.layers import Source
+from service.documents.embedder import Embedded
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -119,6 +121,12 @@ class Metrics:
             "Documents still to be re-embedded for the served bundle, in all indexes",
             registry=self.registry,
         )
+        self.training_jobs = Counter(
+            "docsplit_training_jobs_total",
+            "Trainings of classifiers in the background, by how they ended",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry
@@ -135,6 +143,16 @@ class Metrics:
         self.padding_waste.set(1 - self._tokens / self._padded)
         self.batch_windows.observe(report.windows)
         self.batch_seconds.observe(report.seconds)
+
+    def embedded(self, result: Embedded) -> None:
+        """Count what was embedded, and where its windows came from."""
+        self.documents.inc(len(result.documents))
+        sources = [window.source for document in result.documents for window in document.windows]
+        for source in Source:
+            self.windows.labels(source).inc(sources.count(source))
+        self.stage_seconds.labels("tokenise").observe(result.timing.tokenising)
+        self.stage_seconds.labels("queue").observe(result.timing.queued)
+        self.stage_seconds.labels("infer").observe(result.timing.computing)
 
     def watch(
         self,

@@ -64,9 +64,9 @@ def demo(client: Client) -> None:
     """All three parts."""
     report = client("POST", "/indexes/peps/citation")
     print(
-        f"citation head: {report['links']} links, {report['training_seconds']:.1f} s; average "
-        f"precision on held-out PEPs {report['average_precision']:.3f}, of cosine alone "
-        f"{report['cosine_average_precision']:.3f}"
+        f"citation head: {report['links']} links, {report['training_seconds']:.1f} s; of held-out "
+        f"PEPs the first cited one ranks by MRR {report['mrr']:.3f}, in the hybrid search's order "
+        f"{report['hybrid_mrr']:.3f}"
     )
     show(client, "PEP 484 (Type Hints) cites", id="pep-484", mode="citation", direction="cites")
     show(client, "A pasted text resembles", text=PASTED, mode="hybrid", top_k=5)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from service.bulk.sources import Source
 from service.documents.embedder import Embedder, EmptyInputError, TooLongError
-from service.documents.pooling import normalise
 from service.index import fields
 from service.index.documents import Index
 from service.index.faults import InvalidError
 from service.index.record import Record, digest
+from service.index.reuse import Encoding, encoded, kept
 
 # a batch is one commit; more characters would not fit the queue of tokens
 BATCH_CHARACTERS = 400_000
@@ -46,7 +46,8 @@ async def load_documents(
     """Bring an index up to date with documents; each batch is durable before the next begins.
 
     A document whose digest is in the index is passed over, so a run that was ended goes on where it
-    stopped. Of several documents of one id in a run the first counts.
+    stopped; one of which the text alone is unchanged keeps its vectors. Of several documents of one
+    id in a run the first counts.
     """
     report = Report()
     seen: set[str] = set()
@@ -62,7 +63,10 @@ async def load_documents(
         changed = [s for s in fresh if held.get(s.id) != _digest(index, s)]
         report.unchanged += len(fresh) - len(changed)
         changed = [source for source in changed if _fits(index, source, report)]
-        records = await _embed(embedder, changed, prompt, report)
+        known = await kept(index, {source.id: source.text for source in changed})
+        new = [source for source in changed if source.id not in known]
+        known |= await _embed(embedder, new, prompt, report)
+        records = [_record(s, known[s.id]) for s in changed if s.id in known]
         if records:
             await index.put(records)
         report.written += len(records)
@@ -81,32 +85,35 @@ def _fits(index: Index, source: Source, report: Report) -> bool:
 
 async def _embed(
     embedder: Embedder, sources: list[Source], prompt: str, report: Report
-) -> list[Record]:
+) -> dict[str, Encoding]:
     if not sources:
-        return []
+        return {}
     try:
         due = time.monotonic() + _NEVER
         result = await embedder.embed([s.text for s in sources], due, prompt=prompt)
     except (EmptyInputError, TooLongError) as error:
         if len(sources) == 1:
             report.refused.append(f"{sources[0].id}: {str(error).removeprefix('input 0 ')}")
-            return []
-        parts = [await _embed(embedder, [source], prompt, report) for source in sources]
-        return [record for part in parts for record in part]
+            return {}
+        found: dict[str, Encoding] = {}
+        for source in sources:
+            found |= await _embed(embedder, [source], prompt, report)
+        return found
     report.tokens += sum(document.tokens for document in result.documents)
-    return [
-        Record(
-            source.id,
-            source.text,
-            source.title,
-            source.metadata,
-            source.links,
-            normalise(document.vector()),
-            document.matrix(),
-            [window.end for window in document.windows],
-        )
-        for source, document in zip(sources, result.documents, strict=True)
-    ]
+    return {s.id: encoded(d) for s, d in zip(sources, result.documents, strict=True)}
+
+
+def _record(source: Source, encoding: Encoding) -> Record:
+    return Record(
+        source.id,
+        source.text,
+        source.title,
+        source.metadata,
+        source.links,
+        encoding.vector,
+        encoding.windows,
+        encoding.ends,
+    )
 
 
 def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:

@@ -1,7 +1,9 @@
-"""The citation head: does a document cite another? A network on their two vectors.
+"""The citation head: does a document cite another? A network on both vectors and on search signals.
 
-DocSplit (section 4.3) trains an MLP on [u; v] alone. Here the products u * v stand beside it, as in
-InferSent (Conneau et al. 2017): from hundreds of links a small network does not learn to multiply.
+DocSplit (section 4.3) trains an MLP on [u; v] alone. Here the products u * v stand beside them, as
+in InferSent (Conneau et al. 2017), and what the search says of the pair. On the PEPs (526 citing
+documents, five folds, MRR of the cited among the hybrid search's candidates) the order by [u; v;
+u * v] came to .45, the hybrid search's own to .56, all inputs together to .63.
 """
 
 from __future__ import annotations
@@ -15,11 +17,32 @@ from numpy.typing import NDArray
 from service.documents.pooling import Vectors
 from service.heads.network import Floats, Network
 
-NEGATIVES = 2  # of each kind for a link: any document, and one of the citing document's neighbours
-NEIGHBOURS = 30
+NEGATIVES = 4  # for each link, among the citing document's other candidates
 HELD_OUT = 5  # every fifth citing document is for testing
+HIDDEN = 16
+# strong: some thousand pairs against a thousand inputs
+WEIGHT_DECAY = 30.0
 
-Links = NDArray[np.int64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a search found for one document.
+
+    Attributes:
+        query: its vector, float32 ``[dimensions]``, unit length.
+        found: those of the candidates, ``[candidates, dimensions]``.
+        signals: float32 ``[candidates, 4]``: cosine; BM25 as a share of the span from the last to
+            the best; fused score, the best possible being 1; logarithm of one plus the number of
+            other documents that cite the candidate.
+        linked: bool ``[candidates]``: which of them the document cites.
+    """
+
+    query: Vectors
+    found: Vectors
+    signals: Vectors
+    linked: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,85 +50,89 @@ class Trained:
     """A citation head and how it did on citing documents that it did not see.
 
     Attributes:
-        links: pairs it was trained and tested on.
-        held_out: of these, links of the citing documents held out.
-        average_precision: over the held-out links and as many times ``2 * NEGATIVES`` others.
-        cosine_average_precision: of the plain cosine on the same pairs.
+        links: links that it was trained and tested on.
+        citing: the documents that they start from.
+        held_out: citing documents among them held out for the two measures.
+        mrr: mean reciprocal rank of the first cited document in the head's order of candidates.
+        hybrid_mrr: in the hybrid search's order.
     """
 
     network: Network
     links: int
+    citing: int
     held_out: int
-    average_precision: float
-    cosine_average_precision: float
+    mrr: float
+    hybrid_mrr: float
 
 
-def features(citing: Vectors, cited: Vectors) -> Vectors:
-    """``[u; v; u * v]`` of unit rows, float32 ``[pairs, 3 * dimensions]``."""
+def features(citing: Vectors, cited: Vectors, signals: Vectors) -> Vectors:
+    """``[u; v; u * v; signals]``, float32 ``[pairs, 3 * dimensions + 4]``."""
     products = citing * cited * np.float32(np.sqrt(citing.shape[1]))
-    return np.hstack((citing, cited, products))
+    return np.hstack((citing, cited, products, signals)).astype(np.float32)
 
 
-def probabilities(network: Network, citing: Vectors, cited: Vectors) -> Floats:
+def probabilities(network: Network, citing: Vectors, cited: Vectors, signals: Vectors) -> Floats:
     """That each row of ``citing`` cites its row of ``cited``, ``[pairs]``."""
-    return network.probabilities(features(citing, cited))[:, 1]
+    return network.probabilities(features(citing, cited, signals))[:, 1]
 
 
-def train(vectors: Vectors, links: Sequence[tuple[int, int]], due: float) -> Trained:
-    """Train on an index's own links.
+def train(searches: Sequence[Candidates], due: float) -> Trained:
+    """Train on the links that a search can find.
 
     Args:
-        vectors: unit rows of all documents.
-        links: (citing, cited) row numbers, at least ten, from at least five citing documents.
+        searches: of citing documents, at least five, each with a link among its candidates.
         due: deadline on ``time.monotonic``'s clock.
 
     Raises:
         TimeoutError: the deadline passed.
     """
-    from sklearn.metrics import average_precision_score
-
     from service.heads import training
 
-    pairs, labels = sample(vectors, links)
-    citing = np.unique(pairs[:, 0])
-    tested = np.isin(pairs[:, 0], np.random.default_rng(0).permutation(citing)[::HELD_OUT])
-    inputs = features(vectors[pairs[:, 0]], vectors[pairs[:, 1]])
-    judge = training.fit(inputs[~tested], labels[~tested], due)
-    held_out = judge.logits(inputs[tested])
-    cosines = (vectors[pairs[tested, 0]] * vectors[pairs[tested, 1]]).sum(axis=1)
-    temperature = training.calibrate(held_out, labels[tested])
-    network = training.fit(inputs, labels, due)
+    order = np.random.default_rng(0).permutation(len(searches))
+    tested = {int(i) for i in order[::HELD_OUT]}
+    known = [search for i, search in enumerate(searches) if i not in tested]
+    unseen = [search for i, search in enumerate(searches) if i in tested]
+    judge = _fit(known, due)
+    scores = [_logits(judge, search) for search in unseen]
+    logits = np.concatenate(scores)
+    labels = np.concatenate([search.linked for search in unseen]).astype(np.int64)
+    temperature = training.calibrate(logits, labels)
+    network = _fit(searches, due)
     return Trained(
         Network(network.weights, network.biases, temperature),
-        len(links),
-        int(labels[tested].sum()),
-        float(average_precision_score(labels[tested], held_out[:, 1] - held_out[:, 0])),
-        float(average_precision_score(labels[tested], cosines)),
+        int(sum(search.linked.sum() for search in searches)),
+        len(searches),
+        len(unseen),
+        _mrr([score[:, 1] - score[:, 0] for score in scores], unseen),
+        _mrr([search.signals[:, 2] for search in unseen], unseen),
     )
 
 
-def sample(vectors: Vectors, links: Sequence[tuple[int, int]]) -> tuple[Links, Links]:
-    """Links and documents that are not linked.
+def _fit(searches: Sequence[Candidates], due: float) -> Network:
+    from service.heads import training
 
-    Returns:
-        Row numbers ``[pairs, 2]`` and labels ``[pairs]``, 1 for a link.
-    """
     draw = np.random.default_rng(0)
-    known = set(links)
-    pairs: list[tuple[int, int]] = []
-    labels: list[int] = []
-    near: dict[int, Links] = {}
-    for citing, cited in links:
-        pairs.append((citing, cited))
-        labels.append(1)
-        if citing not in near:
-            near[citing] = np.argsort(-(vectors @ vectors[citing]))[1 : NEIGHBOURS + 1]
-        others = [
-            *draw.integers(0, len(vectors), NEGATIVES),
-            *draw.choice(near[citing], NEGATIVES),
-        ]
-        for other in map(int, others):
-            if other != citing and (citing, other) not in known:
-                pairs.append((citing, other))
-                labels.append(0)
-    return np.array(pairs), np.array(labels)
+    inputs, labels = [], []
+    for search in searches:
+        links, others = np.flatnonzero(search.linked), np.flatnonzero(~search.linked)
+        chosen = draw.choice(others, min(len(others), NEGATIVES * len(links)), replace=False)
+        rows = np.concatenate((links, chosen))
+        citing = np.broadcast_to(search.query, (len(rows), len(search.query)))
+        inputs.append(features(citing, search.found[rows], search.signals[rows]))
+        labels.append(search.linked[rows].astype(np.int64))
+    return training.fit(
+        np.vstack(inputs), np.concatenate(labels), due, hidden=HIDDEN, weight_decay=WEIGHT_DECAY
+    )
+
+
+def _logits(network: Network, search: Candidates) -> Vectors:
+    citing = np.broadcast_to(search.query, search.found.shape)
+    return network.logits(features(citing, search.found, search.signals))
+
+
+def _mrr(scores: Sequence[Vectors], searches: Sequence[Candidates]) -> float:
+    ranks = [
+        1 + int((score > score[search.linked].max()).sum())
+        for score, search in zip(scores, searches, strict=True)
+    ]
+    return float(np.mean(1 / np.array(ranks)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from service.documents.pooling import Vectors
 
 Floats = NDArray[np.float64]
+Kind = Literal["softmax", "sigmoid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,14 @@ class Network:
     Attributes:
         weights: float32 ``[inputs, outputs]`` a layer.
         biases: float32 ``[outputs]`` a layer.
-        temperature: divides the logits before the softmax (Guo et al. 2017).
+        temperature: divides the logits before the softmax or sigmoid (Guo et al. 2017).
+        kind: ``softmax`` where one output holds, ``sigmoid`` where each may or may not.
     """
 
     weights: tuple[Vectors, ...]
     biases: tuple[Vectors, ...]
     temperature: float = 1.0
+    kind: Kind = "softmax"
 
     def logits(self, inputs: Vectors) -> Vectors:
         """``[rows, inputs]`` to ``[rows, outputs]``."""
@@ -37,15 +41,21 @@ class Network:
         return hidden
 
     def probabilities(self, inputs: Vectors) -> Floats:
-        """Calibrated, ``[rows, outputs]``, rows sum to 1."""
-        return softmax(self.logits(inputs), self.temperature)
+        """Calibrated, ``[rows, outputs]``; rows of a softmax sum to 1."""
+        activation = softmax if self.kind == "softmax" else sigmoid
+        return activation(self.logits(inputs), self.temperature)
 
     def to_bytes(self) -> bytes:
-        """An ``.npz`` archive."""
+        """An ``.npz`` archive: ``weight0``, ``bias0``, ..., ``temperature`` and ``kind``."""
         arrays = {f"weight{i}": w for i, w in enumerate(self.weights)}
         arrays |= {f"bias{i}": b for i, b in enumerate(self.biases)}
         stream = io.BytesIO()
-        np.savez(stream, temperature=np.float64(self.temperature), **arrays)  # type: ignore[arg-type]
+        np.savez(
+            stream,
+            temperature=np.float64(self.temperature),
+            kind=np.array(self.kind),
+            **arrays,  # type: ignore[arg-type]
+        )
         return stream.getvalue()
 
     @classmethod
@@ -53,10 +63,13 @@ class Network:
         """What ``to_bytes`` wrote."""
         with np.load(io.BytesIO(blob), allow_pickle=False) as held:
             layers = range(sum(name.startswith("weight") for name in held.files))
+            # heads written before there were two kinds do not say theirs
+            kind = str(held["kind"]) if "kind" in held.files else "softmax"
             return cls(
                 tuple(held[f"weight{i}"] for i in layers),
                 tuple(held[f"bias{i}"] for i in layers),
                 float(held["temperature"]),
+                "sigmoid" if kind == "sigmoid" else "softmax",
             )
 
 
@@ -65,3 +78,9 @@ def softmax(logits: Vectors, temperature: float = 1.0) -> Floats:
     wide = logits.astype(np.float64) / temperature
     wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
     return np.asarray(wide / wide.sum(axis=-1, keepdims=True), dtype=np.float64)
+
+
+def sigmoid(logits: Vectors, temperature: float = 1.0) -> Floats:
+    """Each of ``logits / temperature`` as a probability of its own."""
+    # by tanh, which does not overflow
+    return np.asarray(0.5 + 0.5 * np.tanh(logits.astype(np.float64) / (2 * temperature)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import zlib
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
+from service.heads.examples import Examples
 from service.heads.network import Network
 from service.index.faults import ConflictError, NotFoundError
 from service.index.schema import PRIMARY_KEY
@@ -48,23 +49,15 @@ class Head:
     report: dict[str, Any]
     network: Network
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether a document may have several of the labels, or none."""
+        return self.network.kind == "sigmoid"
 
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """Labelled texts, kept so that a head can be trained anew for another bundle."""
-
-    inputs: list[str]
-    labels: list[str]
-
-    def to_bytes(self) -> bytes:
-        """Compressed JSON."""
-        return zlib.compress(json.dumps([self.inputs, self.labels]).encode())
-
-    @classmethod
-    def from_bytes(cls, blob: bytes) -> Examples:
-        """What ``to_bytes`` wrote."""
-        inputs, labels = json.loads(zlib.decompress(blob))
-        return cls(inputs, labels)
+    def share(self, label: str) -> float:
+        """Share of the label among the examples."""
+        counts: dict[str, int] = self.report["labels"]
+        return counts[label] / int(self.report.get("examples", sum(counts.values())))
 
 
 class Heads:
@@ -84,6 +77,7 @@ class Heads:
 
     async def put(self, head: Head, examples: Examples | None = None) -> None:
         """Store a head, replacing the one of its name; durable when this returns."""
+        blob = await asyncio.to_thread(examples.to_bytes) if examples else b""
         row = {
             "name": [head.name],
             "uid": [head.uid],
@@ -91,7 +85,7 @@ class Heads:
             "labels": [head.labels],
             "report": [json.dumps(head.report)],
             "network": [head.network.to_bytes()],
-            "examples": [examples.to_bytes() if examples else b""],
+            "examples": [blob],
         }
         table = await self._table()
         merge = table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
@@ -139,7 +133,8 @@ class Heads:
         Raises:
             NotFoundError: there is none of that name.
         """
-        return Examples.from_bytes((await self._row(name, ["examples"]))["examples"])
+        blob = (await self._row(name, ["examples"]))["examples"]
+        return await asyncio.to_thread(Examples.from_bytes, blob)
 
     async def delete(self, name: str) -> None:
         """Delete a head.
@@ -150,6 +145,10 @@ class Heads:
         await self._row(name, ["name"])
         await (await self._table()).delete(col("name").eq(lit(name)))
         self._loaded.pop(name, None)
+
+    async def withdraw(self, name: str, uid: str) -> None:
+        """Delete what one training stored, unless another has replaced it."""
+        await (await self._table()).delete(col("name").eq(lit(name)) & col("uid").eq(lit(uid)))
 
     async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
         query = (await self._table()).query().where(col("name").eq(lit(name)))

@@ -5,6 +5,7 @@ Importing this module imports scikit-learn, which takes seconds; routes do it in
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_limits
 
 from service.documents.pooling import Vectors
 from service.heads.network import Network, softmax
+from service.heads.selftraining import extend
 
 Labels = NDArray[np.int64]
 
@@ -52,26 +55,42 @@ class Trained:
     log_loss: float
 
 
-def train(vectors: Vectors, labels: Labels, due: float) -> Trained:
+def train(
+    vectors: Vectors,
+    labels: Labels,
+    due: float,
+    stop: threading.Event | None = None,
+    unlabelled: Vectors | None = None,
+) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
         labels: ``[examples]``, 0 to classes - 1, each at least twice.
         due: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does.
+        unlabelled: unit rows of further documents, to learn from by pseudo-labels.
 
     Raises:
-        TimeoutError: the deadline passed.
+        TimeoutError: the deadline passed, or ``stop`` was set.
     """
+
+    def fitted(vectors: Vectors, labels: Labels) -> Network:
+        if unlabelled is None:
+            return fit(vectors, labels, due, stop)
+        with threadpool_limits(limits=1, user_api="blas"):
+            rows, guesses, weights = extend(vectors, labels, unlabelled)
+        return fit(rows, guesses, due, stop, weights=weights, rounds=1)
+
     classes = int(labels.max()) + 1
     folds = min(FOLDS, int(np.bincount(labels).min()))
     held_out = np.zeros((len(labels), classes), dtype=np.float32)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
     for rest, held in splitter.split(vectors, labels):
-        held_out[held] = fit(vectors[rest], labels[rest], due).logits(vectors[held])
+        held_out[held] = fitted(vectors[rest], labels[rest]).logits(vectors[held])
     guessed = held_out.argmax(axis=1)
     temperature = calibrate(held_out, labels)
-    network = fit(vectors, labels, due)
+    network = fitted(vectors, labels)
     return Trained(
         Network(network.weights, network.biases, temperature),
         folds,
@@ -81,24 +100,40 @@ def train(vectors: Vectors, labels: Labels, due: float) -> Trained:
     )
 
 
-def fit(vectors: Vectors, labels: Labels, due: float) -> Network:
-    """One network with a logit a class; the same examples give the same network."""
+def fit(
+    vectors: Vectors,
+    labels: Labels,
+    due: float,
+    stop: threading.Event | None = None,
+    *,
+    hidden: int = HIDDEN,
+    weight_decay: float = WEIGHT_DECAY,
+    weights: NDArray[np.float64] | None = None,
+    rounds: int = ROUNDS,
+) -> Network:
+    """One network with a logit a class; the same examples give the same network.
+
+    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``; ``weights`` say how much
+    each example counts, ``rounds`` how long to go on, by ``ITERATIONS``.
+    """
     model = MLPClassifier(
-        (HIDDEN,),
+        (hidden,),
         solver="lbfgs",
-        alpha=WEIGHT_DECAY,
+        alpha=weight_decay,
         max_iter=ITERATIONS,
         warm_start=True,
         random_state=0,
     )
     scaled = vectors * np.float32(SCALE)
-    for _ in range(ROUNDS):
-        if time.monotonic() > due:
+    for _ in range(rounds):
+        if time.monotonic() > due or (stop is not None and stop.is_set()):
             raise TimeoutError
-        with warnings.catch_warnings():
+        # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
+        # same cores they wait for each other, for many times as long.
+        with threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
             # that a round ends before the optimum is its purpose
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(scaled, labels)
+            model.fit(scaled, labels, sample_weight=weights)
         if model.n_iter_ < ITERATIONS:
             break
     first, last = (np.asarray(w, dtype=np.float32) for w in model.coefs_)

@@ -132,22 +132,19 @@ class Index:
         found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
         return dict(zip(found["id"].to_pylist(), found["digest"].to_pylist(), strict=True))
 
-    async def links(self) -> tuple[Vectors, list[tuple[int, int]]]:
-        """All vectors, and the links between them as (citing, cited) row numbers.
+    async def links(self) -> dict[str, set[str]]:
+        """The documents that each citing document cites, by id.
 
         Links to documents that are not there, and of a document to itself, are left out.
         """
-        found = await self.table.query().where(LIVE).select(["id", "vector", "links"]).to_arrow()
+        found = await self.table.query().where(LIVE).select(["id", "links"]).to_arrow()
         ids = found["id"].to_pylist()
-        rows = {name: row for row, name in enumerate(ids)}
-        pairs = {
-            (row, rows[name])
-            for row, names in enumerate(found["links"].to_pylist())
-            for name in names
-            if name in rows and name != ids[row]
+        there = set(ids)
+        links = {
+            name: (there & set(cited)) - {name}
+            for name, cited in zip(ids, found["links"].to_pylist(), strict=True)
         }
-        vectors = matrix(found) if ids else np.zeros((0, 1), dtype=np.float32)
-        return vectors, sorted(pairs)
+        return {name: cited for name, cited in links.items() if cited}
 
     async def page(self, after: str, limit: int) -> list[dict[str, Any]]:
         """Ids, titles and metadata in the order of ids, beginning behind ``after``."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import lancedb
-from lancedb.index import FTS, BTree
+from lancedb.index import FTS, BTree, LabelList
 from lancedb.table import AsyncTable
 
 from service.index import schema
@@ -292,6 +292,8 @@ async def _prepare(table: AsyncTable) -> None:
         await table.create_index("id", config=BTree())
     if "text" not in held:
         await table.create_index("text", config=FTS(with_position=False))
+    if "links" not in held:
+        await table.create_index("links", config=LabelList())
 
 
 def _no_index() -> NotFoundError:

@@ -1,4 +1,4 @@
-"""Search in one index: by vector, by words, by both, and by who cites whom."""
+"""Search in one index: by vector, by words, and by both."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
-from service.heads.citation import probabilities
-from service.heads.network import Network
 from service.index.documents import LIVE, Index, matrix
 from service.index.words import frequent
 
@@ -48,7 +46,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A document found; ``score`` is what the hits are ranked by."""
+    """A document found.
+
+    Attributes:
+        score: what the hits are ranked by.
+        words: BM25, from 0 for the last that the search by words found to 1 for the first.
+    """
 
     id: str
     title: str | None
@@ -56,6 +59,7 @@ class Hit:
     vector: Vectors
     cosine: float
     score: float
+    words: float = 0.0
     direction: Direction | None = None
 
 
@@ -83,9 +87,22 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     by_cosine = _hits(near, query)
     hits = _hits(worded, query) | by_cosine
     ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)
-    scores = fuse(ranked, worded["id"].to_pylist())
-    found = [replace(hits[name], score=score) for name, score in scores.items()]
+    weights = _shares(worded)
+    scores = fuse(ranked, list(weights))
+    found = [
+        replace(hits[name], score=score, words=weights.get(name, 0.0))
+        for name, score in scores.items()
+    ]
     return found[:limit]
+
+
+def _shares(worded: pa.Table) -> dict[str, float]:
+    scores = worded["_score"].to_pylist()
+    span = max(scores[0] - scores[-1], 1e-9) if scores else 1.0
+    return {
+        name: (score - scores[-1]) / span
+        for name, score in zip(worded["id"].to_pylist(), scores, strict=True)
+    }
 
 
 def fuse(*rankings: Sequence[str]) -> dict[str, float]:
@@ -95,39 +112,6 @@ def fuse(*rankings: Sequence[str]) -> dict[str, float]:
         for rank, name in enumerate(ranking, start=1):
             scores[name] = scores.get(name, 0.0) + 1 / (RRF + rank)
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
-
-
-async def citation(
-    index: Index,
-    query: Query,
-    limit: int,
-    where: Expr | None,
-    head: Network,
-    direction: Direction | None = None,
-) -> list[Hit]:
-    """The hybrid candidates by the probability that one of the two documents cites the other.
-
-    With ``direction``, that the query cites, or is cited by, the document found.
-    """
-    hits = await hybrid(index, query, max(CANDIDATES, limit), where)
-    if not hits:
-        return []
-    found = np.stack([hit.vector for hit in hits])
-    asked = np.broadcast_to(query.vector, found.shape)
-    cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
-    if direction != "cited_by":
-        cites = probabilities(head, asked, found)
-    if direction != "cites":
-        cited = probabilities(head, found, asked)
-    ranked = [
-        replace(
-            hit,
-            score=float(max(one, two)),
-            direction=direction or ("cites" if one >= two else "cited_by"),
-        )
-        for hit, one, two in zip(hits, cites, cited, strict=True)
-    ]
-    return sorted(ranked, key=lambda hit: -hit.score)[:limit]
 
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:

@@ -13,6 +13,9 @@ from export.bundle import Manifest
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
+    from service.documents.pooling import Vectors
+    from service.heads.examples import Examples
+    from service.heads.jobs import Jobs
     from service.heads.store import Heads
     from service.index.follower import Follower
     from service.index.indexes import Indexes
@@ -46,6 +49,7 @@ class Store:
         self._beginning: asyncio.Task[None] | None = None
         self._writers: dict[str, Writer] = {}
         self._heads: dict[str, Heads] = {}
+        self._jobs: Jobs | None = None
 
     async def indexes(self) -> Indexes:
         """The indexes; the first call imports lancedb in a thread, which takes seconds."""
@@ -110,9 +114,32 @@ class Store:
         """The classifiers of all replicas."""
         return await self._of_kind("classifiers", "classifier")
 
+    async def unlabelled(self, examples: Examples) -> Vectors | None:
+        """Vectors of the documents that help some examples; None where no index was named.
+
+        Raises:
+            NotFoundError, InvalidError: the index is gone, or empty.
+        """
+        if examples.unlabelled is None:
+            return None
+        index = await (await self.indexes()).open(examples.unlabelled)
+        from service.heads import sources
+
+        return await sources.unlabelled(index)
+
     async def citation_heads(self) -> Heads:
         """The citation heads of all indexes, under the ``uid`` of each."""
         return await self._of_kind("citation", "citation head")
+
+    async def jobs(self) -> Jobs:
+        """Trainings of classifiers in the background, at all replicas."""
+        await self.indexes()
+        from service.heads.jobs import Jobs
+        from service.index.indexes import connect
+
+        if self._jobs is None:
+            self._jobs = Jobs(await connect(f"{self.path}/heads"))
+        return self._jobs
 
     async def _of_kind(self, table: str, kind: str) -> Heads:
         await self.indexes()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from service.documents.pooling import Vectors
 from service.edge import deadline
 from service.edge.errors import documented
 from service.index.faults import InvalidError, NotFoundError
@@ -19,6 +18,8 @@ from service.routes.classifiers import TRAINING
 from service.routes.names import Name
 
 if TYPE_CHECKING:
+    from service.heads.citation import Candidates
+    from service.heads.network import Network
     from service.heads.store import Head
     from service.index.documents import Index
 
@@ -31,10 +32,16 @@ LEAST_CITING = 5
 class CitationOut(BaseModel):
     """A citation head and how it did on citing documents held out of its training."""
 
-    links: int
-    held_out: int = Field(description="links of the citing documents held out")
-    average_precision: float = Field(description="of the held-out links among unlinked documents")
-    cosine_average_precision: float = Field(description="of the plain cosine on the same pairs")
+    links: int = Field(description="links between documents of the index")
+    citing: int = Field(description="documents that have any")
+    links_used: int = Field(description="links that the hybrid search finds, of those searched for")
+    citing_used: int = Field(description="their citing documents")
+    held_out: int = Field(description="citing documents held out for the two measures")
+    mrr: float = Field(
+        description="mean reciprocal rank of the first cited document among a held-out "
+        "document's candidates"
+    )
+    hybrid_mrr: float = Field(description="the same in the hybrid search's order")
     training_seconds: float
 
 
@@ -44,15 +51,23 @@ async def train_citation_head(request: Request, name: Name) -> CitationOut:
     service = inference.service_of(request)
     async with deadline.within(request), TRAINING:
         index = await (await service.store.indexes()).open(name)
-        vectors, links = await index.links()
-        if len(links) < LEAST_LINKS or len({citing for citing, _ in links}) < LEAST_CITING:
+        from service.index.citing import examples
+
+        started = time.monotonic()
+        searches, links, citing = await examples(index)
+        if links < LEAST_LINKS or len(searches) < LEAST_CITING:
             raise InvalidError(
-                f"the index holds {len(links)} links between its documents: at least "
-                f"{LEAST_LINKS}, from at least {LEAST_CITING} documents, are needed",
+                f"the index holds {links} links between its documents, which the hybrid search "
+                f"finds from {len(searches)} documents: at least {LEAST_LINKS}, from at least "
+                f"{LEAST_CITING} documents, are needed",
                 "links",
             )
-        due = deadline.of(request)
-        network, report = await asyncio.to_thread(_fit, vectors, links, due)
+        network, report = await asyncio.to_thread(_fit, searches, deadline.of(request))
+        report |= {
+            "links": links,
+            "citing": citing,
+            "training_seconds": time.monotonic() - started,
+        }
         from service.heads.store import Head
 
         uid = index.identity.uid
@@ -87,15 +102,14 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
         ) from error
 
 
-def _fit(vectors: Vectors, links: list[tuple[int, int]], due: float) -> tuple[Any, dict[str, Any]]:
+def _fit(searches: list[Candidates], due: float) -> tuple[Network, dict[str, Any]]:
     from service.heads import citation
 
-    started = time.monotonic()
-    trained = citation.train(vectors, links, due)
+    trained = citation.train(searches, due)
     return trained.network, {
-        "links": trained.links,
+        "links_used": trained.links,
+        "citing_used": trained.citing,
         "held_out": trained.held_out,
-        "average_precision": trained.average_precision,
-        "cosine_average_precision": trained.cosine_average_precision,
-        "training_seconds": time.monotonic() - started,
+        "mrr": trained.mrr,
+        "hybrid_mrr": trained.hybrid_mrr,
     }

@@ -5,154 +5,247 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import Counter
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from fastapi.responses import Response
 
 from service.documents.pooling import Vectors
 from service.edge import deadline
-from service.edge.errors import documented
+from service.edge.errors import ApiError, documented
+from service.heads.examples import Examples
+from service.index.faults import ConflictError, NotFoundError
+from service.lifecycle import Service
 from service.routes import inference
-from service.routes.fields import TEXT, valid_text
+from service.routes.classifier_bodies import (
+    ClassifierOut,
+    ClassifiersOut,
+    TrainingOut,
+    TrainRequest,
+)
 from service.routes.names import Name
+
+if TYPE_CHECKING:
+    from service.heads.jobs import Job
+    from service.heads.store import Head
 
 router = APIRouter(prefix="/classifiers", tags=["classify"])
 
-UNSURE = "unsure"
+# more of either, and the request is answered before the training
+MOST_EXAMPLES = 500
+MOST_CHARACTERS = 2_000_000
 # training takes a core for seconds: one at a time
 TRAINING = asyncio.Lock()
 
-Label = Annotated[str, BeforeValidator(valid_text), TEXT, Field(min_length=1, max_length=128)]
+_TRAIN: dict[int | str, Any] = {
+    202: {"description": "Training in the background.", "model": ClassifierOut},
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
+}
+_READ = documented(401, 404, 422, 503)
+_NETWORK: dict[int | str, Any] = {
+    200: {
+        "description": "An .npz archive.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    **_READ,
+}
 
 
-class TrainRequest(BaseModel):
-    """Labelled documents, two or more of each of two or more labels."""
+@router.put("/{name}", responses=_TRAIN, response_model_exclude_none=True)
+async def train_classifier(
+    request: Request, response: Response, name: Name, body: TrainRequest
+) -> ClassifierOut:
+    """Train a classifier, or replace it; the answer comes when all replicas have it.
 
-    model_config = ConfigDict(strict=True)
+    With many examples it comes as soon as these are stored, and the training goes on.
+    """
+    service = inference.service_of(request)
+    vectors = None
+    if body.index is not None:
+        async with deadline.within(request):
+            index = await (await service.store.indexes()).open(body.index)
+            from service.heads import sources
 
-    inputs: list[Annotated[str, BeforeValidator(valid_text), TEXT]] = Field(
-        min_length=1, description="documents of any length"
-    )
-    labels: list[Label] = Field(min_length=1, description="the label of each")
-
-    @model_validator(mode="after")
-    def _enough(self) -> TrainRequest:
-        if len(self.inputs) != len(self.labels):
-            raise ValueError(f"{len(self.inputs)} inputs and {len(self.labels)} labels")
-        counts = Counter(self.labels)
-        if len(counts) < 2:
-            raise ValueError("labels: there is one label alone: give examples of two or more")
-        if UNSURE in counts:
-            raise ValueError(f"labels: {UNSURE!r} is what /classify answers below its threshold")
-        if min(counts.values()) < 2:
-            raise ValueError(
-                "labels: a label has a single example: give two or more of each, since every "
-                "example is tested by a head that has not seen it"
-            )
-        return self
+            texts, vectors = await sources.documents(index, body.ids or [])
+    else:
+        texts = body.inputs or []
+    for position, text in enumerate(texts):
+        if not text.strip():
+            raise ApiError(400, f"input {position} is empty: it holds no text that makes a token")
+    examples = Examples(texts, body.labels, body.multi_label, body.unlabelled)
+    return await _train(request, response, name, examples, vectors, body.background)
 
 
-class ClassifierOut(BaseModel):
-    """A classifier and how good it was on examples held out in cross-validation."""
+@router.post("/{name}/retrain", responses=_TRAIN, response_model_exclude_none=True)
+async def retrain_classifier(request: Request, response: Response, name: Name) -> ClassifierOut:
+    """Train a classifier anew for the served bundle, from the examples stored with it.
 
-    name: str
-    revision: str
-    current: bool = Field(description="whether it fits the served bundle; if not, retrain it")
-    labels: dict[str, int] = Field(description="examples of each label")
-    folds: int
-    accuracy: float
-    macro_f1: float
-    log_loss: float = Field(description="of the calibrated probabilities, nats")
-    temperature: float
-    training_seconds: float
-
-
-class ClassifiersOut(BaseModel):
-    """The names of all."""
-
-    classifiers: list[str]
-
-
-_TRAIN: dict[int | str, Any] = documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503)
-
-
-@router.put("/{name}", responses=_TRAIN)
-async def train_classifier(request: Request, name: Name, body: TrainRequest) -> ClassifierOut:
-    """Train a classifier, or replace it; the answer comes when all replicas have it."""
-    return await _train(request, name, body.inputs, body.labels)
-
-
-@router.post("/{name}/retrain", responses=_TRAIN)
-async def retrain_classifier(request: Request, name: Name) -> ClassifierOut:
-    """Train a classifier anew for the served bundle, from the examples stored with it."""
+    Where a training in the background was lost or failed, its examples are taken.
+    """
+    store = inference.service_of(request).store
     async with deadline.within(request):
-        heads = await inference.service_of(request).store.classifiers()
-        examples = await heads.examples(name)
-    return await _train(request, name, examples.inputs, examples.labels)
+        jobs = await store.jobs()
+        await jobs.idle(name)
+        job = await jobs.get(name)
+        examples = await jobs.examples(job) if job is not None else None
+        resumed = examples is not None
+        try:
+            examples = examples or await (await store.classifiers()).examples(name)
+        except NotFoundError as error:
+            if job is None:
+                raise
+            raise ConflictError(
+                "the classifier has no examples: its training failed by them; PUT it anew"
+            ) from error
+    return await _train(request, response, name, examples, None, background=resumed)
 
 
 @router.get("", responses=documented(401, 422, 503))
 async def list_classifiers(request: Request) -> ClassifiersOut:
     """Names of all classifiers."""
+    store = inference.service_of(request).store
     async with deadline.within(request):
-        heads = await inference.service_of(request).store.classifiers()
-        return ClassifiersOut(classifiers=await heads.names())
+        names = set(await (await store.classifiers()).names())
+        names.update(await (await store.jobs()).names())
+    return ClassifiersOut(classifiers=sorted(names))
 
 
-@router.get("/{name}", responses=documented(401, 404, 422, 503))
+@router.get("/{name}", responses=_READ, response_model_exclude_none=True)
 async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
-    """What the training said of a classifier."""
+    """What the training said of a classifier, and how far one is that runs."""
     service = inference.service_of(request)
     async with deadline.within(request):
-        head = await (await service.store.classifiers()).get(name)
-    current = head.revision == service.bundle.manifest.revision
-    return ClassifierOut(name=name, revision=head.revision, current=current, **head.report)
+        job = await (await service.store.jobs()).get(name)
+        return await _describe(service, name, job)
 
 
-@router.delete("/{name}", status_code=204, responses=documented(401, 404, 422, 503))
-async def delete_classifier(request: Request, name: Name) -> None:
-    """Delete a classifier and its examples."""
+@router.get("/{name}/network", responses=_NETWORK, response_model=None, response_class=Response)
+async def download_network(request: Request, name: Name) -> Response:
+    """The classifier's weights, to run it elsewhere."""
     async with deadline.within(request):
-        await (await inference.service_of(request).store.classifiers()).delete(name)
+        head = await (await inference.service_of(request).store.classifiers()).get(name)
+    return Response(head.network.to_bytes(), media_type="application/octet-stream")
+
+
+@router.delete("/{name}", status_code=204, responses=_READ)
+async def delete_classifier(request: Request, name: Name) -> None:
+    """Delete a classifier and its examples, and end its training."""
+    service = inference.service_of(request)
+    async with deadline.within(request):
+        jobs = await service.store.jobs()
+        await service.background.cancel(name)
+        job = await jobs.get(name)
+        if job is not None:
+            await jobs.remove(job)
+        try:
+            await (await service.store.classifiers()).delete(name)
+        except NotFoundError:
+            if job is None:
+                raise
 
 
 async def _train(
-    request: Request, name: str, inputs: list[str], labels: list[str]
+    request: Request,
+    response: Response,
+    name: str,
+    examples: Examples,
+    vectors: Vectors | None,
+    background: bool,
 ) -> ClassifierOut:
     service = inference.service_of(request)
-    result = await inference.embed(request, inputs)
-    vectors = inference.vectors(result)
+    embedder = inference.embedder_of(service)
+    texts = examples.inputs
+    if vectors is None:
+        most = min(MOST_EXAMPLES, service.settings.max_batch_items)
+        background = background or examples.characters > MOST_CHARACTERS
+    else:
+        most = MOST_EXAMPLES
+    if background or len(texts) > most:
+        async with deadline.within(request):
+            # known to be there before the answer says that all is well
+            await service.store.unlabelled(examples)
+            job = await service.background.start(name, examples, vectors, embedder)
+            response.status_code = 202
+            response.headers["location"] = f"/classifiers/{name}"
+            return await _describe(service, name, job)
+    async with deadline.within(request):
+        jobs = await service.store.jobs()
+        await jobs.idle(name)
+    if vectors is None:
+        vectors = inference.vectors(await inference.embed(request, texts))
     async with deadline.within(request), TRAINING:
-        heads = await service.store.classifiers()
-        from service.heads.store import Examples, Head
-
-        names = sorted(set(labels))
-        network, report = await asyncio.to_thread(
-            _fit, vectors, labels, names, deadline.of(request)
-        )
-        revision = service.bundle.manifest.revision
-        head = Head(name, uuid.uuid4().hex, revision, names, report, network)
-        await heads.put(head, Examples(inputs, labels))
-    return ClassifierOut(name=name, revision=revision, current=True, **report)
+        head = await _learn(request, service, name, examples, vectors)
+        former = await jobs.get(name)
+        if former is not None and former.state_at(time.time()) != "running":
+            await jobs.remove(former)
+    return _described(service, name, head, None)
 
 
-def _fit(
-    vectors: Vectors, labels: list[str], names: list[str], due: float
-) -> tuple[Any, dict[str, Any]]:
-    from service.heads import training
+async def _learn(
+    request: Request, service: Service, name: str, examples: Examples, vectors: Vectors
+) -> Head:
+    heads = await service.store.classifiers()
+    from service.heads.store import Head
 
-    numbers = {label: number for number, label in enumerate(names)}
-    started = time.monotonic()
-    trained = training.train(vectors, np.array([numbers[label] for label in labels]), due)
-    return trained.network, {
-        "labels": dict(sorted(Counter(labels).items())),
-        "folds": trained.folds,
-        "accuracy": trained.accuracy,
-        "macro_f1": trained.macro_f1,
-        "log_loss": trained.log_loss,
-        "temperature": trained.network.temperature,
-        "training_seconds": time.monotonic() - started,
+    due = deadline.of(request)
+    further = await service.store.unlabelled(examples)
+
+    def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
+        from service.heads.learn import learn
+
+        return learn(vectors, examples, due, unlabelled=further)
+
+    learnt = await asyncio.to_thread(learn)
+    revision = service.bundle.manifest.revision
+    head = Head(name, uuid.uuid4().hex, revision, learnt.labels, learnt.report, learnt.network)
+    await heads.put(head, examples)
+    return head
+
+
+async def _describe(service: Service, name: str, job: Job | None) -> ClassifierOut:
+    try:
+        head = await (await service.store.classifiers()).get(name)
+    except NotFoundError:
+        if job is None:
+            raise
+        head = None
+    if head is not None and job is not None and head.uid == job.uid:
+        # done, and its replica ended before it could say so
+        job = None
+    return _described(service, name, head, job)
+
+
+def _described(service: Service, name: str, head: Head | None, job: Job | None) -> ClassifierOut:
+    training = None if job is None else _training(name, job)
+    if head is None:
+        return ClassifierOut(name=name, training=training)
+    return ClassifierOut(
+        name=name,
+        training=training,
+        revision=head.revision,
+        current=head.revision == service.bundle.manifest.revision,
+        multi_label=head.multi_label,
+        outputs=head.labels,
+        **head.report,
+    )
+
+
+def _training(name: str, job: Job) -> TrainingOut:
+    state = job.state_at(time.time())
+    hints = {
+        "running": None,
+        "failed": "mend the examples and PUT them anew"
+        if not job.key
+        else f"POST /classifiers/{name}/retrain tries again with the stored examples",
+        "lost": f"POST /classifiers/{name}/retrain goes on from the stored examples",
     }
+    return TrainingOut(
+        state=state,
+        stage=job.stage,
+        done=job.done,
+        total=job.total,
+        started=datetime.fromtimestamp(job.started, UTC),
+        error=job.error or None,
+        hint=hints[state],
+    )

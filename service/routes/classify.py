@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge import deadline
 from service.edge.errors import ApiError, documented
+from service.heads import explain
+from service.heads.examples import UNSURE
+from service.heads.network import Floats
+from service.index.faults import ConflictError, NotFoundError
 from service.routes import inference
-from service.routes.classifiers import UNSURE
 from service.routes.encoding import json_response
 from service.routes.fields import Inputs
 from service.routes.names import INDEX_NAME
@@ -35,8 +39,13 @@ class ClassifyRequest(BaseModel):
     top_k: int | None = Field(None, ge=1, description="labels of each answer, at most")
     raw_scores: bool = Field(False, description="logits in place of calibrated probabilities")
     threshold: float = Field(
-        0.0, ge=0, le=1, description="below this probability of the best, it comes after `unsure`"
+        0.0,
+        ge=0,
+        le=1,
+        description="below this probability of the best, it comes after `unsure`; of a "
+        "multi-label classifier only labels of at least this probability are given",
     )
+    explain: bool = Field(False, description="name the windows that carried the decision")
     truncate: bool = False
 
 
@@ -47,10 +56,27 @@ class Prediction(BaseModel):
     score: float
 
 
+class WindowOut(BaseModel):
+    """Characters of a document, in Unicode code points, and what they add to the decision."""
+
+    start: int
+    end: int
+    contribution: float = Field(
+        description="by how much the first label's probability falls without this window"
+    )
+
+
+class Explained(BaseModel):
+    """The answer for an input, with what carried it."""
+
+    labels: list[Prediction]
+    windows: list[WindowOut]
+
+
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "For each input labels by falling score.",
-        "model": list[list[Prediction]],
+        "model": list[list[Prediction]] | list[Explained],
     },
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
 }
@@ -60,23 +86,41 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.post("/classify", responses=_ANSWERS, response_model=None, response_class=Response)
 async def classify(request: Request, body: ClassifyRequest) -> Response:
     """Labels of whole documents, with calibrated probabilities."""
-    head = await _head(request, body.classifier)
+    head = await trained_head(request, body.classifier)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     result = await inference.embed(request, texts, truncate=body.truncate)
     vectors = inference.vectors(result)
     probabilities = head.network.probabilities(vectors)
     scores = head.network.logits(vectors) if body.raw_scores else probabilities
-    answer = []
-    for row, certain in zip(scores, probabilities.max(axis=1), strict=True):
-        order = np.argsort(-row, kind="stable")
-        labels = [{"label": head.labels[i], "score": float(row[i])} for i in order]
-        if certain < body.threshold:
-            labels.insert(0, {"label": UNSURE, "score": float(row[order[0]])})
-        answer.append(labels[: body.top_k])
+    answer: list[Any] = []
+    for document, row, certain in zip(result.documents, scores, probabilities, strict=True):
+        labels = _labels(head, row, certain, body.threshold)[: body.top_k]
+        if body.explain:
+            best = int(certain.argmax())
+            prior = head.share(head.labels[best])
+            windows = explain.decisive(head.network, best, document, prior)
+            answer.append({"labels": labels, "windows": [asdict(w) for w in windows]})
+        else:
+            answer.append(labels)
     return json_response(answer, inference.headers(request, result))
 
 
-async def _head(request: Request, name: str | None) -> Head:
+def _labels(head: Head, scores: Floats, certain: Floats, threshold: float) -> list[dict[str, Any]]:
+    order = np.argsort(-scores, kind="stable")
+    if head.multi_label:
+        order = order[certain[order] >= threshold]
+    labels = [{"label": head.labels[i], "score": float(scores[i])} for i in order]
+    if not head.multi_label and certain.max() < threshold:
+        labels.insert(0, {"label": UNSURE, "score": labels[0]["score"]})
+    return labels
+
+
+async def trained_head(request: Request, name: str | None) -> Head:
+    """A classifier of the served bundle; the only one where ``name`` is None.
+
+    Raises:
+        ApiError, NotFoundError, ConflictError: there is none, or of another revision.
+    """
     service = inference.service_of(request)
     async with deadline.within(request):
         heads = await service.store.classifiers()
@@ -87,4 +131,11 @@ async def _head(request: Request, name: str | None) -> Head:
                 raise ApiError(422, f"classifier: name one; there is {known}", param="classifier")
             [name] = names
         hint = f"train it anew from its stored examples with POST /classifiers/{name}/retrain"
-        return await heads.current(name, service.bundle.manifest.revision, hint)
+        try:
+            return await heads.current(name, service.bundle.manifest.revision, hint)
+        except NotFoundError:
+            if await (await service.store.jobs()).get(name) is None:
+                raise
+        raise ConflictError(
+            "the classifier is not trained yet: GET /classifiers/{name} shows how far it is"
+        )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.documents.embedder import Document
-from service.documents.pooling import normalise
+from service.documents.embedder import Embedded
 from service.edge import deadline
 from service.edge.errors import ApiError, documented
 from service.index import fields
@@ -19,6 +18,9 @@ from service.routes import inference
 from service.routes.encoding import json_response
 from service.routes.fields import TEXT, valid_text
 from service.routes.names import Identifier, Name, optional_text
+
+if TYPE_CHECKING:
+    from service.index.reuse import Encoding
 
 router = APIRouter(prefix="/indexes/{name}/documents", tags=["index"])
 
@@ -85,7 +87,10 @@ _ID = Path(description="the document's id; it may contain slashes", min_length=1
 
 @router.post("", responses=_UPSERT, response_model=None, response_class=Response)
 async def upsert_documents(request: Request, name: Name, body: UpsertRequest) -> Response:
-    """Embed documents and keep them. The answer comes when they are durable."""
+    """Embed documents and keep them. The answer comes when they are durable.
+
+    A document that is there with the same text keeps its vectors: nothing is computed for it.
+    """
     service = inference.service_of(request)
     documents = body.documents
     ids = [document.id for document in documents]
@@ -95,9 +100,17 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
         index = await (await service.store.indexes()).writable(name)
         for position, document in enumerate(documents):
             fields.check(index.identity.fields, document.metadata, position)
-    result = await inference.embed(request, [document.text for document in documents])
+        from service.index import reuse
+
+        known = await reuse.kept(index, {document.id: document.text for document in documents})
+    changed = [document for document in documents if document.id not in known]
+    result = Embedded([])
+    if changed:
+        result = await inference.embed(request, [document.text for document in changed])
+    for document, embedded in zip(changed, result.documents, strict=True):
+        known[document.id] = reuse.encoded(embedded)
     async with deadline.within(request):
-        records = [_record(d, e) for d, e in zip(documents, result.documents, strict=True)]
+        records = [_record(document, known[document.id]) for document in documents]
         await service.store.upsert(name, index.identity.uid, records)
     return json_response({"upserted": len(ids)}, inference.headers(request, result))
 
@@ -148,14 +161,14 @@ async def delete_document(request: Request, name: Name, document_id: Annotated[s
         await service.store.delete(name, index.identity.uid, [document_id])
 
 
-def _record(given: DocumentIn, embedded: Document) -> Record:
+def _record(given: DocumentIn, encoding: Encoding) -> Record:
     return Record(
         id=given.id,
         text=given.text,
         title=given.title,
         metadata=given.metadata,
         links=given.links,
-        vector=normalise(embedded.vector()),
-        windows=embedded.matrix(),
-        ends=[window.end for window in embedded.windows],
+        vector=encoding.vector,
+        windows=encoding.windows,
+        ends=encoding.ends,
     )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from service.cache.layers import Source
-from service.documents.embedder import Embedded, Side
+from service.documents.embedder import Embedded, Embedder, Side
 from service.documents.pooling import normalise, shorten
 from service.documents.prompts import resolve
 from service.edge import deadline
@@ -24,6 +22,19 @@ def service_of(request: Request) -> Service:
     """The process's service."""
     service: Service = request.app.state.service
     return service
+
+
+def embedder_of(service: Service) -> Embedder:
+    """The embedder, once the model is loaded.
+
+    Raises:
+        ApiError: 503 before that.
+    """
+    if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
+        raise ApiError(
+            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+        )
+    return service.running.embedder
 
 
 async def embed(
@@ -47,17 +58,11 @@ async def embed(
         raise ApiError(
             413, f"{len(texts)} inputs, the limit is {most}: send several requests", param="input"
         )
-    running = service.running
-    if running is None or service.phase in (Phase.STARTING, Phase.FAILED):
-        raise ApiError(
-            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
-        )
+    embedder = embedder_of(service)
     prompt = resolve(service.bundle.manifest, prompt_name)
     due = deadline.of(request)
     async with asyncio.timeout(due - time.monotonic()):
-        result = await running.embedder.embed(
-            texts, due, prompt=prompt, truncate=truncate, side=side
-        )
+        result = await embedder.embed(texts, due, prompt=prompt, truncate=truncate, side=side)
     _count(request, service, result)
     return result
 
@@ -108,16 +113,9 @@ def _computed(result: Embedded) -> int:
 
 
 def _count(request: Request, service: Service, result: Embedded) -> None:
-    metrics = service.metrics
+    service.metrics.embedded(result)
     windows = sum(len(document.windows) for document in result.documents)
     cached = sum(document.cached for document in result.documents)
-    metrics.documents.inc(len(result.documents))
-    sources = Counter(window.source for d in result.documents for window in d.windows)
-    for source in Source:
-        metrics.windows.labels(source).inc(sources[source])
-    metrics.stage_seconds.labels("tokenise").observe(result.timing.tokenising)
-    metrics.stage_seconds.labels("queue").observe(result.timing.queued)
-    metrics.stage_seconds.labels("infer").observe(result.timing.computing)
     request.scope["docsplit.usage"] = {
         "documents": len(result.documents),
         "windows": windows,

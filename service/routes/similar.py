@@ -103,12 +103,11 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         head = await citation_head(request, index, body.index) if body.mode == "citation" else None
         query, windows, headers = await _query(request, body, index)
         from service.index import search
+        from service.index.citing import citation
 
         started = time.monotonic()
         if head is not None:
-            hits = await search.citation(
-                index, query, body.top_k, where, head.network, body.direction
-            )
+            hits = await citation(index, query, body.top_k, where, head.network, body.direction)
         else:
             run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                 body.mode

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 
 from service.heads import citation
 from tests.conftest import Server
@@ -13,44 +14,56 @@ from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index
 
 
-def chain(documents: int) -> tuple[citation.Vectors, list[tuple[int, int]]]:
-    """Documents in groups of one topic, of which the later cite those one era before."""
+def searches(documents: int, *, told: bool = True) -> list[citation.Candidates]:
+    """Documents in groups of one topic, of which the later cite those one era before.
+
+    With ``told`` the search signals carry nothing, and topic and era must be read from the vectors;
+    otherwise the vectors are noise and popularity tells all.
+    """
     draw = np.random.default_rng(0)
     topics = draw.standard_normal((8, 64))
     era = draw.standard_normal((2, 64))
     topic = np.arange(documents) % 8
     late = np.arange(documents) >= documents // 2
     vectors = topics[topic] + era[late.astype(int)] + 0.5 * draw.standard_normal((documents, 64))
+    if not told:
+        vectors = draw.standard_normal((documents, 64))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    links = [
-        (i, j)
-        for i in np.flatnonzero(late).tolist()
-        for j in np.flatnonzero(~late).tolist()
-        if topic[i] == topic[j]
-    ]
-    return vectors.astype(np.float32), links
+    vectors = vectors.astype(np.float32)
+    made = []
+    for i in np.flatnonzero(late):
+        others = np.delete(np.arange(documents), i)
+        linked = (topic[others] == topic[i]) & ~late[others]
+        signals = draw.random((len(others), 4)).astype(np.float32)
+        if not told:
+            signals[:, 3] += 2 * linked
+        made.append(citation.Candidates(vectors[i], vectors[others], signals, linked))
+    return made
 
 
-def test_it_learns_what_cosine_cannot_tell() -> None:
-    vectors, links = chain(160)
-    trained = citation.train(vectors, links, time.monotonic() + 120)
-    assert trained.links == len(links)
-    assert trained.average_precision > trained.cosine_average_precision + 0.2
-    citing = vectors[[i for i, _ in links]]
-    cited = vectors[[j for _, j in links]]
-    forward = citation.probabilities(trained.network, citing, cited)
-    backward = citation.probabilities(trained.network, cited, citing)
-    assert (forward > backward).mean() > 0.95
+def forever() -> float:
+    return time.monotonic() + 120
 
 
-def test_negatives_are_no_links() -> None:
-    vectors, links = chain(80)
-    pairs, labels = citation.sample(vectors, links)
-    said = {(int(i), int(j)) for (i, j), label in zip(pairs, labels, strict=True) if label == 0}
-    assert said
-    assert not said & set(links)
-    assert all(i != j for i, j in said)
-    assert labels.sum() == len(links)
+@pytest.mark.parametrize("told", [True, False])
+def test_it_learns_from_vectors_and_from_signals(told: bool) -> None:
+    found = searches(160, told=told)
+    trained = citation.train(found, forever())
+    assert trained.links == sum(int(search.linked.sum()) for search in found)
+    assert (trained.citing, trained.held_out) == (80, 16)
+    assert trained.mrr > trained.hybrid_mrr + 0.3
+    some = found[0]
+    citing = np.broadcast_to(some.query, some.found.shape)
+    scores = citation.probabilities(trained.network, citing, some.found, some.signals)
+    assert scores[some.linked].mean() > scores[~some.linked].mean() + 0.3
+
+
+def test_noise_teaches_nothing() -> None:
+    found = searches(160, told=False)
+    for search in found:
+        search.signals[:, 3] = 0
+    trained = citation.train(found, forever())
+    assert trained.mrr < trained.hybrid_mrr + 0.3
 
 
 def test_citation_mode(server: Server, index: str) -> None:

@@ -101,6 +101,25 @@ def test_unsure_below_the_threshold(server: Server, topics: str) -> None:
         ({"inputs": ["a", "b"] * 2, "labels": ["x", "unsure"] * 2}, 422, "threshold"),
         ({"inputs": ["a", " "] * 2, "labels": ["x", "y"] * 2}, 400, "input 1 is empty"),
         ({"inputs": [1, 2], "labels": ["x", "y"]}, 422, "token ids"),
+        ({"inputs": ["a", "b"] * 2, "labels": ["x", "y" * 129] * 2}, 422, "item 1: a label has 1"),
+        ({"inputs": ["a", "b"] * 2, "labels": ["x", None] * 2}, 422, "labels: item 1"),
+        ({"inputs": ["a", "b"] * 2, "labels": "x"}, 422, "labels: give a list"),
+        ({"inputs": ["a", "b"] * 2, "labels": {"x": 1}}, 422, "labels: give a list"),
+        ({"inputs": ["a", "b"] * 2, "labels": ["x", ["y"]] * 2}, 422, "not both"),
+        ({"inputs": ["a", "b"] * 2, "labels": ["x", "y"] * 2, "background": 1}, 422, "background"),
+        (
+            {"inputs": ["a", "b"], "labels": ["x", "y"], "background": True},
+            422,
+            "single example",
+        ),
+        ({"inputs": ["a", " "] * 2, "labels": ["x", "y"] * 2, "background": True}, 400, "input 1"),
+        (
+            {"inputs": ["a"] * 4, "labels": ["x", "y"] * 2, "index": "i", "ids": ["a"]},
+            422,
+            "either",
+        ),
+        (EXAMPLES | {"index": "i"}, 422, "either"),
+        (EXAMPLES | {"ids": ["a"]}, 422, "either"),
     ],
 )
 def test_refused_training_changes_nothing(
@@ -112,14 +131,33 @@ def test_refused_training_changes_nothing(
     assert call(server, "GET", "/classifiers/topics") == before
 
 
-@pytest.mark.parametrize("name", ["UP", "a.b", "%2e%2e", "x" * 64])
+@pytest.mark.parametrize("name", ["UP", "a.b", "%2e%2e", "x" * 64, "-a", "a%20b", "%00", "a%5cb"])
 def test_names_that_are_refused(server: Server, name: str) -> None:
-    call(server, "PUT", f"/classifiers/{name}", EXAMPLES, status=422)
+    for method, path in (("PUT", ""), ("GET", ""), ("DELETE", ""), ("POST", "/retrain")):
+        call(server, method, f"/classifiers/{name}{path}", EXAMPLES, status=422)
+    call(server, "GET", f"/classifiers/{name}/network", status=422)
+    call(server, "POST", f"/classifiers/{name}/suggest", {"index": "a"}, status=422)
+
+
+@pytest.mark.parametrize("name", ["a%2fb", "..%2fup", "%2e%2e%2f%2e%2e%2fetc"])
+def test_names_with_slashes_are_no_route(server: Server, name: str) -> None:
+    before = call(server, "GET", "/classifiers")
+    call(server, "PUT", f"/classifiers/{name}", EXAMPLES, status=404)
+    assert call(server, "GET", "/classifiers") == before
 
 
 def test_bad_requests(server: Server, topics: str) -> None:
     assert "no classifier" in classify(server, 404, inputs="a", classifier="nowhere")["error"]
     classify(server, 422, inputs="a", threshold=2)
+    classify(server, 422, inputs="a", explain="yes")
+    for number in ("NaN", "Infinity", "-Infinity"):
+        answer = httpx.post(
+            f"{server.url}/classify",
+            content=f'{{"inputs": "a", "threshold": {number}}}',
+            headers={"content-type": "application/json"},
+        )
+        assert answer.status_code == 422
+        assert "threshold" in answer.json()["error"]
     classify(server, 422, inputs="a", top_k=0)
     classify(server, 422, inputs="a", classifier="../x")
     classify(server, 400, inputs=" ")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, serving
 from tests.index.conftest import FIELDS, call, count, upsert
 
 ONE = {
@@ -47,6 +48,26 @@ def test_an_upsert_replaces_and_repeats_without_effect(server: Server, index: st
     upsert(server, index, TWO | {"title": "new"})
     assert count(server, index) == 2
     assert call(server, "GET", f"/indexes/{index}/documents/two")["title"] == "new"
+
+
+def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
+    first = {"id": "a", "text": "Paper about parsers. " * 200, "links": ["b"]}
+    other = {"id": "b", "text": "Another."}
+    # without a cache, which would hide what was computed
+    with serving(tmp_path / "log", "--cache-bytes", "0") as server:
+        call(server, "PUT", "/indexes/papers", {}, status=201)
+        upsert(server, "papers", first, other)
+        vector = call(server, "POST", "/similar", {"index": "papers", "id": "a"})
+        changed = first | {"links": ["c"], "title": "Parsers"}
+        for document, computed in ((changed, False), (changed | {"text": "Parsers."}, True)):
+            answer = httpx.post(
+                f"{server.url}/indexes/papers/documents", json={"documents": [document]}
+            )
+            assert (int(answer.headers["x-compute-tokens"]) > 0) == computed
+            held = call(server, "GET", "/indexes/papers/documents/a")
+            assert {key: held[key] for key in document} == document
+            again = call(server, "POST", "/similar", {"index": "papers", "id": "a"})
+            assert (again == vector) != computed
 
 
 def test_a_deleted_document_is_gone(server: Server, index: str) -> None:

@@ -40,6 +40,8 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/classifiers",
         "/classifiers/{name}",
         "/classifiers/{name}/retrain",
+        "/classifiers/{name}/network",
+        "/classifiers/{name}/suggest",
         "/indexes",
         "/indexes/{name}",
         "/indexes/{name}/citation",

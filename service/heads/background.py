@@ -1,0 +1,173 @@
+"""Trains classifiers after their requests were answered, one at a time in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from export.bundle import Manifest
+from service.batching.batcher import EngineFailedError
+from service.documents.embedder import Embedded, Embedder
+from service.documents.pooling import Vectors
+from service.documents.prompts import resolve
+from service.heads import embedding
+from service.heads.examples import Examples
+from service.index.faults import InvalidError, NotFoundError
+from service.index.store import Store
+from service.metrics import Metrics
+
+if TYPE_CHECKING:
+    from service.heads.jobs import Job, Jobs, Stage
+
+log = structlog.get_logger("docsplit")
+
+HEARTBEAT_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class _Progress:
+    stage: Stage = "waiting"
+    done: int = 0
+
+
+class Background:
+    """The trainings that run in this process.
+
+    Args:
+        store: of jobs and classifiers.
+        manifest: of the bundle that embeds.
+        metrics: counts how trainings end.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest, metrics: Metrics) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(
+        self, name: str, examples: Examples, vectors: Vectors | None, embedder: Embedder
+    ) -> Job:
+        """Begin a training; when this returns its examples are durable and every replica sees it.
+
+        Args:
+            name: of the classifier, whose former head serves until this one is done.
+            vectors: of the examples, where they are known.
+
+        Raises:
+            ConflictError: one is running, here or at another replica.
+        """
+        jobs = await self._store.jobs()
+        job = await jobs.claim(name, examples)
+        await self.cancel(name)
+        run = self._run(jobs, job, examples, vectors, embedder)
+        self._tasks[name] = asyncio.create_task(run, name=f"train {name}")
+        return job
+
+    async def cancel(self, name: str) -> None:
+        """End the training of a classifier, if it runs here; its examples stay."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all trainings; each can be resumed at any replica."""
+        for name in list(self._tasks):
+            await self.cancel(name)
+
+    async def _run(
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Vectors | None,
+        embedder: Embedder,
+    ) -> None:
+        progress = _Progress()
+        stop = threading.Event()
+        task = asyncio.current_task()
+        beats = asyncio.create_task(_beat(jobs, job, progress, task))
+        outcome = "failed"
+        try:
+            async with self._turn:
+                if vectors is None:
+                    vectors = await self._embed(jobs, job, examples, embedder, progress)
+                progress.stage, progress.done = "training", job.total
+                await jobs.update(job, stage=progress.stage, done=progress.done)
+                await self._train(jobs, job, examples, vectors, stop)
+            outcome = "done"
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            await jobs.update(job, state="lost")
+            raise
+        except InvalidError as error:
+            await jobs.refuse(job, str(error))
+        except Exception as error:
+            log.error("training_failed", classifier=job.name, exc_info=error)
+            said = "the engine failed on a document" if isinstance(error, EngineFailedError) else ""
+            said = said or "internal error; the log of the replica tells more"
+            await jobs.update(job, state="failed", error=said)
+        finally:
+            stop.set()
+            beats.cancel()
+            self._metrics.training_jobs.labels(outcome).inc()
+            log.info("training_ended", classifier=job.name, outcome=outcome)
+
+    async def _embed(
+        self, jobs: Jobs, job: Job, examples: Examples, embedder: Embedder, progress: _Progress
+    ) -> Vectors:
+        def note(done: int, result: Embedded) -> None:
+            progress.done = done
+            self._metrics.embedded(result)
+
+        progress.stage = "embedding"
+        await jobs.update(job, stage=progress.stage)
+        prompt = resolve(self._manifest, None)
+        return await embedding.embed(embedder, examples.inputs, prompt, note)
+
+    async def _train(
+        self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, stop: threading.Event
+    ) -> None:
+        try:
+            further = await self._store.unlabelled(examples)
+        except NotFoundError as error:
+            raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
+
+        def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
+            from service.heads.learn import learn
+
+            return learn(vectors, examples, math.inf, stop, further)
+
+        learnt = await asyncio.to_thread(learn)
+        from service.heads.store import Head
+
+        if not await jobs.update(job):
+            raise asyncio.CancelledError
+        revision = self._manifest.revision
+        heads = await self._store.classifiers()
+        head = Head(job.name, job.uid, revision, learnt.labels, learnt.report, learnt.network)
+        await heads.put(head, examples)
+        if await jobs.get(job.name) is None:
+            # deleted while the head was written
+            await heads.withdraw(job.name, job.uid)
+        await jobs.remove(job)
+
+
+async def _beat(jobs: Jobs, job: Job, progress: _Progress, task: asyncio.Task[None] | None) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        try:
+            known = await jobs.update(job, stage=progress.stage, done=progress.done)
+        except Exception as error:  # noqa: BLE001 the store may be back at the next beat
+            log.warning("training_heartbeat_failed", classifier=job.name, reason=str(error)[:300])
+            continue
+        if not known and task is not None:
+            task.cancel()
+            return

@@ -1,0 +1,163 @@
+"""Bodies of the requests to /classifiers and of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+from service.heads import examples
+from service.routes.fields import TEXT, valid_text
+from service.routes.names import INDEX_NAME, Identifier
+
+LONGEST_LABEL = 128
+
+
+def _label(value: Any) -> str:
+    text = valid_text(value)
+    if not 0 < len(text) <= LONGEST_LABEL:
+        raise ValueError(f"a label has 1 to {LONGEST_LABEL} characters")
+    return text
+
+
+def _labels(value: Any) -> list[list[str]]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("give a list with the label of each document")
+    several = isinstance(value[0], list)
+    sets = []
+    for position, item in enumerate(value):
+        if isinstance(item, list) != several:
+            raise ValueError("give strings, or with multi_label lists of strings, not both")
+        try:
+            sets.append([_label(label) for label in (item if several else [item])])
+        except ValueError as error:
+            raise ValueError(f"item {position}: {error}") from None
+    return sets
+
+
+_LABEL = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
+_LABELS = {
+    "anyOf": [
+        {"type": "array", "minItems": 1, "items": _LABEL},
+        {"type": "array", "minItems": 1, "items": {"type": "array", "items": _LABEL}},
+    ]
+}
+
+
+class TrainRequest(BaseModel):
+    """Labelled documents, two or more of each of two or more labels."""
+
+    model_config = ConfigDict(strict=True)
+
+    inputs: list[Annotated[str, BeforeValidator(valid_text), TEXT]] | None = Field(
+        None, min_length=1, description="documents of any length; or give index and ids"
+    )
+    index: Annotated[str, Field(pattern=INDEX_NAME)] | None = None
+    ids: list[Identifier] | None = Field(
+        None, min_length=1, description="documents of the index, each once"
+    )
+    labels: Annotated[list[list[str]], BeforeValidator(_labels), WithJsonSchema(_LABELS)] = Field(
+        description="the label of each document, or with multi_label a list of each one's labels"
+    )
+    multi_label: bool = Field(False, description="a document may have several labels, or none")
+    unlabelled: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
+        None, description="an index whose documents help as pseudo-labelled examples"
+    )
+    background: bool = Field(False, description="answer at once, and train afterwards")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_source(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        given = {name for name in ("inputs", "index", "ids") if data.get(name) is not None}
+        if given not in ({"inputs"}, {"index", "ids"}):
+            raise ValueError("give either inputs, or index and ids")
+        if (ids := data.get("ids")) and isinstance(ids, list):
+            _once(ids)
+        labels = data.get("labels")
+        if isinstance(labels, list) and labels:
+            lists = isinstance(labels[0], list)
+            if lists and data.get("multi_label", False) is False:
+                raise ValueError("labels: lists of labels go with multi_label alone")
+            if not lists and data.get("multi_label") is True:
+                raise ValueError("labels: with multi_label give a list of labels for each document")
+        return data
+
+    @model_validator(mode="after")
+    def _enough(self) -> TrainRequest:
+        documents = self.inputs if self.inputs is not None else self.ids or []
+        if len(documents) != len(self.labels):
+            kind = "inputs" if self.inputs is not None else "ids"
+            raise ValueError(f"{len(documents)} {kind} and {len(self.labels)} labels")
+        if self.multi_label and self.unlabelled is not None:
+            raise ValueError("unlabelled: this does not go with multi_label")
+        examples.check(self.labels, self.multi_label)
+        return self
+
+
+def _once(ids: Sequence[Any]) -> None:
+    seen: dict[str, int] = {}
+    for position, name in enumerate(ids):
+        if isinstance(name, str) and seen.setdefault(name, position) != position:
+            raise ValueError(
+                f"ids: the one at position {position} stands at position {seen[name]} already"
+            )
+
+
+class TrainingOut(BaseModel):
+    """A training that runs in the background, failed or was lost."""
+
+    state: Literal["running", "failed", "lost"]
+    stage: Literal["waiting", "embedding", "training"]
+    done: int = Field(description="documents embedded")
+    total: int = Field(description="documents")
+    started: datetime
+    error: str | None = None
+    hint: str | None = None
+
+
+class ClassifierOut(BaseModel):
+    """A classifier and how good it was on examples held out in cross-validation.
+
+    While its first training runs there is ``training`` alone.
+    """
+
+    name: str
+    training: TrainingOut | None = Field(default=None, description="absent when there is none")
+    revision: str | None = None
+    current: bool | None = Field(
+        default=None, description="whether it fits the served bundle; if not, retrain it"
+    )
+    multi_label: bool | None = None
+    outputs: list[str] | None = Field(default=None, description="the network's labels in order")
+    examples: int | None = None
+    unlabelled: int | None = Field(
+        default=None, description="documents of the index that helped as pseudo-labelled examples"
+    )
+    labels: dict[str, int] | None = Field(default=None, description="examples of each label")
+    folds: int | None = None
+    accuracy: float | None = Field(default=None, description="absent with multi_label")
+    subset_accuracy: float | None = Field(
+        default=None, description="with multi_label: share of examples with all labels right"
+    )
+    micro_f1: float | None = Field(default=None, description="with multi_label")
+    macro_f1: float | None = None
+    log_loss: float | None = Field(default=None, description="of calibrated probabilities, nats")
+    temperature: float | None = None
+    training_seconds: float | None = None
+
+
+class ClassifiersOut(BaseModel):
+    """The names of all, also of those whose first training runs."""
+
+    classifiers: list[str]

@@ -1,0 +1,73 @@
+"""POST /classifiers/{name}/suggest: what to label next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.edge import deadline
+from service.edge.errors import documented
+from service.index.filters import Filter, compile_filter
+from service.routes import inference
+from service.routes.classify import Prediction, trained_head
+from service.routes.names import INDEX_NAME, Name
+
+router = APIRouter(prefix="/classifiers", tags=["classify"])
+
+MOST = 200
+SHOWN = 2
+
+
+class SuggestRequest(BaseModel):
+    """Where to look for documents to label."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: Annotated[str, Field(pattern=INDEX_NAME)]
+    count: int = Field(10, ge=1, le=MOST)
+    filter: Filter | None = Field(None, description="documents must pass it, see docs/api.md")
+
+
+class SuggestionOut(BaseModel):
+    """A document whose label would help."""
+
+    id: str
+    title: str | None
+    probabilities: list[Prediction] = Field(description="of the two most probable labels")
+    margin: float = Field(description="how certain the classifier is of it, 0 to 1")
+
+
+@router.post("/{name}/suggest", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
+async def suggest_documents(
+    request: Request, name: Name, body: SuggestRequest
+) -> list[SuggestionOut]:
+    """Unlabelled documents of an index whose labels would help the classifier most."""
+    store = inference.service_of(request).store
+    head = await trained_head(request, name)
+    async with deadline.within(request):
+        index = await (await store.indexes()).open(body.index)
+        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        jobs = await store.jobs()
+        given = [await (await store.classifiers()).examples(name)]
+        # a training that runs, or waits to be resumed, has labels as well
+        job = await jobs.get(name)
+        given += [e for e in [await jobs.examples(job) if job else None] if e]
+        from service.heads.suggest import suggest
+
+        labelled = await asyncio.to_thread(lambda: set().union(*(e.digests() for e in given)))
+        found = await suggest(index, head.network, labelled, body.count, where)
+    return [
+        SuggestionOut(
+            id=one.id,
+            title=one.title,
+            probabilities=[
+                Prediction(label=head.labels[i], score=float(one.probabilities[i]))
+                for i in (-one.probabilities).argsort(kind="stable")[:SHOWN]
+            ],
+            margin=one.margin,
+        )
+        for one in found
+    ]

@@ -1,0 +1,250 @@
+"""Trainings in the background, over two replicas, kills included."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import lancedb
+import pytest
+
+from service.heads.examples import Examples
+from service.heads.jobs import LOST_SECONDS, Job, Jobs
+from service.index.faults import ConflictError
+from tests.conftest import Server, serving
+from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
+from tests.index.conftest import call
+
+SMALL = Examples(SPORT + MONEY, [["sport"]] * 5 + [["money"]] * 5)
+
+
+def test_a_silent_job_is_lost() -> None:
+    job = Job("a", "b", "c", "running", "embedding", 1, 2, "", 1000.0, 2000.0)
+    assert job.state_at(2000.0 + LOST_SECONDS) == "running"
+    assert job.state_at(2001.0 + LOST_SECONDS) == "lost"
+    assert replace(job, state="failed").state_at(1e9) == "failed"
+
+
+def jobs(folder: Path) -> Jobs:
+    """The jobs of a store as the service has them."""
+
+    async def connect() -> Jobs:
+        from service.index.indexes import connect
+
+        return Jobs(await connect(str(folder)))
+
+    return asyncio.run(connect())
+
+
+def stored(folder: Path) -> int:
+    """Sets of examples that are kept for jobs."""
+
+    async def count() -> int:
+        database = await lancedb.connect_async(str(folder))
+        return await (await database.open_table("job_examples")).count_rows()
+
+    return asyncio.run(count())
+
+
+def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
+    here, there = jobs(tmp_path), jobs(tmp_path)
+
+    async def both() -> list[Job | BaseException]:
+        return await asyncio.gather(
+            here.claim("a", SMALL), there.claim("a", SMALL), return_exceptions=True
+        )
+
+    won, lost = sorted(asyncio.run(both()), key=lambda got: isinstance(got, BaseException))
+    assert isinstance(won, Job)
+    assert isinstance(lost, ConflictError)
+    assert stored(tmp_path) == 1
+    assert asyncio.run(there.examples(won)) == SMALL
+
+    async def age() -> None:
+        await here.update(won)
+        table = await here._jobs()
+        await table.update({"heartbeat": time.time() - LOST_SECONDS - 1})
+
+    with pytest.raises(ConflictError):
+        asyncio.run(there.claim("a", SMALL))
+    asyncio.run(age())
+    taken = asyncio.run(there.claim("a", SMALL))
+    assert taken.uid != won.uid
+    # the former examples are gone with the former job, which can do no more
+    assert stored(tmp_path) == 1
+    assert not asyncio.run(here.update(won, done=5))
+    assert asyncio.run(there.update(taken, done=5))
+    asyncio.run(there.refuse(taken, "it's input 3"))
+    told = asyncio.run(here.get("a"))
+    assert told is not None
+    assert (told.state, told.error, told.done) == ("failed", "it's input 3", 5)
+    assert stored(tmp_path) == 0
+    asyncio.run(here.remove(taken))
+    assert asyncio.run(there.get("a")) is None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the replicas share."""
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
+    """Two replicas; the second takes few inputs a request."""
+    shared = ("--index-path", str(folder / "index"))
+    with (
+        serving(folder / "log", *shared) as one,
+        serving(folder / "log2", *shared, "--max-batch-items", "8") as two,
+    ):
+        yield one, two
+
+
+@pytest.fixture(scope="module")
+def long(peps: dict[str, str]) -> dict[str, Any]:
+    """More than a replica embeds while a test looks on."""
+    texts = list(peps.values())[:150]
+    return {"inputs": texts, "labels": ["even", "odd"] * 75}
+
+
+def until(server: Server, name: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """What a replica says of a classifier once it is so."""
+    for _ in range(600):
+        said = call(server, "GET", f"/classifiers/{name}")
+        if reached(said):
+            return dict(said)
+        time.sleep(0.2)
+    raise AssertionError(f"it stayed {said}")
+
+
+def outcomes(server: Server, outcome: str) -> float:
+    found = httpx.get(f"{server.url}/metrics").text.splitlines()
+    name = f'docsplit_training_jobs_total{{outcome="{outcome}"}} '
+    return sum(float(line.removeprefix(name)) for line in found if line.startswith(name))
+
+
+def test_a_small_set_is_trained_in_the_background_when_asked(pair: tuple[Server, Server]) -> None:
+    one, two = pair
+    answer = httpx.put(
+        f"{one.url}/classifiers/asked", json=EXAMPLES | {"background": True}, timeout=60
+    )
+    assert answer.status_code == 202
+    assert answer.headers["location"] == "/classifiers/asked"
+    training = answer.json()["training"]
+    assert (training["state"], training["total"]) == ("running", 10)
+    assert "asked" in call(two, "GET", "/classifiers")["classifiers"]
+    done = until(two, "asked", lambda said: "training" not in said)
+    assert done["labels"] == {"money": 5, "sport": 5}
+    assert classify(two, inputs=SPORT[0])[0][0]["label"] == "sport"
+    assert outcomes(one, "done") == 1
+    call(two, "DELETE", "/classifiers/asked", status=204)
+
+
+def test_more_inputs_than_a_request_may_have_become_a_job(pair: tuple[Server, Server]) -> None:
+    two = pair[1]
+    call(two, "POST", "/embed", {"inputs": EXAMPLES["inputs"]}, status=413)
+    call(two, "PUT", "/classifiers/many", EXAMPLES, status=202)
+    until(two, "many", lambda said: "training" not in said)
+    call(two, "DELETE", "/classifiers/many", status=204)
+
+
+def test_bad_examples_are_told_and_forgotten(pair: tuple[Server, Server], folder: Path) -> None:
+    one, two = pair
+    # U+200B is no white space to Python, and no token to the model
+    body = {"inputs": [*SPORT, *MONEY[:4], "\u200b"], "labels": EXAMPLES["labels"]}
+    call(one, "PUT", "/classifiers/bad", body | {"background": True}, status=202)
+    said = until(two, "bad", lambda said: said["training"]["state"] != "running")
+    assert said["training"]["state"] == "failed"
+    assert "input 9 is empty" in said["training"]["error"]
+    assert "PUT" in said["training"]["hint"]
+    assert stored(folder / "index" / "heads") == 0
+    assert "PUT" in call(two, "POST", "/classifiers/bad/retrain", status=409)["error"]
+    refused = classify(two, 409, inputs="a", classifier="bad")
+    assert "not trained yet" in refused["error"]
+    call(one, "PUT", "/classifiers/bad", EXAMPLES)
+    assert "training" not in call(two, "GET", "/classifiers/bad")
+    call(one, "DELETE", "/classifiers/bad", status=204)
+
+
+def test_a_job_is_seen_and_ended_at_another_replica(
+    pair: tuple[Server, Server], long: dict[str, Any], folder: Path
+) -> None:
+    one, two = pair
+    former = call(one, "PUT", "/classifiers/long", EXAMPLES)
+    call(one, "PUT", "/classifiers/long", long | {"background": True}, status=202)
+    said = until(two, "long", lambda said: said["training"]["done"] > 0)
+    training = said.pop("training")
+    assert (training["state"], training["stage"]) == ("running", "embedding")
+    assert training["done"] < training["total"] == 150
+    assert said == former
+    assert classify(two, inputs=SPORT[0], classifier="long")[0][0]["label"] == "sport"
+    for server in pair:
+        refused = call(server, "PUT", "/classifiers/long", EXAMPLES, status=409)
+        assert "DELETE" in refused["error"]
+        call(server, "POST", "/classifiers/long/retrain", status=409)
+    before = outcomes(one, "cancelled")
+    call(two, "DELETE", "/classifiers/long", status=204)
+    call(one, "GET", "/classifiers/long", status=404)
+    assert stored(folder / "index" / "heads") == 0
+    for _ in range(300):
+        if outcomes(one, "cancelled") > before:
+            break
+        time.sleep(0.1)
+    assert outcomes(one, "cancelled") == before + 1
+    call(one, "GET", "/classifiers/long", status=404)
+
+
+def test_a_killed_replica_loses_no_examples(
+    pair: tuple[Server, Server], long: dict[str, Any], folder: Path
+) -> None:
+    one, two = pair
+    texts = [
+        f"{text} {pep[:1500]}" for text, pep in zip(SMALL.inputs, long["inputs"], strict=False)
+    ]
+    body = {"inputs": texts * 10, "labels": list(EXAMPLES["labels"]) * 10, "background": True}
+    call(one, "PUT", "/classifiers/killed", body, status=202)
+    one.process.send_signal(signal.SIGKILL)
+    one.process.wait()
+    said = call(two, "GET", "/classifiers/killed")
+    assert said["training"]["state"] == "running"
+    call(two, "POST", "/classifiers/killed/retrain", status=409)
+
+    async def pass_a_minute() -> None:
+        database = await lancedb.connect_async(str(folder / "index" / "heads"))
+        table = await database.open_table("jobs")
+        await table.update(updates_sql={"heartbeat": f"heartbeat - {LOST_SECONDS + 1}"})
+
+    asyncio.run(pass_a_minute())
+    lost = call(two, "GET", "/classifiers/killed")["training"]
+    assert lost["state"] == "lost"
+    assert "POST /classifiers/killed/retrain" in lost["hint"]
+    again = call(two, "POST", "/classifiers/killed/retrain", status=202)
+    assert again["training"]["state"] == "running"
+    done = until(two, "killed", lambda said: "training" not in said)
+    assert done["labels"] == {"money": 50, "sport": 50}
+    assert stored(folder / "index" / "heads") == 0
+
+
+# the last test of this file, for it ends the other of the pair
+def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
+    pair: tuple[Server, Server], long: dict[str, Any], folder: Path
+) -> None:
+    two = pair[1]
+    call(two, "PUT", "/classifiers/left", long | {"background": True}, status=202)
+    until(two, "left", lambda said: said["training"]["stage"] == "embedding")
+    two.process.send_signal(signal.SIGTERM)
+    assert two.process.wait(60) == -signal.SIGTERM
+    there = jobs(folder / "index" / "heads")
+    job = asyncio.run(there.get("left"))
+    assert job is not None
+    assert job.state == "lost"
+    examples = asyncio.run(there.examples(job))
+    assert examples is not None
+    assert examples.inputs == long["inputs"]
+    assert "Traceback" not in two.log.read_text()

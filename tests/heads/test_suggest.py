@@ -1,0 +1,113 @@
+"""What to label next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.heads.network import Network
+from service.heads.suggest import choose, gradients, margins
+from tests.conftest import Server
+from tests.heads.conftest import PACKAGING, TYPING
+from tests.heads.test_multilabel import EXAMPLES
+from tests.index.conftest import call, upsert
+from tests.index.conftest import index as index
+
+SOFTMAX = Network((), ())
+SIGMOID = Network((), (), kind="sigmoid")
+
+
+def suggest(server: Server, name: str, status: int = 200, **body: Any) -> Any:
+    return call(server, "POST", f"/classifiers/{name}/suggest", body, status=status)
+
+
+def test_margins() -> None:
+    rows = np.array([[0.7, 0.2, 0.1], [0.5, 0.5, 0.0]])
+    assert margins(rows, SOFTMAX) == pytest.approx([0.5, 0.0])
+    assert margins(rows, SIGMOID) == pytest.approx([0.4, 0.0])
+
+
+def test_gradients_are_those_of_the_most_probable_label() -> None:
+    vectors = np.array([[1, 2], [3, 4]], dtype=np.float32)
+    rows = np.array([[0.75, 0.25], [0.5, 0.5]])
+    found = gradients(rows, vectors, multi_label=False)
+    assert found.tolist() == [[-0.25, -0.5, 0.25, 0.5], [-1.5, -2.0, 1.5, 2.0]]
+    several = gradients(np.array([[0.75, 0.75]]), vectors[:1], multi_label=True)
+    assert several.tolist() == [[-0.25, -0.5, -0.25, -0.5]]
+
+
+def test_the_choice_covers_what_differs() -> None:
+    draw = np.random.default_rng(0)
+    centres = draw.standard_normal((8, 64)) * 10
+    # 300 of one kind and 7 of others: a random draw would hardly find these
+    kinds = np.array([0] * 300 + list(range(1, 8)))
+    rows = (centres[kinds] + 0.1 * draw.standard_normal((307, 64))).astype(np.float32)
+    assert len(set(kinds[choose(rows, 8)])) == 8
+    assert len(set(kinds[draw.choice(307, 8, replace=False)])) < 8
+
+
+def test_the_choice_of_equals_repeats_none() -> None:
+    rows = np.ones((20, 4), dtype=np.float32)
+    chosen = choose(rows, 5)
+    assert len(set(chosen)) == len(chosen) == 5
+    assert choose(rows[:3], 5) == [0, 1, 2]
+    assert choose(rows, 5) == chosen
+
+
+def test_labelled_documents_never_come_back(
+    server: Server, subjects: str, library: str, labelled: dict[str, list[str]]
+) -> None:
+    every = suggest(server, subjects, index=library, count=100)
+    ids = [one["id"] for one in every]
+    assert len(ids) == len(set(ids)) == len(PACKAGING) + len(TYPING) - len(labelled["ids"])
+    assert not set(ids) & set(labelled["ids"])
+    assert suggest(server, subjects, index=library, count=100) == every
+    few = suggest(server, subjects, index=library, count=4)
+    assert len(few) == 4
+    for one in every:
+        two = [p["score"] for p in one["probabilities"]]
+        assert sum(two) == pytest.approx(1)
+        assert one["margin"] == pytest.approx(two[0] - two[1])
+        assert one["title"] == one["id"].replace("pep-", "PEP ")
+    # a random order would begin anywhere
+    held = [one["margin"] for one in every]
+    assert held == sorted(held)
+    assert held != [held[i] for i in np.random.default_rng(0).permutation(len(held))]
+
+
+def test_suggestions_pass_the_filter(server: Server, subjects: str, library: str) -> None:
+    where = {"field": "number", "lt": 500}
+    found = suggest(server, subjects, index=library, count=100, filter=where)
+    assert found
+    assert all(int(one["id"].removeprefix("pep-")) < 500 for one in found)
+    said = suggest(server, subjects, 422, index=library, filter={"field": "year", "lt": 1})
+    assert "not declared" in said["error"]
+
+
+def test_texts_and_not_ids_tell_what_is_labelled(server: Server, index: str) -> None:
+    call(server, "PUT", "/classifiers/tagged", EXAMPLES)
+    texts = EXAMPLES["inputs"]
+    assert isinstance(texts, list)
+    new = [
+        "The regatta was sailed in a gale.",
+        "A new stadium is built.",
+        "A new stadium is built.",
+    ]
+    documents = [{"id": f"d{i}", "text": text} for i, text in enumerate([*texts, *new])]
+    upsert(server, index, *documents)
+    found = suggest(server, "tagged", index=index, count=100)
+    # of equal texts one is enough
+    assert {one["id"] for one in found} == {"d20", "d21"}
+    call(server, "DELETE", "/classifiers/tagged", status=204)
+
+
+def test_bad_requests(server: Server, subjects: str, library: str, index: str) -> None:
+    assert suggest(server, subjects, index=index) == []
+    assert "no classifier" in suggest(server, "nowhere", 404, index=library)["error"]
+    assert "no index" in suggest(server, subjects, 404, index="nowhere")["error"]
+    suggest(server, subjects, 422)
+    suggest(server, subjects, 422, index=library, count=0)
+    suggest(server, subjects, 422, index=library, count=201)
+    suggest(server, subjects, 422, index="../x")
