@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from export import bundle
+from service.heads.citation import features
 from service.heads.network import Network
 from service.heads.store import Head, Heads
 from service.index.documents import matrix
@@ -93,11 +94,10 @@ class Upgrade:
             tables = await connect(str(self.folder / "index" / "indexes"))
             table = await tables.open_table(f"{index}.{OLD[:12]}")
             uid = identity(await table.schema()).uid
-            zeros = np.zeros((3 * 384, 2), dtype=np.float32)
-            network = Network((zeros,), (zeros[0],))
-            names = ("average_precision", "cosine_average_precision", "training_seconds")
-            report = {"links": 10, "held_out": 2} | dict.fromkeys(names, 0.5)
-            head = Head(uid, "1", OLD, ["unlinked", "cites"], report, network)
+            unit = np.zeros((1, 384), dtype=np.float32)
+            inputs = features(unit, unit, np.zeros((1, 4), dtype=np.float32)).shape[1]
+            network = Network((np.zeros((inputs, 2), np.float32),), (np.zeros(2, np.float32),))
+            head = Head(uid, "1", OLD, ["unlinked", "cites"], {}, network)
             heads = await connect(str(self.folder / "index" / "heads"))
             await Heads(heads, "citation", "citation head").put(head)
 
