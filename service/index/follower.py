@@ -156,14 +156,18 @@ class Follower:
                 self._count(name, max(self._left.get(name, 0) - documents, 0))
 
         began = time.monotonic()
+        versions = await _versions(others)
+        since = self._since(name, versions) if own.complete else None
         while True:
-            versions, started = await _versions(others), microseconds()
-            since = self._since(name, versions) if own.complete else None
+            versions, started, turn = await _versions(others), microseconds(), time.monotonic()
             changed = 0
             for other in others:
                 changed += await catch_up(own.index, other.index, self._embed, wrote, since)
-            if own.complete or not changed:
+            # while callers write to the others, each pass finds something: a short one has all
+            # but the last seconds, as any generation that is followed
+            if own.complete or not changed or time.monotonic() - turn < POLL_SECONDS:
                 break
+            since = started - MARGIN
         if versions.keys() != (await _versions((await self._split(name))[1])).keys():
             # the next round looks at those that there are now
             return

@@ -18,7 +18,7 @@ def call(
     server: Server, method: str, path: str, json: Any = None, status: int = 200, **rest: Any
 ) -> Any:
     """The body of an answer that must have ``status``."""
-    answer = httpx.request(method, f"{server.url}{path}", json=json, timeout=300, **rest)
+    answer = httpx.request(method, f"{server.url}{path}", json=json, timeout=90, **rest)
     assert answer.status_code == status, answer.text[:500]
     return answer.json() if answer.content else None
 

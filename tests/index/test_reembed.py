@@ -237,6 +237,26 @@ async def test_a_generation_is_read_once_it_is_complete(replicas: Replicas) -> N
 
 
 @run
+async def test_a_generation_completes_while_others_are_written_to(replicas: Replicas) -> None:
+    a, _ = await replicas.pair()
+    await a.put([record("first")])
+    written: list[str] = []
+
+    async def busy(texts: Sequence[str]) -> list[Document]:
+        # ids before those that the pass has read, so that each pass misses one
+        written.append(f"a{999 - len(written)}")
+        await a.put([record(written[-1])])
+        return await embed(texts)
+
+    b = await replicas.open("b")
+    built = await follower(b, busy).build("x")
+    assert await built.has("first")
+    assert not await built.has(written[-1])
+    # which the next look finds
+    assert await copy(built, a) == 1
+
+
+@run
 async def test_what_only_a_former_generation_has_is_copied_before_it_goes(
     replicas: Replicas,
 ) -> None:
