@@ -87,7 +87,8 @@ class Lineage(_Strict):
 class Head(_Strict):
     """A network on the vectors of whole documents.
 
-    A classifier reads the document's vector, a citation scorer ``[u; v; u * v]`` of two.
+    A classifier reads the document's vector, a citation scorer ``[u; v; u * v; signals]`` of two
+    documents and of what a search says of the pair.
     """
 
     file: str

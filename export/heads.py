@@ -22,6 +22,8 @@ Activation = Literal["softmax", "sigmoid"]
 
 OPSET = 17
 TOLERANCE = 1e-5
+# what a search says of a pair: cosine, words, fused score, popularity
+SIGNALS = 4
 _ROWS = 256
 
 
@@ -108,7 +110,8 @@ def add_head(
     Args:
         root: folder of the bundle.
         name: of the head; lower-case letters, digits, ``-`` and ``_``.
-        network: inputs must be the bundle's dimensions (classifier), or three times (citation).
+        network: inputs must be the bundle's dimensions (classifier), or those of ``[u; v; u * v]``
+            and ``SIGNALS`` more (citation).
         labels: outputs in order.
         report: what the training measured.
 
@@ -117,7 +120,9 @@ def add_head(
         ExportError: the graph differs from the network.
     """
     manifest = bundle.load(root).manifest
-    inputs = manifest.dimensions * (3 if kind == "citation" else 1)
+    inputs = manifest.dimensions
+    if kind == "citation":
+        inputs = 3 * inputs + SIGNALS
     shape = network.weights[0].shape[0], network.weights[-1].shape[1]
     if shape != (inputs, len(labels)):
         raise bundle.BundleError(

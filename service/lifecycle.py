@@ -83,7 +83,7 @@ class Service:
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
         self.cache = Cache(ProcessCache(self.settings.cache_bytes))
-        self.store = Store(self.settings.index_path, manifest, self.metrics)
+        self.store = Store(self.settings.index_path, self.bundle, self.metrics)
         self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from training.command_line import parse
-from training.errors import TrainingError
+from training.errors import HeadError, TrainingError
 
 _INTERRUPTED = 130
 
@@ -16,8 +16,11 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train as the command line says; returns the exit status."""
     errors = Console(stderr=True, highlight=False)
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        settings = parse(sys.argv[1:] if arguments is None else arguments)
+        if given and given[0] in ("head", "citation"):
+            return _head(given[0], given[1:])
+        settings = parse(given)
         # Not before the command line is known to be sound: torch takes seconds to import.
         from training.trainer.loop import TrainingRun
 
@@ -32,6 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0 if result.finished else _INTERRUPTED
+
+
+def _head(kind: str, arguments: Sequence[str]) -> int:
+    from export.bundle import BundleError
+    from export.errors import ExportError
+    from training.heads import citation, classifier
+
+    try:
+        if kind == "head":
+            return classifier.main(arguments)
+        return citation.main(arguments)
+    except (BundleError, ExportError) as error:
+        raise HeadError(str(error)) from None
 
 
 if __name__ == "__main__":

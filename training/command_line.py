@@ -27,6 +27,11 @@ The same command goes on with a run that was interrupted. On several devices:
 
   torchrun --nproc-per-node 4 -m training --config run.yaml
 
+Heads on the vectors of a bundle, trained from labels or links, have commands of their own:
+
+  docsplit-train head --help
+  docsplit-train citation --help
+
 The result is run.output/model, a sentence-transformers folder with training.json beside the
 weights; run.png shows the run. docs/training.md explains objectives and settings.
 """

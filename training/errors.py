@@ -21,3 +21,7 @@ class CheckpointError(TrainingError):
 
 class DivergedError(TrainingError):
     """The loss or its gradient is not finite, or has climbed back towards chance."""
+
+
+class HeadError(TrainingError):
+    """A head that could not be trained or does not fit its bundle."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.documents.pooling import Vectors
-from service.heads.network import Floats, Network
+from service.heads.network import Floats, Network, Scorer
 
 NEGATIVES = 4  # for each link, among the citing document's other candidates
 HELD_OUT = 5  # every fifth citing document is for testing
@@ -71,7 +71,7 @@ def features(citing: Vectors, cited: Vectors, signals: Vectors) -> Vectors:
     return np.hstack((citing, cited, products, signals)).astype(np.float32)
 
 
-def probabilities(network: Network, citing: Vectors, cited: Vectors, signals: Vectors) -> Floats:
+def probabilities(network: Scorer, citing: Vectors, cited: Vectors, signals: Vectors) -> Floats:
     """That each row of ``citing`` cites its row of ``cited``, ``[pairs]``."""
     return network.probabilities(features(citing, cited, signals))[:, 1]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from service.documents.embedder import Document
 from service.documents.pooling import Vectors, normalise
-from service.heads.network import Network
+from service.heads.network import Scorer
 
 WINDOWS = 3
 
@@ -22,7 +22,7 @@ class Contribution:
     contribution: float
 
 
-def decisive(network: Network, output: int, document: Document, prior: float) -> list[Contribution]:
+def decisive(network: Scorer, output: int, document: Document, prior: float) -> list[Contribution]:
     """Up to three windows that speak for an output most, the strongest first.
 
     A window's contribution is how far the output's probability falls when the window is left out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,27 @@ from service.documents.pooling import Vectors
 
 Floats = NDArray[np.float64]
 Kind = Literal["softmax", "sigmoid"]
+
+
+class Scorer(Protocol):
+    """A head that can be run, whatever it is made of."""
+
+    @property
+    def kind(self) -> Kind:
+        """``softmax`` where one output holds, ``sigmoid`` where each may or may not."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Inputs and outputs."""
+
+    def logits(self, inputs: Vectors) -> Vectors:
+        """``[rows, inputs]`` to ``[rows, outputs]``."""
+
+    def probabilities(self, inputs: Vectors) -> Floats:
+        """Calibrated, ``[rows, outputs]``."""
+
+    def to_bytes(self) -> bytes:
+        """A file of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +51,11 @@ class Network:
     biases: tuple[Vectors, ...]
     temperature: float = 1.0
     kind: Kind = "softmax"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Inputs and outputs."""
+        return self.weights[0].shape[0], self.biases[-1].shape[0]
 
     def logits(self, inputs: Vectors) -> Vectors:
         """``[rows, inputs]`` to ``[rows, outputs]``."""

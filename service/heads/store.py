@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
 from service.heads.examples import Examples
-from service.heads.network import Network
+from service.heads.network import Network, Scorer
 from service.index.faults import ConflictError, NotFoundError
 from service.index.schema import PRIMARY_KEY
 
@@ -40,6 +41,7 @@ class Head:
         revision: of the bundle whose vectors it was trained on.
         labels: the network's outputs in order.
         report: what its training said of it.
+        bundled: whether the bundle brought it.
     """
 
     name: str
@@ -47,7 +49,8 @@ class Head:
     revision: str
     labels: list[str]
     report: dict[str, Any]
-    network: Network
+    network: Scorer
+    bundled: bool = False
 
     @property
     def multi_label(self) -> bool:
@@ -67,16 +70,31 @@ class Heads:
         database: where their table lies.
         table: its name; the citation heads of indexes have one of their own.
         kind: what to call a head in messages.
+        bundled: heads that the bundle brings; they are read and never written.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection, table: str, kind: str) -> None:
+    def __init__(
+        self,
+        database: lancedb.AsyncConnection,
+        table: str,
+        kind: str,
+        bundled: Mapping[str, Head] | None = None,
+    ) -> None:
+        self._bundled = bundled or {}
         self._database = database
         self._name = table
         self._kind = kind
         self._loaded: dict[str, Head] = {}
 
     async def put(self, head: Head, examples: Examples | None = None) -> None:
-        """Store a head, replacing the one of its name; durable when this returns."""
+        """Store a head, replacing the one of its name; durable when this returns.
+
+        Raises:
+            ConflictError: the bundle has one of that name.
+        """
+        self.free(head.name)
+        if not isinstance(head.network, Network):
+            raise TypeError("a graph of the bundle is not stored")
         blob = await asyncio.to_thread(examples.to_bytes) if examples else b""
         row = {
             "name": [head.name],
@@ -95,7 +113,19 @@ class Heads:
     async def names(self) -> list[str]:
         """All names, sorted."""
         found = await (await self._table()).query().select(["name"]).to_arrow()
-        return sorted(found["name"].to_pylist())
+        return sorted({*found["name"].to_pylist(), *self._bundled})
+
+    def free(self, name: str) -> None:
+        """Raise ConflictError where the bundle has a head of that name."""
+        if name in self._bundled:
+            raise ConflictError(
+                f"the bundle has a {self._kind} of that name: take another name, or serve another "
+                "bundle"
+            )
+
+    def brought(self) -> Head | None:
+        """The first of the bundle's heads, for those that have none of their own."""
+        return next(iter(self._bundled.values()), None)
 
     async def get(self, name: str) -> Head:
         """A head, whatever its revision; what was loaded before is loaded again only if changed.
@@ -103,6 +133,8 @@ class Heads:
         Raises:
             NotFoundError: there is none of that name.
         """
+        if name in self._bundled:
+            return self._bundled[name]
         uid = (await self._row(name, ["uid"]))["uid"]
         held = self._loaded.get(name)
         if held is None or held.uid != uid:
@@ -128,11 +160,13 @@ class Heads:
         return head
 
     async def examples(self, name: str) -> Examples:
-        """What a head was trained on.
+        """What a head was trained on; of a bundle's head that is not known.
 
         Raises:
             NotFoundError: there is none of that name.
         """
+        if name in self._bundled:
+            return Examples([], [])
         blob = (await self._row(name, ["examples"]))["examples"]
         return await asyncio.to_thread(Examples.from_bytes, blob)
 
@@ -141,7 +175,9 @@ class Heads:
 
         Raises:
             NotFoundError: there is none of that name.
+            ConflictError: it is the bundle's.
         """
+        self.free(name)
         await self._row(name, ["name"])
         await (await self._table()).delete(col("name").eq(lit(name)))
         self._loaded.pop(name, None)

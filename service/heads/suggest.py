@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from service.documents.pooling import Vectors
 from service.heads.examples import digest
-from service.heads.network import Floats, Network
-from service.index.documents import Index, matrix
+from service.heads.network import Floats, Scorer
+from service.index.documents import LIVE, Index, matrix
 
 CANDIDATES = 2000
 # floats of all gradients: with many labels there are fewer candidates
@@ -51,7 +51,7 @@ class _Candidates:
 
 
 async def suggest(
-    index: Index, network: Network, labelled: set[bytes], number: int, where: Expr | None
+    index: Index, network: Scorer, labelled: set[bytes], number: int, where: Expr | None
 ) -> list[Suggestion]:
     """Documents of an index to label next, the least certain first.
 
@@ -65,7 +65,8 @@ async def suggest(
     ids, certainties = await _scan(index, network, where)
     # rounded, since the last bits of a product depend on how the rows were grouped
     order = sorted(range(len(ids)), key=lambda row: (round(float(certainties[row]), 6), ids[row]))
-    dimensions = network.weights[0].shape[0] * network.biases[-1].shape[0]
+    inputs, outputs = network.shape
+    dimensions = inputs * outputs
     most = max(number, min(CANDIDATES, MOST_FLOATS // dimensions))
     found = await _unlabelled(index, [ids[row] for row in order], labelled, most)
     if not found.ids:
@@ -81,7 +82,7 @@ async def suggest(
     ]
 
 
-def margins(probabilities: Floats, network: Network) -> Floats:
+def margins(probabilities: Floats, network: Scorer) -> Floats:
     """How certain a classifier is of each row, 0 to 1.
 
     The distance of the two most probable labels; of a multi-label classifier that of the label
@@ -120,11 +121,9 @@ def choose(embeddings: Vectors, number: int) -> list[int]:
 
 
 async def _scan(
-    index: Index, network: Network, where: Expr | None
+    index: Index, network: Scorer, where: Expr | None
 ) -> tuple[list[str], NDArray[np.float64]]:
-    query = index.table.query()
-    if where is not None:
-        query = query.where(where)
+    query = index.table.query().where(LIVE if where is None else LIVE & where)
     ids: list[str] = []
     parts = [np.zeros(0)]
     async for batch in await query.select(["id", "vector"]).to_batches():

@@ -11,7 +11,7 @@ from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
 from service.heads.citation import Candidates, probabilities
-from service.heads.network import Network
+from service.heads.network import Scorer
 from service.index.documents import Index, matrix
 from service.index.links import cited_counts
 from service.index.search import CANDIDATES, RRF, Direction, Hit, Query, hybrid
@@ -29,7 +29,7 @@ async def citation(
     query: Query,
     limit: int,
     where: Expr | None,
-    head: Network,
+    head: Scorer,
     direction: Direction | None = None,
 ) -> list[Hit]:
     """The hybrid candidates by the probability that one of the two documents cites the other.

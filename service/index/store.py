@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from export.bundle import Manifest
+from export.bundle import Bundle
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ class Store:
 
     Args:
         path: a folder, or a URI such as ``s3://bucket/prefix``.
-        manifest: of the bundle that embeds.
+        bundle: embeds, and may bring heads.
         metrics: counts commits.
     """
 
-    def __init__(self, path: str, manifest: Manifest, metrics: Metrics) -> None:
+    def __init__(self, path: str, bundle: Bundle, metrics: Metrics) -> None:
         # LanceDB takes what begins with "db" for its cloud service: a folder is given whole
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
-        self._manifest = manifest
+        self._bundle = bundle
         self._metrics = metrics
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
@@ -56,7 +56,7 @@ class Store:
         async with self._opening:
             if self._indexes is None:
                 indexes, maintenance = await asyncio.to_thread(_import)
-                manifest = self._manifest
+                manifest = self._bundle.manifest
                 self._indexes = indexes.Indexes(
                     await indexes.connect(f"{self.path}/indexes"),
                     await indexes.connect(f"{self.path}/leases"),
@@ -143,11 +143,14 @@ class Store:
 
     async def _of_kind(self, table: str, kind: str) -> Heads:
         await self.indexes()
+        from service.heads.bundled import bundled
         from service.heads.store import Heads
         from service.index.indexes import connect
 
         if table not in self._heads:
-            self._heads[table] = Heads(await connect(f"{self.path}/heads"), table, kind)
+            brought = bundled(self._bundle, "citation" if table == "citation" else "classifier")
+            database = await connect(f"{self.path}/heads")
+            self._heads[table] = Heads(database, table, kind, brought)
         return self._heads[table]
 
     async def upsert(self, name: str, uid: str, records: list[Record]) -> None:

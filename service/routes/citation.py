@@ -8,11 +8,12 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from service.edge import deadline
 from service.edge.errors import documented
-from service.index.faults import InvalidError, NotFoundError
+from service.index.faults import ConflictError, InvalidError, NotFoundError
 from service.routes import inference
 from service.routes.classifiers import TRAINING
 from service.routes.names import Name
@@ -85,8 +86,28 @@ async def describe_citation_head(request: Request, name: Name) -> CitationOut:
         return CitationOut(**(await citation_head(request, index, name)).report)
 
 
+_NETWORK: dict[int | str, Any] = {
+    200: {
+        "description": "An .npz archive.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    **documented(401, 404, 409, 422, 503),
+}
+
+
+@router.get("/network", responses=_NETWORK, response_model=None, response_class=Response)
+async def download_citation_network(request: Request, name: Name) -> Response:
+    """The citation head's weights, to run it elsewhere."""
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+        head = await citation_head(request, index, name)
+    if head.bundled:
+        raise ConflictError("the index uses the bundle's citation head, which lies in its folder")
+    return Response(head.network.to_bytes(), media_type="application/octet-stream")
+
+
 async def citation_head(request: Request, index: Index, name: str) -> Head:
-    """The citation head of an index.
+    """The citation head of an index, or else the bundle's.
 
     Raises:
         NotFoundError: it has none, with the call that trains one.
@@ -97,6 +118,9 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
     try:
         return await heads.current(index.identity.uid, index.identity.revision, hint)
     except NotFoundError as error:
+        brought = heads.brought()
+        if brought is not None:
+            return brought
         raise NotFoundError(
             f"the index has no citation head: train one with POST /indexes/{name}/citation"
         ) from error

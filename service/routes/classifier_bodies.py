@@ -138,6 +138,9 @@ class ClassifierOut(BaseModel):
     current: bool | None = Field(
         default=None, description="whether it fits the served bundle; if not, retrain it"
     )
+    bundled: bool | None = Field(
+        default=None, description="whether the bundle brought it, which then cannot be changed"
+    )
     multi_label: bool | None = None
     outputs: list[str] | None = Field(default=None, description="the network's labels in order")
     examples: int | None = None

@@ -42,7 +42,7 @@ _TRAIN: dict[int | str, Any] = {
     202: {"description": "Training in the background.", "model": ClassifierOut},
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
 }
-_READ = documented(401, 404, 422, 503)
+_READ = documented(401, 404, 409, 422, 503)
 _NETWORK: dict[int | str, Any] = {
     200: {
         "description": "An .npz archive.",
@@ -124,7 +124,9 @@ async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
 async def download_network(request: Request, name: Name) -> Response:
     """The classifier's weights, to run it elsewhere."""
     async with deadline.within(request):
-        head = await (await inference.service_of(request).store.classifiers()).get(name)
+        heads = await inference.service_of(request).store.classifiers()
+        heads.free(name)
+        head = await heads.get(name)
     return Response(head.network.to_bytes(), media_type="application/octet-stream")
 
 
@@ -154,6 +156,8 @@ async def _train(
     background: bool,
 ) -> ClassifierOut:
     service = inference.service_of(request)
+    async with deadline.within(request):
+        (await service.store.classifiers()).free(name)
     embedder = inference.embedder_of(service)
     texts = examples.inputs
     if vectors is None:
@@ -225,6 +229,7 @@ def _described(service: Service, name: str, head: Head | None, job: Job | None) 
         training=training,
         revision=head.revision,
         current=head.revision == service.bundle.manifest.revision,
+        bundled=head.bundled,
         multi_label=head.multi_label,
         outputs=head.labels,
         **head.report,

@@ -62,7 +62,7 @@ def test_a_head_replaces_the_one_of_its_name(root: Path) -> None:
     for seed in (0, 1):
         made = network(seed=seed)
         add_head(root, "topics", made, kind="classifier", labels=LABELS, report={})
-    add_head(root, "links", network(12, 2), kind="citation", labels=["no", "yes"], report={})
+    add_head(root, "links", network(16, 2), kind="citation", labels=["no", "yes"], report={})
     bundle = load(root)
     assert set(bundle.manifest.heads) == {"topics", "links"}
     held = {f"heads/{path.name}" for path in (root / "heads").iterdir()}
