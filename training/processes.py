@@ -31,6 +31,9 @@ class Processes:
         # A second run in the same process may ask for another precision.
         if PartialState._shared_state:
             AcceleratorState._reset_state()
+        # Unless told that there is none, accelerate takes processes without an accelerator for
+        # runs of their own, and each would write the whole run.
+        cpu = cpu or not torch.accelerator.is_available()
         self._accelerator = Accelerator(
             mixed_precision="bf16" if precision == "bf16" else "no", cpu=cpu
         )
