@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import lancedb
-from lancedb.index import FTS, BTree, LabelList
+import pyarrow as pa
+from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
 from service.index import schema
@@ -288,12 +289,17 @@ async def progress(generations: Sequence[Generation], own: Generation | None) ->
 
 async def _prepare(table: AsyncTable) -> None:
     held = {built.columns[0] for built in await table.list_indices()}
-    if "id" not in held:
-        await table.create_index("id", config=BTree())
-    if "text" not in held:
-        await table.create_index("text", config=FTS(with_position=False))
-    if "links" not in held:
-        await table.create_index("links", config=LabelList())
+    wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
+        "id": BTree(),
+        "text": FTS(with_position=False),
+        "links": LabelList(),
+    }
+    for field in await table.schema():
+        if field.name.startswith(schema.PREFIX):
+            wanted[field.name] = Bitmap() if pa.types.is_boolean(field.type) else BTree()
+    for column, config in wanted.items():
+        if column not in held:
+            await table.create_index(column, config=config)
 
 
 def _no_index() -> NotFoundError:

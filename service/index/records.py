@@ -45,19 +45,17 @@ def table(
 
 
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
-    """Rows of deleted documents, by id and the time of their deletion."""
+    """Rows of deleted documents, by id and the time of their deletion.
+
+    They have neither vector nor words, so no search finds them and none needs to filter them out.
+    """
     count = len(updated)
-    dimensions = schema.field("vector").type.list_size
-    flat = np.zeros((count, dimensions), dtype=np.float32)
-    # a vector that has a cosine, for the vector index
-    flat[:, 0] = 1
     empty: dict[str, Any] = {
         "id": list(updated),
         "text": [""] * count,
         "metadata": ["{}"] * count,
         "links": [[]] * count,
         "digest": [""] * count,
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), dimensions),
         "windows": [b""] * count,
         "window_ends": [[]] * count,
         "updated": list(updated.values()),

@@ -70,7 +70,7 @@ def create(
             pa.field("metadata", pa.string(), nullable=False),
             pa.field("links", pa.list_(pa.string()), nullable=False),
             pa.field("digest", pa.string(), nullable=False),
-            pa.field("vector", pa.list_(pa.float32(), dimensions), nullable=False),
+            pa.field("vector", pa.list_(pa.float32(), dimensions)),
             pa.field("windows", pa.binary(), nullable=False),
             pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
             pa.field("updated", pa.int64(), nullable=False),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
-from service.index.documents import LIVE, Index, matrix
+from service.index.documents import Index, matrix
 from service.index.words import frequent
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ RRF = 60
 # how deep each ranking is read for fusion, at least
 CANDIDATES = 100
 # an approximate search compares so many times the wanted rows again with the full vectors
-REFINE = 10
+REFINE = 5
 _COLUMNS = ["id", "title", "metadata", "vector"]
 
 
@@ -116,7 +116,7 @@ def fuse(*rankings: Sequence[str]) -> dict[str, float]:
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
     search = index.table.query().nearest_to(query.vector).distance_type("cosine")
-    search = search.refine_factor(REFINE).ef(max(200, 2 * limit))
+    search = search.refine_factor(REFINE).ef(max(100, 2 * limit))
     return await _run(search, query, limit, where, "_distance")
 
 
@@ -129,10 +129,12 @@ async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) 
 async def _run(
     search: AsyncStandardQuery, query: Query, limit: int, where: Expr | None, rank: str
 ) -> pa.Table:
-    where = LIVE if where is None else LIVE & where
     if query.id is not None:
-        where = where & col("id").ne(lit(query.id))
-    return await search.where(where).select([*_COLUMNS, rank]).limit(limit).to_arrow()
+        others = col("id").ne(lit(query.id))
+        where = others if where is None else where & others
+    if where is not None:
+        search = search.where(where)
+    return await search.select([*_COLUMNS, rank]).limit(limit).to_arrow()
 
 
 def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
