@@ -34,7 +34,8 @@ COPY service ./service
 COPY export ./export
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
-    && python -m compileall -q --invalidation-mode unchecked-hash service export
+    && python -m compileall -q --invalidation-mode unchecked-hash service export \
+    && mkdir /data
 
 FROM ${BASE}
 ARG BASE
@@ -48,12 +49,15 @@ ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
     ORT_DISABLE_TELEMETRY=1 \
-    DOCSPLIT_HOST=0.0.0.0
+    DOCSPLIT_HOST=0.0.0.0 \
+    DOCSPLIT_INDEX_PATH=/data
 WORKDIR /app
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/models ./models
 COPY --from=build /app/export ./export
 COPY --from=build /app/service ./service
+# indexes and heads: for a volume, which takes over the owner
+COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \

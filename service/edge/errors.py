@@ -16,7 +16,13 @@ from starlette.routing import compile_path
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.documents.embedder import EmptyInputError, TooLongError
 from service.documents.prompts import UnknownPromptError
-from service.index.faults import BuildingError, ConflictError, InvalidError, NotFoundError
+from service.index.faults import (
+    BuildingError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    StoreError,
+)
 
 log = structlog.get_logger("docsplit")
 
@@ -152,6 +158,8 @@ def translate(error: Exception) -> ApiError:
                 code="index_building",
                 headers={"retry-after": str(BUILDING_RETRY_SECONDS)},
             )
+        case StoreError():
+            return ApiError(503, str(error), kind="Store", code="store_unusable")
         case InvalidError():
             return ApiError(422, str(error), param=error.param)
         case OverloadedError():
@@ -201,6 +209,7 @@ def install(app: FastAPI) -> None:
         ConflictError,
         BuildingError,
         InvalidError,
+        StoreError,
         OverloadedError,
         DeadlineError,
         TimeoutError,

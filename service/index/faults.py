@@ -38,3 +38,7 @@ class InvalidError(ValueError):
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message)
         self.param = param
+
+
+class StoreError(Exception):
+    """Indexes and heads cannot be read or written where they should lie."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from export.bundle import Bundle
+from service.index.faults import StoreError
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -52,14 +53,28 @@ class Store:
         self._jobs: Jobs | None = None
 
     async def indexes(self) -> Indexes:
-        """The indexes; the first call imports lancedb in a thread, which takes seconds."""
+        """The indexes; the first call imports lancedb in a thread, which takes seconds.
+
+        Raises:
+            StoreError: their place cannot be used.
+        """
         async with self._opening:
             if self._indexes is None:
                 indexes, maintenance = await asyncio.to_thread(_import)
                 manifest = self._bundle.manifest
+                try:
+                    databases = [
+                        await indexes.connect(f"{self.path}/{part}")
+                        for part in ("indexes", "leases")
+                    ]
+                except (OSError, RuntimeError, ValueError) as error:
+                    log.error("index_path_unusable", reason=str(error)[:300])
+                    raise StoreError(
+                        "indexes and heads cannot be kept: the service cannot use its index_path, "
+                        "its log tells why; give it a writable folder or volume"
+                    ) from error
                 self._indexes = indexes.Indexes(
-                    await indexes.connect(f"{self.path}/indexes"),
-                    await indexes.connect(f"{self.path}/leases"),
+                    *databases,
                     indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
                 )
                 self._maintainer = maintenance.Maintainer(self._indexes)

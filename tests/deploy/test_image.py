@@ -168,6 +168,29 @@ def test_it_serves_without_rights(hardened: Container) -> None:
     assert "Read-only file system" in refused.stderr
 
 
+def test_indexes_need_a_volume_and_outlive_the_container() -> None:
+    with started(*HARDENED) as bare:
+        bare.wait_healthy()
+        refused = httpx.put(f"{bare.url}/indexes/papers", json={}, timeout=60)
+        assert refused.status_code == 503
+        assert "index_path" in refused.json()["error"]
+    volume = f"docsplit-test-{uuid.uuid4().hex[:12]}"
+    document = {"id": "a", "text": "A document."}
+    try:
+        with started(*HARDENED, f"--volume={volume}:/data") as first:
+            first.wait_healthy()
+            httpx.put(f"{first.url}/indexes/papers", json={}, timeout=60).raise_for_status()
+            path = "/indexes/papers/documents"
+            body = {"documents": [document]}
+            httpx.post(f"{first.url}{path}", json=body, timeout=60).raise_for_status()
+        with started(*HARDENED, f"--volume={volume}:/data") as second:
+            second.wait_healthy()
+            found = httpx.get(f"{second.url}{path}/a", timeout=60)
+            assert found.json()["text"] == document["text"]
+    finally:
+        podman("volume", "rm", "--force", volume)
+
+
 def test_its_log_is_json_without_a_warning(hardened: Container) -> None:
     lines = hardened.log
     assert "ready" in [line["event"] for line in lines]

@@ -70,6 +70,22 @@ def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
             assert (again == vector) != computed
 
 
+def test_a_path_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    path = str(tmp_path / "file" / "index")
+    with serving(tmp_path / "log", "--index-path", path) as server:
+        for method, route, body in (
+            ("PUT", "/indexes/papers", {}),
+            ("GET", "/classifiers", None),
+            ("POST", "/similar", {"index": "papers", "text": "a"}),
+        ):
+            said = call(server, method, route, body, status=503)["error"]
+            assert "index_path" in said
+            assert str(tmp_path) not in said
+        assert call(server, "POST", "/embed", {"inputs": "a"})
+        assert path in server.log.read_text()
+
+
 def test_a_deleted_document_is_gone(server: Server, index: str) -> None:
     upsert(server, index, ONE, TWO)
     call(server, "DELETE", f"/indexes/{index}/documents/two", status=204)
