@@ -38,7 +38,9 @@ NUMBERS = r"(?i)\bpep(?:s)?[-\s:`]*\d+`?(?:[-/]\S*)?"
 _WINDOWS = 6
 
 
-def demo_settings(documents: Path, output: Path, start: str, steps: int, seed: int) -> Settings:
+def demo_settings(
+    documents: Path, output: Path, start: str, steps: int, seed: int, windows: int
+) -> Settings:
     """The demo's run; the settings not named here are the defaults."""
     return Settings.model_validate(
         {
@@ -49,6 +51,7 @@ def demo_settings(documents: Path, output: Path, start: str, steps: int, seed: i
                 "cache": output / "cache",
             },
             "backbone": {"path": start, "max_tokens": 128, "attention_dropout": 0.0},
+            "objective": {"windows": windows},
             "optimisation": {"batch_size": 32, "max_steps": steps, "learning_rate": 5e-5},
             "run": {
                 "output": output,
@@ -70,6 +73,9 @@ def main() -> int:
     parser.add_argument("--start", help="start weights; default all-MiniLM-L6-v2 as installed")
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--windows", type=int, default=1, help="windows that are kept of each half; default 1"
+    )
     given = parser.parse_args()
     try:
         return _demo(given)
@@ -82,7 +88,9 @@ def _demo(given: argparse.Namespace) -> int:
     began = time.monotonic()
     citations = read_citations(given.citations)
     start = given.start or installed_start()
-    run = TrainingRun(demo_settings(given.documents, given.output, start, given.steps, given.seed))
+    run = TrainingRun(
+        demo_settings(given.documents, given.output, start, given.steps, given.seed, given.windows)
+    )
     names = run.cache.names(run.held)
     links = links_among(names, citations)
     kept = given.output / "before.json"
