@@ -13,6 +13,11 @@ Face hub; BERT-like encoders with mean, cls or max pooling are supported. A bund
 if its vectors stay near those of the fp32 source on real paragraphs (docs/bundle.md has the
 thresholds); otherwise DEST stays as it was and the exit code is 1.
 
+Two commands tell of a bundle that is there:
+
+  docsplit-export inspect BUNDLE    what is inside
+  docsplit-export verify BUNDLE     every digest, and the gate anew
+
 example:
   docsplit-export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm \\
       --max-tokens 512 --licence Apache-2.0
@@ -21,7 +26,10 @@ example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``docsplit-export``; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in ("inspect", "verify"):
+        return _over_a_bundle(given[0], given[1:])
+    options = _parser().parse_args(given)
     # What follows imports torch and openvino, seconds that --help and typing errors do without.
     from rich.console import Console
 
@@ -63,6 +71,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     console.print(f"{options.dest}: {manifest.name}, revision {manifest.revision[:12]}")
     return 0
+
+
+def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from export import inspection
+    from export.bundle import BundleError
+    from export.errors import ExportError
+
+    try:
+        if command == "inspect":
+            return inspection.main(arguments)
+        from export import verification
+
+        return verification.main(arguments)
+    except (ExportError, BundleError) as error:
+        said = f"docsplit-export {command}: {error}"
+        Console(stderr=True).print(said, style="red", highlight=False, soft_wrap=True)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 from tokenizers import Tokenizer
 
 import export.pipeline
-from export.bundle import Bundle, load
+from export.__main__ import main
+from export.bundle import Bundle, load, seal
 from export.engines import open_engine
 from export.errors import ExportError
 from export.graph import INPUTS, OUTPUT
@@ -246,3 +249,39 @@ def test_a_pattern_without_operator_is_refused(
     with pytest.raises(ExportError, match=r"--keep-float nowhere: no operator .*MatMul"):
         run(order(bert_folder, tmp_path / "b", precisions=("int8",), keep_float="nowhere"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_gate_can_be_run_anew(
+    bundle: Bundle, bert_folder: Path, text_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--source", str(bert_folder), "--calibration", str(text_file), "--paragraphs", "200"]
+    assert main(["verify", str(bundle.root), *flags]) == 0
+    said = capsys.readouterr().out
+    found = re.findall(r"(\w+): cosine mean ([\d.]+) \(the bundle says ([\d.]+)\)", said)
+    assert [name for name, _, _ in found] == list(bundle.manifest.precisions)
+    for name, measured, stated in found:
+        assert float(measured) == pytest.approx(float(stated), abs=1e-4)
+        assert float(stated) == round(bundle.manifest.precisions[name].parity.cosine_mean, 6)
+
+
+def test_the_gate_refuses_another_source_and_a_changed_graph(
+    bundle: Bundle,
+    bert_folder: Path,
+    roberta_folder: Path,
+    text_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--calibration", str(text_file), "--paragraphs", "200"]
+    assert main(["verify", str(bundle.root), "--source", str(roberta_folder), *flags]) == 1
+    assert "its weights differ" in capsys.readouterr().err
+    folder = shutil.copytree(bundle.root, tmp_path / "changed")
+    model = onnx.load(folder / "model.fp16.onnx")
+    table = max(model.graph.initializer, key=lambda tensor: tensor.dims[0] if tensor.dims else 0)
+    values = onnx.numpy_helper.to_array(table)
+    table.CopyFrom(onnx.numpy_helper.from_array(values[::-1].copy(), table.name))
+    onnx.save(model, folder / "model.fp16.onnx")
+    fields = bundle.manifest.model_dump(exclude={"files", "revision"})
+    seal(folder, **fields | {"precisions": bundle.manifest.precisions})
+    assert main(["verify", str(folder), "--source", str(bert_folder), *flags]) == 1
+    assert "too far from the source" in capsys.readouterr().err

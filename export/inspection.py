@@ -1,0 +1,100 @@
+"""``docsplit-export inspect``: what is in a bundle."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from export import bundle
+from export.bundle import Manifest
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what a bundle holds; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="docsplit-export inspect",
+        description="Print what is in a bundle: model, files, kernels, parity, heads, lineage. "
+        "Every file is compared with its digest.",
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="the bundle's folder")
+    parser.add_argument("--json", action="store_true", help="the manifest as it is stored")
+    given = parser.parse_args(arguments)
+    manifest = bundle.load(given.bundle).manifest
+    console = Console(highlight=False)
+    if given.json:
+        console.print(manifest.model_dump_json(indent=2), markup=False, soft_wrap=True)
+        return 0
+    _model(console, manifest)
+    _precisions(console, manifest)
+    _heads(console, manifest)
+    _files(console, manifest)
+    return 0
+
+
+def _model(console: Console, manifest: Manifest) -> None:
+    lineage = manifest.lineage
+    table = Table(show_header=False, box=None)
+    prompts = ", ".join(manifest.prompts) or "none"
+    if manifest.default_prompt is not None:
+        prompts += f"; default {manifest.default_prompt}"
+    for name, value in (
+        ("name", manifest.name),
+        ("revision", manifest.revision),
+        ("vectors", f"{manifest.dimensions} dimensions, {manifest.pooling} pooling, unit length"),
+        ("window", f"{manifest.max_tokens} tokens"),
+        ("prompts", prompts),
+        ("licence", manifest.licence),
+        ("source", f"{lineage.source}, weights {lineage.source_sha256[:12]}"),
+        ("settings", ", ".join(f"{k} {v}" for k, v in lineage.settings.items() if v != "")),
+        ("packages", ", ".join(f"{k} {v}" for k, v in lineage.packages.items())),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _precisions(console: Console, manifest: Manifest) -> None:
+    table = Table(title="precisions")
+    for heading in ("", "cosine mean", "min", "same neighbour", "paragraphs", "engine", "kernels"):
+        table.add_column(heading)
+    for name, precision in manifest.precisions.items():
+        parity = precision.parity
+        table.add_row(
+            name,
+            f"{parity.cosine_mean:.6f}",
+            f"{parity.cosine_min:.6f}",
+            f"{parity.neighbour_agreement:.1%}",
+            str(parity.paragraphs),
+            parity.engine,
+            ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
+        )
+    console.print(table)
+
+
+def _heads(console: Console, manifest: Manifest) -> None:
+    if not manifest.heads:
+        return
+    table = Table(title="heads")
+    for heading in ("", "kind", "labels", "report"):
+        table.add_column(heading)
+    for name, head in manifest.heads.items():
+        figures = (
+            f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in head.report.items()
+            if isinstance(value, int | float)
+        )
+        table.add_row(name, head.kind, ", ".join(head.labels), ", ".join(figures))
+    console.print(table)
+
+
+def _files(console: Console, manifest: Manifest) -> None:
+    table = Table(title=f"{sum(f.bytes for f in manifest.files.values()) / 1e6:.1f} MB")
+    table.add_column("file")
+    table.add_column("MB", justify="right")
+    table.add_column("sha256")
+    for name, entry in manifest.files.items():
+        table.add_row(name, f"{entry.bytes / 1e6:.2f}", entry.sha256[:12])
+    console.print(table)

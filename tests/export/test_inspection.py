@@ -1,0 +1,45 @@
+"""``docsplit-export inspect`` over the shipped bundle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from export.__main__ import main
+
+BUNDLE = Path(__file__).parents[2] / "models" / "all-minilm-l6-v2-w512"
+
+
+def test_it_tells_what_is_inside(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["inspect", str(BUNDLE)]) == 0
+    said = capsys.readouterr().out
+    manifest = json.loads((BUNDLE / "bundle.json").read_text())
+    for expected in (
+        manifest["revision"],
+        "384 dimensions, mean pooling",
+        "512 tokens",
+        "fp16",
+        "6 Attention",
+        "model.int8.bin",
+        manifest["lineage"]["source"],
+    ):
+        assert expected in said
+    assert "heads" not in said
+    assert main(["inspect", str(BUNDLE), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == manifest
+
+
+def test_a_bundle_that_was_cut_short_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(BUNDLE, tmp_path / "bundle", copy_function=os.link)
+    (folder / "tokenizer.json").unlink()
+    assert main(["inspect", str(folder)]) == 1
+    assert "tokenizer.json: missing" in capsys.readouterr().err.replace("\n", "")
