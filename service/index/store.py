@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,7 @@ class Store:
                 indexes, maintenance = await asyncio.to_thread(_import)
                 manifest = self._bundle.manifest
                 try:
+                    _provide_scratch(self.path)
                     databases = [
                         await indexes.connect(f"{self.path}/{part}")
                         for part in ("indexes", "leases")
@@ -210,6 +212,19 @@ class Store:
             await writer.close()
         if self._maintainer is not None:
             await self._maintainer.close()
+
+
+def _provide_scratch(path: str) -> None:
+    """Let LanceDB put its scratch files beside the indexes where there is no place for them else.
+
+    It writes some for every merge, to the folder that TMPDIR names or to /tmp, which a read-only
+    container does not have.
+    """
+    if "://" in path or os.access(os.environ.get("TMPDIR", "/tmp"), os.W_OK):  # noqa: S108
+        return
+    scratch = Path(path, "scratch")
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(scratch)
 
 
 def _import():  # type: ignore[no-untyped-def]  # modules have no useful type
