@@ -12,7 +12,7 @@ from huggingface_hub import InferenceClient
 
 from tests.conftest import Server, serving
 from tests.index.conftest import call
-from tests.index.test_replicas import other_revision
+from tests.index.test_generations import seal_other
 
 SPORT = [
     "The striker scored twice and the team won the match.",
@@ -168,7 +168,8 @@ def test_bad_requests(server: Server, topics: str) -> None:
 
 def test_replicas_share_heads_and_refuse_those_of_another_revision(tmp_path: Path) -> None:
     index = ("--index-path", str(tmp_path / "index"))
-    other = other_revision(tmp_path / "other")
+    other = tmp_path / "other"
+    seal_other(other)
     with (
         serving(tmp_path / "log", *index) as one,
         serving(tmp_path / "log2", *index, "--bundle", str(other)) as two,
