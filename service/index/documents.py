@@ -75,7 +75,8 @@ class Index:
 
         Those that are not there are noted as deleted, too: no older copy of them gets in.
         """
-        await self._merge(records.tombstones(deleted, self.schema))
+        # LanceDB takes a vector that is absent for a bad one unless told
+        await self._merge(records.tombstones(deleted, self.schema), on_bad_vectors="null")
 
     async def purge(self, before: int) -> None:
         """Forget documents that were deleted before a time."""
@@ -98,11 +99,12 @@ class Index:
         found = await self.select(col("id").eq(lit(document_id)), ["id"], 1)
         return bool(found.num_rows)
 
-    async def _merge(self, rows: pa.Table) -> None:
+    async def _merge(self, rows: pa.Table, on_bad_vectors: str = "error") -> None:
         # so that of all writes of a document the latest stands, in whatever order they arrive
         merge = self.table.merge_insert("id")
         merge = merge.when_matched_update_all(where="target.updated < source.updated")
-        await merge.when_not_matched_insert_all().execute(rows)
+        merge = merge.when_not_matched_insert_all()
+        await merge.execute(rows, on_bad_vectors=on_bad_vectors)
 
     async def get(self, document_id: str) -> Stored:
         """One document.
