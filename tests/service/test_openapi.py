@@ -45,6 +45,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes",
         "/indexes/{name}",
         "/indexes/{name}/citation",
+        "/indexes/{name}/citation/network",
         "/indexes/{name}/generations/{revision}",
         "/indexes/{name}/documents",
         "/indexes/{name}/documents/{document_id}",
