@@ -31,6 +31,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks import server
+from benchmarks.server import call
 
 MODES = ("cosine", "words", "hybrid", "citation")
 DEPTH = 100
@@ -120,13 +121,6 @@ def upsert(client: httpx.Client, index: str, documents: list[dict[str, Any]]) ->
     for first in range(0, len(documents), GROUP):
         part = documents[first : first + GROUP]
         call(client, "POST", f"/indexes/{index}/documents", {"documents": part})
-
-
-def call(client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
-    """The answer's body."""
-    answer = client.request(method, path, json=body)
-    answer.raise_for_status()
-    return answer.json()
 
 
 def report(

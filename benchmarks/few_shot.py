@@ -27,6 +27,7 @@ from rich.table import Table
 from sklearn.metrics import accuracy_score, f1_score
 
 from benchmarks import server
+from benchmarks.server import call
 
 GROUP = 25
 
@@ -108,13 +109,6 @@ def measure(
             figures["macro_f1"].append(float(f1_score(truth, guessed, average="macro")))
             figures["seconds"].append(made["training_seconds"])
     return found
-
-
-def call(client: httpx.Client, method: str, path: str, body: Any) -> Any:
-    """The answer's body."""
-    answer = client.request(method, path, json=body)
-    answer.raise_for_status()
-    return answer.json()
 
 
 def report(found: dict[str, dict[str, list[float]]], labels: int) -> None:

@@ -75,6 +75,13 @@ def started(*flags: str) -> Iterator[Service]:
             process.terminate()
 
 
+def call(client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
+    """The answer's body."""
+    answer = client.request(method, path, json=body)
+    answer.raise_for_status()
+    return answer.json()
+
+
 def load(url: str, requests: Sequence[Sequence[str]], clients: int) -> float:
     """Post each group of texts to /embed from ``clients`` threads; seconds for all."""
 

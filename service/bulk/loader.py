@@ -11,8 +11,8 @@ from service.documents.embedder import Embedder, EmptyInputError, TooLongError
 from service.index import fields
 from service.index.documents import Index
 from service.index.faults import InvalidError
-from service.index.record import Record, digest
-from service.index.reuse import Encoding, encoded, kept
+from service.index.record import digest
+from service.index.reuse import Encoding, encoded, kept, record
 
 # a batch is one commit; more characters would not fit the queue of tokens
 BATCH_CHARACTERS = 400_000
@@ -66,7 +66,7 @@ async def load_documents(
         known = await kept(index, {source.id: source.text for source in changed})
         new = [source for source in changed if source.id not in known]
         known |= await _embed(embedder, new, prompt, report)
-        records = [_record(s, known[s.id]) for s in changed if s.id in known]
+        records = [record(s, known[s.id]) for s in changed if s.id in known]
         if records:
             await index.put(records)
         report.written += len(records)
@@ -101,19 +101,6 @@ async def _embed(
         return found
     report.tokens += sum(document.tokens for document in result.documents)
     return {s.id: encoded(d) for s, d in zip(sources, result.documents, strict=True)}
-
-
-def _record(source: Source, encoding: Encoding) -> Record:
-    return Record(
-        source.id,
-        source.text,
-        source.title,
-        source.metadata,
-        source.links,
-        encoding.vector,
-        encoding.windows,
-        encoding.ends,
-    )
 
 
 def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from lancedb.expr import col, lit
 
@@ -11,6 +12,7 @@ from service.documents.embedder import Document
 from service.documents.pooling import Vectors, normalise
 from service.index import records
 from service.index.documents import Index, matrix
+from service.index.record import Record
 
 # texts and windows of so many documents are read at once
 _CHUNK = 128
@@ -35,6 +37,35 @@ def encoded(document: Document) -> Encoding:
     """The encoding of a document that was just embedded."""
     ends = [window.end for window in document.windows]
     return Encoding(normalise(document.vector()), document.matrix(), ends)
+
+
+class Content(Protocol):
+    """What a caller gives of a document."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def links(self) -> list[str]: ...
+
+
+def record(given: Content, encoding: Encoding) -> Record:
+    """The document as an index keeps it."""
+    return Record(
+        id=given.id,
+        text=given.text,
+        title=given.title,
+        metadata=given.metadata,
+        links=given.links,
+        vector=encoding.vector,
+        windows=encoding.windows,
+        ends=encoding.ends,
+    )
 
 
 async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:

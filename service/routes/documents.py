@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
@@ -13,14 +13,10 @@ from service.edge import deadline
 from service.edge.errors import ApiError, documented
 from service.index import fields
 from service.index.faults import NotFoundError
-from service.index.record import Record
 from service.routes import inference
 from service.routes.encoding import json_response
 from service.routes.fields import TEXT, valid_text
 from service.routes.names import Identifier, Name, optional_text
-
-if TYPE_CHECKING:
-    from service.index.reuse import Encoding
 
 router = APIRouter(prefix="/indexes/{name}/documents", tags=["index"])
 
@@ -110,7 +106,7 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
     for document, embedded in zip(changed, result.documents, strict=True):
         known[document.id] = reuse.encoded(embedded)
     async with deadline.within(request):
-        records = [_record(document, known[document.id]) for document in documents]
+        records = [reuse.record(document, known[document.id]) for document in documents]
         await service.store.upsert(name, index.identity.uid, records)
     return json_response({"upserted": len(ids)}, inference.headers(request, result))
 
@@ -159,16 +155,3 @@ async def delete_document(request: Request, name: Name, document_id: Annotated[s
         if not await index.has(document_id) and not await indexes.holds(name, document_id):
             raise NotFoundError("no document of that id in this index")
         await service.store.delete(name, index.identity.uid, [document_id])
-
-
-def _record(given: DocumentIn, encoding: Encoding) -> Record:
-    return Record(
-        id=given.id,
-        text=given.text,
-        title=given.title,
-        metadata=given.metadata,
-        links=given.links,
-        vector=encoding.vector,
-        windows=encoding.windows,
-        ends=encoding.ends,
-    )
