@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from service.index import records
 from service.index.faults import ConflictError, NotFoundError
 from service.index.record import Record, Windows
 from service.index.schema import Identity
+
+if TYPE_CHECKING:
+    from service.index.words import Vocabulary
 
 LIVE = col("deleted").eq(lit(False))
 
@@ -43,6 +46,7 @@ class Index:
     table: AsyncTable
     schema: pa.Schema
     identity: Identity
+    vocabulary: Vocabulary
 
     def same(self, uid: str) -> None:
         """Raise where the index was deleted and created anew since ``uid`` was read."""
@@ -147,6 +151,14 @@ class Index:
             for name, cited in zip(ids, found["links"].to_pylist(), strict=True)
         }
         return {name: cited for name, cited in links.items() if cited}
+
+    async def sample(self, size: int) -> list[str]:
+        """Texts of the documents whose digests are lowest: a draw that all replicas share."""
+        found = await self.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
+        ids = found.sort_by("digest").slice(0, size)["id"].to_pylist()
+        held = await self.select(col("id").isin([lit(i) for i in ids]), ["text"], size)
+        texts: list[str] = held["text"].to_pylist()
+        return texts
 
     async def page(self, after: str, limit: int) -> list[dict[str, Any]]:
         """Ids, titles and metadata in the order of ids, beginning behind ``after``."""

@@ -7,6 +7,7 @@ first use.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,9 +24,12 @@ from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.fields import FieldType
 from service.index.generations import Generation, Registry, by_index, of_one_index, table_of
 from service.index.leases import Leases
+from service.index.words import Vocabulary
 
 # creating and dropping tables takes far less
 _STRUCTURE_SECONDS = 30.0
+# some MB each
+_VOCABULARIES = 16
 
 
 async def connect(uri: str) -> lancedb.AsyncConnection:
@@ -75,6 +79,7 @@ class Indexes:
         self.leases = Leases(shared)
         self.registry = Registry(shared)
         self._structure = asyncio.Lock()
+        self._vocabularies: OrderedDict[str, Vocabulary] = OrderedDict()
 
     async def create(self, name: str, fields: dict[str, FieldType]) -> bool:
         """Create an index; False where it is there already with the same fields.
@@ -232,7 +237,7 @@ class Indexes:
         made = schema.create(model.name, model.revision, model.dimensions, fields, uid)
         table = await self.database.create_table(table_of(name, model.revision), schema=made)
         await _prepare(table)
-        return Index(table, made, schema.identity(made))
+        return self._index(table, made)
 
     async def _own(self, name: str) -> Index | None:
         index = await self._open(table_of(name, self.model.revision))
@@ -265,7 +270,15 @@ class Indexes:
             if "was not found" not in str(error) and "Not found" not in str(error):
                 raise
             return None
-        return Index(opened, held, schema.identity(held))
+        return self._index(opened, held)
+
+    def _index(self, table: AsyncTable, held: pa.Schema) -> Index:
+        identity = schema.identity(held)
+        vocabulary = self._vocabularies.setdefault(identity.generation, Vocabulary())
+        self._vocabularies.move_to_end(identity.generation)
+        if len(self._vocabularies) > _VOCABULARIES:
+            self._vocabularies.popitem(last=False)
+        return Index(table, held, identity, vocabulary)
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncIterator[None]:

@@ -13,7 +13,6 @@ from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
 from service.index.documents import Index, matrix
-from service.index.words import frequent
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncStandardQuery
@@ -121,7 +120,8 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None)
 
 
 async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
-    words = frequent(query.text)
+    frequencies = await index.vocabulary.frequencies(index)
+    words = frequencies.telling(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
     return await _run(search, query, limit, where, "_score")
 

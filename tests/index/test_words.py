@@ -1,0 +1,85 @@
+"""Which words of a text the full-text search asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import cast
+
+import pytest
+
+from service.index import words
+from service.index.documents import Index
+from service.index.words import MOST_WORDS, Vocabulary, count
+from tests.conftest import Server
+from tests.index.conftest import call, upsert
+
+COMMON = [f"common{number}" for number in range(MOST_WORDS + 20)]
+ASKED = " ".join(COMMON * 2) + " quokka"
+
+
+def test_a_word_of_few_documents_is_asked_for(server: Server, index: str) -> None:
+    texts = {name: " ".join(COMMON) for name in "abcde"}
+    upsert(server, index, *({"id": name, "text": text} for name, text in texts.items()))
+    upsert(server, index, {"id": "f", "text": " ".join([*COMMON, "quokka"])})
+    [first, *_] = call(
+        server, "POST", "/similar", {"index": index, "text": ASKED, "mode": "words", "top_k": 1}
+    )
+    assert first["id"] == "f"
+
+
+def test_frequency_alone_would_not_ask_for_it() -> None:
+    frequent = [word for word, _ in Counter(ASKED.split()).most_common(MOST_WORDS)]
+    assert "quokka" not in frequent
+    asked = count([" ".join(COMMON)] * 3).telling(ASKED).split()
+    assert len(asked) == MOST_WORDS
+    assert asked[0] == "quokka"
+
+
+class _Held:
+    """An index whose texts change."""
+
+    def __init__(self) -> None:
+        self.table = self
+        self.texts = ["one"]
+        self.versions = 1
+        self.samples = 0
+
+    async def version(self) -> int:
+        return self.versions
+
+    async def sample(self, size: int) -> list[str]:
+        self.samples += 1
+        return self.texts[:size]
+
+
+def test_counted_anew_when_the_index_changes() -> None:
+    held, vocabulary = _Held(), Vocabulary()
+    index = cast("Index", held)
+
+    async def run() -> None:
+        assert (await vocabulary.frequencies(index)).documents == 1
+        assert (await vocabulary.frequencies(index)).documents == 1
+        assert held.samples == 1
+        held.texts, held.versions = ["one", "two"], 2
+        assert (await vocabulary.frequencies(index)).documents == 2
+        assert held.samples == 2
+
+    asyncio.run(run())
+
+
+def test_no_search_waits_for_a_long_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "_SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(words, "_EFFORT", float("inf"))
+    held, vocabulary = _Held(), Vocabulary()
+    index = cast("Index", held)
+
+    async def run() -> None:
+        await vocabulary.frequencies(index)
+        held.texts, held.versions = ["one", "two"], 2
+        assert (await vocabulary.frequencies(index)).documents == 1
+        assert vocabulary._task is not None
+        await vocabulary._task
+        assert (await vocabulary.frequencies(index)).documents == 2
+
+    asyncio.run(run())
