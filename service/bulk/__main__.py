@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -14,6 +15,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from export import bundle
 from export.bundle import BundleError
+from service.bulk.faults import ClusterError
 from service.bulk.sources import SourceError, read, read_links
 from service.documents.prompts import resolve
 from service.engines.interface import EngineError
@@ -25,8 +27,19 @@ from service.routes.names import INDEX_NAME
 from service.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:
+    from service.bulk.encoding import Encoder
     from service.index.documents import Index
     from service.index.indexes import Indexes
+
+
+_UNUSABLE = (
+    SourceError,
+    SettingsError,
+    ConflictError,
+    BundleError,
+    EngineError,
+    ClusterError,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,6 +62,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
     parser.add_argument("--links", type=Path, help="CSV file with the columns citing and cited")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="embed on a Ray cluster: auto, host:port, local"
+    )
+    parser.add_argument(
+        "--ray-actors", type=int, default=0, help="on the cluster; 0 takes what has room"
+    )
     given, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     try:
         if not re.fullmatch(INDEX_NAME, given.index):
@@ -56,11 +75,17 @@ def main(arguments: list[str] | None = None) -> int:
         fields = dict(_field(item) for item in given.field)
         links = read_links(given.links)
         settings = load(rest)
-        return asyncio.run(_index(settings, given.source, given.index, fields, links))
+        with ExitStack() as stack:
+            cluster = None
+            if given.ray is not None:
+                from service.bulk.cluster import on_cluster
+
+                cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
+            return asyncio.run(_index(settings, given.source, given.index, fields, links, cluster))
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
         return 130
-    except (SourceError, SettingsError, ConflictError, BundleError, EngineError) as error:
+    except _UNUSABLE as error:
         print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -79,6 +104,7 @@ async def _index(
     name: str,
     fields: dict[str, FieldType],
     links: dict[str, list[str]],
+    cluster: Encoder | None,
 ) -> int:
     console = Console(stderr=True)
     service = Service(settings, bundle.load(settings.bundle))
@@ -86,6 +112,7 @@ async def _index(
     if service.running is None:
         return 2
     try:
+        from service.bulk.encoding import here
         from service.bulk.loader import Report, load_documents
         from service.index.maintenance import optimize
 
@@ -102,8 +129,8 @@ async def _index(
                 bar.update(task, completed=report.seen, description=f"{name}: {rate:,.0f} tokens/s")
 
             prompt = resolve(service.bundle.manifest, None)
-            embedder = service.running.embedder
-            report = await load_documents(index, embedder, read(source, links), prompt, show)
+            encode = cluster or here(service.running.embedder, prompt)
+            report = await load_documents(index, encode, read(source, links), show)
         await optimize(index.table)
     finally:
         await service.stop()

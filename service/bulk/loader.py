@@ -1,23 +1,21 @@
-"""Embed documents in batches and write each batch, passing over what is there unchanged."""
+"""Bring an index up to date with documents, passing over what is there unchanged."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from service.bulk.encoding import Encoder, Work
 from service.bulk.sources import Source
-from service.documents.embedder import Embedder, EmptyInputError, TooLongError
 from service.index import fields
 from service.index.documents import Index
 from service.index.faults import InvalidError
-from service.index.record import digest
-from service.index.reuse import Encoding, encoded, kept, record
+from service.index.record import digest, record
+from service.index.reuse import kept
 
 # a batch is one commit; more characters would not fit the queue of tokens
 BATCH_CHARACTERS = 400_000
 BATCH_DOCUMENTS = 256
-_NEVER = 1e9
 
 
 @dataclass(slots=True)
@@ -38,18 +36,30 @@ class Report:
 
 async def load_documents(
     index: Index,
-    embedder: Embedder,
+    encode: Encoder,
     sources: Iterable[Source],
-    prompt: str,
     progress: Callable[[Report], None],
 ) -> Report:
-    """Bring an index up to date with documents; each batch is durable before the next begins.
+    """Bring an index up to date with documents; progress is told of what is durable.
 
     A document whose digest is in the index is passed over, so a run that was ended goes on where it
     stopped; one of which the text alone is unchanged keeps its vectors. Of several documents of one
     id in a run the first counts.
     """
     report = Report()
+    async for work, result in encode(_works(index, sources, report)):
+        encodings = work.known | result.encodings
+        records = [record(s, encodings[s.id]) for s in work.sources if s.id in encodings]
+        if records:
+            await index.put(records)
+        report.written += len(records)
+        report.tokens += result.tokens
+        report.refused += result.refused
+        progress(report)
+    return report
+
+
+async def _works(index: Index, sources: Iterable[Source], report: Report) -> AsyncIterator[Work]:
     seen: set[str] = set()
     for batch in _batches(sources):
         fresh = []
@@ -63,15 +73,7 @@ async def load_documents(
         changed = [s for s in fresh if held.get(s.id) != _digest(index, s)]
         report.unchanged += len(fresh) - len(changed)
         changed = [source for source in changed if _fits(index, source, report)]
-        known = await kept(index, {source.id: source.text for source in changed})
-        new = [source for source in changed if source.id not in known]
-        known |= await _embed(embedder, new, prompt, report)
-        records = [record(s, known[s.id]) for s in changed if s.id in known]
-        if records:
-            await index.put(records)
-        report.written += len(records)
-        progress(report)
-    return report
+        yield Work(changed, await kept(index, {source.id: source.text for source in changed}))
 
 
 def _fits(index: Index, source: Source, report: Report) -> bool:
@@ -81,26 +83,6 @@ def _fits(index: Index, source: Source, report: Report) -> bool:
         report.refused.append(f"{source.id}: {str(error).removeprefix('document 0: ')}")
         return False
     return True
-
-
-async def _embed(
-    embedder: Embedder, sources: list[Source], prompt: str, report: Report
-) -> dict[str, Encoding]:
-    if not sources:
-        return {}
-    try:
-        due = time.monotonic() + _NEVER
-        result = await embedder.embed([s.text for s in sources], due, prompt=prompt)
-    except (EmptyInputError, TooLongError) as error:
-        if len(sources) == 1:
-            report.refused.append(f"{sources[0].id}: {str(error).removeprefix('input 0 ')}")
-            return {}
-        found: dict[str, Encoding] = {}
-        for source in sources:
-            found |= await _embed(embedder, [source], prompt, report)
-        return found
-    report.tokens += sum(document.tokens for document in result.documents)
-    return {s.id: encoded(d) for s, d in zip(sources, result.documents, strict=True)}
 
 
 def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:

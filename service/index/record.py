@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from service.documents.pooling import Vectors
+from service.documents.embedder import Document
+from service.documents.pooling import Vectors, normalise
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,56 @@ class Record:
     vector: Vectors
     windows: Vectors
     ends: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What an index keeps of a text.
+
+    Attributes:
+        vector: float32 ``[dimensions]``, unit length.
+        windows: ``[windows, dimensions]``, unit rows.
+        ends: one past the last character of each window.
+    """
+
+    vector: Vectors
+    windows: Vectors
+    ends: list[int]
+
+
+def encoded(document: Document) -> Encoding:
+    """The encoding of a document that was just embedded."""
+    ends = [window.end for window in document.windows]
+    return Encoding(normalise(document.vector()), document.matrix(), ends)
+
+
+class Content(Protocol):
+    """What a caller gives of a document."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def links(self) -> list[str]: ...
+
+
+def record(given: Content, encoding: Encoding) -> Record:
+    """The document as an index keeps it."""
+    return Record(
+        id=given.id,
+        text=given.text,
+        title=given.title,
+        metadata=given.metadata,
+        links=given.links,
+        vector=encoding.vector,
+        windows=encoding.windows,
+        ends=encoding.ends,
+    )
 
 
 @dataclass(slots=True)

@@ -3,69 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
 
 from lancedb.expr import col, lit
 
-from service.documents.embedder import Document
-from service.documents.pooling import Vectors, normalise
 from service.index import records
 from service.index.documents import Index, matrix
-from service.index.record import Record
+from service.index.record import Encoding
 
 # texts and windows of so many documents are read at once
 _CHUNK = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """What an index keeps of a text.
-
-    Attributes:
-        vector: float32 ``[dimensions]``, unit length.
-        windows: ``[windows, dimensions]``, unit rows.
-        ends: one past the last character of each window.
-    """
-
-    vector: Vectors
-    windows: Vectors
-    ends: list[int]
-
-
-def encoded(document: Document) -> Encoding:
-    """The encoding of a document that was just embedded."""
-    ends = [window.end for window in document.windows]
-    return Encoding(normalise(document.vector()), document.matrix(), ends)
-
-
-class Content(Protocol):
-    """What a caller gives of a document."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def title(self) -> str | None: ...
-    @property
-    def metadata(self) -> dict[str, Any]: ...
-    @property
-    def links(self) -> list[str]: ...
-
-
-def record(given: Content, encoding: Encoding) -> Record:
-    """The document as an index keeps it."""
-    return Record(
-        id=given.id,
-        text=given.text,
-        title=given.title,
-        metadata=given.metadata,
-        links=given.links,
-        vector=encoding.vector,
-        windows=encoding.windows,
-        ends=encoding.ends,
-    )
 
 
 async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:

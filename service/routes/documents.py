@@ -96,17 +96,18 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
         index = await (await service.store.indexes()).writable(name)
         for position, document in enumerate(documents):
             fields.check(index.identity.fields, document.metadata, position)
-        from service.index import reuse
+        from service.index.record import encoded, record
+        from service.index.reuse import kept
 
-        known = await reuse.kept(index, {document.id: document.text for document in documents})
+        known = await kept(index, {document.id: document.text for document in documents})
     changed = [document for document in documents if document.id not in known]
     result = Embedded([])
     if changed:
         result = await inference.embed(request, [document.text for document in changed])
     for document, embedded in zip(changed, result.documents, strict=True):
-        known[document.id] = reuse.encoded(embedded)
+        known[document.id] = encoded(embedded)
     async with deadline.within(request):
-        records = [reuse.record(document, known[document.id]) for document in documents]
+        records = [record(document, known[document.id]) for document in documents]
         await service.store.upsert(name, index.identity.uid, records)
     return json_response({"upserted": len(ids)}, inference.headers(request, result))
 

@@ -1,0 +1,141 @@
+"""Embed on a Ray cluster: actors hold a bundle each, this process reads and writes the index."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+
+from export import bundle
+from service.bulk.encoding import Encoded, Encoder, Work, encode_texts
+from service.bulk.faults import ClusterError
+from service.documents.prompts import resolve
+from service.lifecycle import Service
+from service.settings import Settings
+
+log = structlog.get_logger("docsplit.bulk")
+
+# works that wait at each actor while it computes
+_AHEAD = 2
+# an actor whose machine is lost is started on another, and its work repeated
+_RETRIES = 5
+
+
+class _Worker:
+    """What an actor runs; its methods are called from other machines."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._service = Service(settings, bundle.load(settings.bundle))
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> str:
+        """The revision of the bundle, once its engine is warm."""
+        async with self._starting:
+            if self._service.running is None:
+                await self._service.start()
+        if self._service.running is None:
+            raise ClusterError("the engine cannot be started on a node; its log tells why")
+        return self._service.bundle.manifest.revision
+
+    async def encode(self, texts: Mapping[str, str]) -> Encoded:
+        """As ``encode_texts``; an actor that was started anew elsewhere starts its engine."""
+        await self.start()
+        prompt = resolve(self._service.bundle.manifest, None)
+        embedder = self._service.running.embedder  # type: ignore[union-attr] # start has made it
+        return await encode_texts(embedder, texts, prompt)
+
+
+@contextmanager
+def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encoder]:
+    """An encoder by actors of a Ray cluster.
+
+    Every node needs docsplit with its engine, and the bundle under the same path.
+
+    Args:
+        address: as ``ray.init`` takes it: ``auto``, ``host:port``, ``ray://host:port``, or
+            ``local`` for a cluster of this machine that ends with the run.
+        actors: how many; 0 takes as many as the cluster has room for. Each takes ``threads`` CPUs,
+            or one where that is 0, and one GPU where the cluster has any and the engine may use it.
+        settings: of the engine in every actor.
+
+    Raises:
+        ClusterError: Ray is not installed, or there is no such cluster, or it has no room.
+    """
+    # Ray reports its use to its makers unless told before it is imported. It is started before
+    # lancedb is imported, which does not like to be forked.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError("--ray needs Ray: pip install 'docsplit[ray]'") from error
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=40)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise ClusterError(f"--ray {address}: no cluster answers: {error}") from error
+    try:
+        threads = settings.threads or 1
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cuda = settings.engine == "onnx-cuda" or (settings.engine == "auto" and "GPU" in resources)
+        gpus = int(cuda)
+        wanted = actors or _room(resources, threads, gpus)
+        if wanted == 0:
+            raise ClusterError(f"--ray {address}: the cluster has no room for an actor")
+        # the index belongs to this process; and what computes is asked for by the number of cores
+        own = settings.model_copy(update={"threads": threads, "redis_url": None, "cache_bytes": 0})
+        make = ray.remote(
+            num_cpus=threads, num_gpus=gpus, max_restarts=_RETRIES, max_task_retries=_RETRIES
+        )(_Worker)
+        handles: list[Any] = [make.remote(own) for _ in range(wanted)]
+        yield _encoder(handles)
+    finally:
+        ray.shutdown()
+
+
+def _room(resources: Mapping[str, float], threads: int, gpus: int) -> int:
+    rooms = [resources.get("CPU", 0) // threads]
+    if gpus:
+        rooms.append(resources.get("GPU", 0))
+    return int(min(rooms))
+
+
+def _encoder(actors: list[Any]) -> Encoder:
+    async def encode(works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]:
+        revisions: set[str] = set(await asyncio.gather(*(actor.start.remote() for actor in actors)))
+        log.info("cluster_ready", actors=len(actors))
+        if len(revisions) > 1:
+            raise ClusterError("the nodes hold different bundles under the same path")
+        free = [actor for actor in actors for _ in range(_AHEAD)]
+        busy: dict[asyncio.Task[Encoded], tuple[Work, Any]] = {}
+
+        async def finished() -> list[tuple[Work, Encoded]]:
+            done, _ = await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
+            found = []
+            for task in done:
+                work, actor = busy.pop(task)
+                free.append(actor)
+                found.append((work, task.result()))
+            return found
+
+        async for work in works:
+            if not work.new:
+                yield work, Encoded()
+                continue
+            while not free:
+                for pair in await finished():
+                    yield pair
+            actor = free.pop(0)
+            busy[asyncio.create_task(_call(actor, work.new))] = (work, actor)
+        while busy:
+            for pair in await finished():
+                yield pair
+
+    return encode
+
+
+async def _call(actor: Any, texts: Mapping[str, str]) -> Encoded:
+    result: Encoded = await actor.encode.remote(texts)
+    return result
