@@ -103,6 +103,7 @@ class Service:
         """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
         if self.settings.redis_url is not None:
             self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
+            self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
         try:
             self.running = await asyncio.to_thread(self._build)
         except EngineError as error:
@@ -163,6 +164,7 @@ class Service:
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
             cache_bytes=lambda: self.cache.process.bytes,
+            tokens_per_second=lambda: batcher.tokens_per_second,
         )
         self.metrics.engine.info(
             {

@@ -92,8 +92,19 @@ class Metrics:
             "How long the oldest waiting request has waited",
             registry=self.registry,
         )
+        self.tokens_per_second = Gauge(
+            "docsplit_tokens_per_second",
+            "Tokens a second that the engine computes while it is busy, as measured",
+            registry=self.registry,
+        )
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
+        )
+        self.cache_up = Gauge(
+            "docsplit_cache_up",
+            "1 while a configured cache outside the process answers, 0 while it is left alone",
+            ("layer",),
+            registry=self.registry,
         )
         self.cache_errors = Counter(
             "docsplit_cache_errors_total",
@@ -160,8 +171,10 @@ class Metrics:
         queue_tokens: Callable[[], float],
         queue_age: Callable[[], float],
         cache_bytes: Callable[[], float],
+        tokens_per_second: Callable[[], float],
     ) -> None:
         """Read these values anew at every scrape."""
         self.queue_tokens.set_function(queue_tokens)
         self.queue_age.set_function(queue_age)
         self.cache_bytes.set_function(cache_bytes)
+        self.tokens_per_second.set_function(tokens_per_second)

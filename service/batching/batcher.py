@@ -109,6 +109,11 @@ class Batcher:
         return 0.0 if oldest is None else time.monotonic() - oldest.arrived
 
     @property
+    def tokens_per_second(self) -> float:
+        """What the engine computes while it is busy, all streams, measured; 0 before that."""
+        return self._tokens_per_second
+
+    @property
     def longest_batch(self) -> float:
         """Seconds that the batch longest in the engine has been there; 0 when none is."""
         started = min(list(self._started.values()), default=None)
