@@ -45,7 +45,7 @@ class Metrics:
         )
         self.stage_seconds = Histogram(
             "docsplit_stage_seconds",
-            "Time an inference request spent tokenising, queued, and inferring",
+            "Time an inference request spent in each stage",
             ("stage",),
             buckets=_SECONDS,
             registry=self.registry,
@@ -161,9 +161,15 @@ class Metrics:
         sources = [window.source for document in result.documents for window in document.windows]
         for source in Source:
             self.windows.labels(source).inc(sources.count(source))
-        self.stage_seconds.labels("tokenise").observe(result.timing.tokenising)
-        self.stage_seconds.labels("queue").observe(result.timing.queued)
-        self.stage_seconds.labels("infer").observe(result.timing.computing)
+        timing = result.timing
+        for stage, seconds in (
+            ("tokenise", timing.tokenising),
+            ("cache", timing.looking),
+            ("queue", timing.queued),
+            ("infer", timing.computing),
+            ("pool", timing.pooling),
+        ):
+            self.stage_seconds.labels(stage).observe(seconds)
 
     def watch(
         self,
