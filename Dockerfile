@@ -24,7 +24,7 @@ RUN --mount=type=secret,id=pip.conf \
     && touch README.md \
     && python -m venv --without-pip /opt/venv \
     && PIP_CONSTRAINT="${pins}" PIP_BUILD_CONSTRAINT=constraints.txt \
-       pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA}]" \
+       pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing]" \
     && pip --python /opt/venv/bin/python uninstall --yes openvino-telemetry \
     && python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 

@@ -21,7 +21,7 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --editable '.[cpu,export,train,dev]'
+	$(PIP_INSTALL) --editable '.[cpu,export,train,tracing,dev]'
 	@touch $@ $(VENV)/.serve
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
@@ -52,8 +52,8 @@ format: $(VENV)/.dev ## rewrite the sources in the project's style
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra dev --output-file constraints.txt
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --output-file constraints-gpu.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra dev --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -54,6 +54,8 @@ def create_app(service: Service) -> FastAPI:
         summary="Vectors of whole documents.",
         lifespan=lifespan,
         redoc_url=None,
+        # FastAPI's own spans and logs hold query strings and messages; service.tracing's do not
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
     for module in (
@@ -81,5 +83,5 @@ def create_app(service: Service) -> FastAPI:
     )
     app.add_middleware(Keys, keys=settings.api_keys)
     paths = frozenset(app.openapi()["paths"])
-    app.add_middleware(Access, metrics=service.metrics, paths=paths)
+    app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     return app

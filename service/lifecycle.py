@@ -6,6 +6,7 @@ import asyncio
 import enum
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -26,6 +27,10 @@ from service.index.background import BackgroundEmbedder
 from service.index.store import Store
 from service.metrics import Metrics
 from service.settings import Settings
+from service.tracing.setup import tracing
+
+if TYPE_CHECKING:
+    from service.tracing.exporter import Tracing
 
 log = structlog.get_logger("docsplit")
 
@@ -55,7 +60,7 @@ class Service:
 
     Raises:
         EngineError: no engine can meet the settings on this machine.
-        ValueError: the bundle's prompts do not fit its windows.
+        ValueError: the bundle's prompts do not fit its windows, or tracing is not installed.
     """
 
     settings: Settings
@@ -69,6 +74,7 @@ class Service:
     cache: Cache = field(init=False)
     store: Store = field(init=False)
     background: Background = field(init=False)
+    tracing: Tracing | None = field(init=False)
     running: Running | None = None
 
     def __post_init__(self) -> None:
@@ -88,6 +94,7 @@ class Service:
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
+        self.tracing = tracing(self.settings, self.bundle, self.choice)
 
     @property
     def degraded(self) -> bool:
@@ -103,6 +110,7 @@ class Service:
         """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
         if self.settings.redis_url is not None:
             self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
+            self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
         try:
             self.running = await asyncio.to_thread(self._build)
         except EngineError as error:
@@ -163,6 +171,7 @@ class Service:
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
             cache_bytes=lambda: self.cache.process.bytes,
+            tokens_per_second=lambda: batcher.tokens_per_second,
         )
         self.metrics.engine.info(
             {
@@ -202,3 +211,5 @@ class Service:
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)

@@ -45,7 +45,7 @@ class Metrics:
         )
         self.stage_seconds = Histogram(
             "docsplit_stage_seconds",
-            "Time an inference request spent tokenising, queued, and inferring",
+            "Time an inference request spent in each stage",
             ("stage",),
             buckets=_SECONDS,
             registry=self.registry,
@@ -92,8 +92,19 @@ class Metrics:
             "How long the oldest waiting request has waited",
             registry=self.registry,
         )
+        self.tokens_per_second = Gauge(
+            "docsplit_tokens_per_second",
+            "Tokens a second that the engine computes while it is busy, as measured",
+            registry=self.registry,
+        )
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
+        )
+        self.cache_up = Gauge(
+            "docsplit_cache_up",
+            "1 while a configured cache outside the process answers, 0 while it is left alone",
+            ("layer",),
+            registry=self.registry,
         )
         self.cache_errors = Counter(
             "docsplit_cache_errors_total",
@@ -150,9 +161,15 @@ class Metrics:
         sources = [window.source for document in result.documents for window in document.windows]
         for source in Source:
             self.windows.labels(source).inc(sources.count(source))
-        self.stage_seconds.labels("tokenise").observe(result.timing.tokenising)
-        self.stage_seconds.labels("queue").observe(result.timing.queued)
-        self.stage_seconds.labels("infer").observe(result.timing.computing)
+        timing = result.timing
+        for stage, seconds in (
+            ("tokenise", timing.tokenising),
+            ("cache", timing.looking),
+            ("queue", timing.queued),
+            ("infer", timing.computing),
+            ("pool", timing.pooling),
+        ):
+            self.stage_seconds.labels(stage).observe(seconds)
 
     def watch(
         self,
@@ -160,8 +177,10 @@ class Metrics:
         queue_tokens: Callable[[], float],
         queue_age: Callable[[], float],
         cache_bytes: Callable[[], float],
+        tokens_per_second: Callable[[], float],
     ) -> None:
         """Read these values anew at every scrape."""
         self.queue_tokens.set_function(queue_tokens)
         self.queue_age.set_function(queue_age)
         self.cache_bytes.set_function(cache_bytes)
+        self.tokens_per_second.set_function(tokens_per_second)

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -118,6 +119,13 @@ class Settings(BaseSettings):
     )
     log_format: Literal["json", "text"] = Field("json", description="json lines, or text to read")
 
+    otlp_endpoint: str | None = Field(
+        None, description="http:// or https:// URL of an OpenTelemetry collector; none: no traces"
+    )
+    trace_ratio: float = Field(
+        1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
+    )
+
     @field_validator("api_keys", "model_aliases", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
@@ -133,6 +141,20 @@ class Settings(BaseSettings):
         schemes = ("redis://", "rediss://", "unix://")
         if url is not None and not url.get_secret_value().startswith(schemes):
             raise ValueError(f"starts with none of {', '.join(schemes)}")
+        return url
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _collector(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError("no http:// or https:// URL with a host")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError(
+                "give scheme, host, port and path; keys go into OTEL_EXPORTER_OTLP_HEADERS"
+            )
         return url
 
     @field_validator("api_keys")

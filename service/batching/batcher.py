@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from service.batching.queue import Ids, Job, Window, WindowQueue
 from service.engines.interface import Engine
+from service.tracing import stages
 
 # a wedged engine never returns, and must not keep the process from ending
 _JOIN_SECONDS = 5.0
@@ -109,6 +111,11 @@ class Batcher:
         return 0.0 if oldest is None else time.monotonic() - oldest.arrived
 
     @property
+    def tokens_per_second(self) -> float:
+        """What the engine computes while it is busy, all streams, measured; 0 before that."""
+        return self._tokens_per_second
+
+    @property
     def longest_batch(self) -> float:
         """Seconds that the batch longest in the engine has been there; 0 when none is."""
         started = min(list(self._started.values()), default=None)
@@ -152,6 +159,7 @@ class Batcher:
         finally:
             with self._changed:
                 self._queue.drop(job)
+            _trace(job, sys.exception())
         vectors = np.stack([v for v in job.vectors if v is not None])
         started = job.first_taken if job.first_taken is not None else job.arrived
         return Computed(vectors, started - job.arrived, time.monotonic() - started)
@@ -261,3 +269,15 @@ class Batcher:
                 self._queue.drop(job)
         for job in jobs:
             job.done(failure)
+
+
+def _trace(job: Job, error: BaseException | None) -> None:
+    """Spans of a job that is over, however it ended."""
+    now = time.monotonic()
+    size = {"docsplit.windows": len(job.windows), "docsplit.tokens": sum(map(len, job.windows))}
+    taken = job.first_taken
+    if taken is None:
+        stages.record("queue", job.arrived, now, size, error)
+    else:
+        stages.record("queue", job.arrived, taken, size)
+        stages.record("infer", taken, now, size, error)

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError, ResponseError
 from service.cache.breaker import Breaker
 from service.cache.codec import pack, unpack
 from service.documents.pooling import Vectors
+from service.tracing.stages import Stage
 
 log = structlog.get_logger("docsplit.cache")
 
@@ -73,6 +74,12 @@ class SharedCache:
         """The vectors, None where one is not held, damaged, or Redis does not answer."""
         if not keys or not self._breaker.admits():
             return [None] * len(keys)
+        with Stage("redis", client=True) as stage:
+            stage.note({"db.system.name": "redis", "db.operation.name": "MGET"})
+            values = await self._mget(keys, stage)
+        return [None if value is None else self._unpack(value) for value in values]
+
+    async def _mget(self, keys: Sequence[bytes], stage: Stage) -> list[bytes | None]:
         names = [self._prefix + key for key in keys]
         try:
             async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
@@ -81,9 +88,10 @@ class SharedCache:
                 values = [value for part in await pipe.execute() for value in part]
         except (RedisError, OSError, TimeoutError) as error:
             self._failed("read", error)
+            stage.fail(error)
             return [None] * len(keys)
         self._breaker.succeeded()
-        return [None if value is None else self._unpack(value) for value in values]
+        return values
 
     def put(self, keys: Sequence[bytes], vectors: Vectors) -> None:
         """Write ``vectors`` ``[keys, dimensions]`` soon; dropped when too many wait already."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from service.cache.layers import Cache, Source
 from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer
 from service.documents.windows import Ids, cut
+from service.tracing.stages import Stage
 
 Side = Literal["left", "right"]
 
@@ -78,6 +78,7 @@ class Document:
     characters: int
     tokens: int
     windows: list[DocumentWindow]
+    _pooled: Vectors | None = field(default=None, init=False)
 
     @property
     def used(self) -> int:
@@ -100,17 +101,26 @@ class Document:
         return np.stack([w.vector for w in self.windows if w.vector is not None])
 
     def vector(self) -> Vectors:
-        """Token-weighted mean of the windows, not renormalised."""
-        return pool(self.matrix(), np.array([w.tokens for w in self.windows], dtype=np.int64))
+        """Token-weighted mean of the windows, not renormalised; computed once."""
+        if self._pooled is None:
+            weights = np.array([w.tokens for w in self.windows], dtype=np.int64)
+            self._pooled = pool(self.matrix(), weights)
+        return self._pooled
 
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds spent in each stage."""
+    """Seconds spent in each stage.
+
+    Attributes:
+        looking: until the caches said what is missing, or another request had computed it.
+    """
 
     tokenising: float = 0.0
+    looking: float = 0.0
     queued: float = 0.0
     computing: float = 0.0
+    pooling: float = 0.0
 
 
 @dataclass(slots=True)
@@ -170,15 +180,26 @@ class Embedder:
             OverloadedError, DeadlineError, EngineFailedError: from the batcher.
         """
         loop = asyncio.get_running_loop()
-        started = time.monotonic()
         result = Embedded([])
-        for index, text in enumerate(texts):
-            document = await loop.run_in_executor(
-                self._pool, self._split, index, text, prompt, truncate, side
+        with Stage("tokenise") as stage:
+            for index, text in enumerate(texts):
+                document = await loop.run_in_executor(
+                    self._pool, self._split, index, text, prompt, truncate, side
+                )
+                result.documents.append(document)
+            stage.note(
+                {
+                    "docsplit.documents": len(texts),
+                    "docsplit.windows": sum(len(d.windows) for d in result.documents),
+                    "docsplit.tokens": sum(d.computed for d in result.documents),
+                }
             )
-            result.documents.append(document)
-        result.timing.tokenising = time.monotonic() - started
+        result.timing.tokenising = stage.seconds
         await self._fill(result, deadline)
+        with Stage("pool") as stage:
+            for document in result.documents:
+                document.vector()
+        result.timing.pooling = stage.seconds
         return result
 
     def close(self) -> None:
@@ -218,11 +239,16 @@ class Embedder:
         ids = {key: window.ids for key, window in zip(keys, windows, strict=True)}
 
         async def compute(missing: Sequence[bytes]) -> Vectors:
+            lookup.stop()
             computed = await self._batcher.compute([ids[key] for key in missing], deadline)
             result.timing.queued += computed.queued
             result.timing.computing += computed.computing
             return computed.vectors
 
-        found = await self._cache.get(keys, compute)
-        for key, window in zip(keys, windows, strict=True):
-            window.vector, window.source = found[key]
+        with Stage("cache") as lookup:
+            found = await self._cache.get(keys, compute)
+            for key, window in zip(keys, windows, strict=True):
+                window.vector, window.source = found[key]
+            sources = [window.source for window in windows]
+            lookup.note({f"docsplit.cache.{source}": sources.count(source) for source in Source})
+        result.timing.looking = lookup.seconds

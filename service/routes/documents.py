@@ -17,6 +17,7 @@ from service.routes import inference
 from service.routes.encoding import json_response
 from service.routes.fields import TEXT, valid_text
 from service.routes.names import Identifier, Name, optional_text
+from service.tracing.stages import Stage
 
 router = APIRouter(prefix="/indexes/{name}/documents", tags=["index"])
 
@@ -108,7 +109,9 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
         known[document.id] = encoded(embedded)
     async with deadline.within(request):
         records = [record(document, known[document.id]) for document in documents]
-        await service.store.upsert(name, index.identity.uid, records)
+        with Stage("commit") as stage:
+            stage.note({"docsplit.documents": len(records)})
+            await service.store.upsert(name, index.identity.uid, records)
     return json_response({"upserted": len(ids)}, inference.headers(request, result))
 
 

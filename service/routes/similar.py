@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -20,6 +19,7 @@ from service.routes.citation import citation_head
 from service.routes.encoding import json_response
 from service.routes.fields import TEXT
 from service.routes.names import INDEX_NAME, Identifier, optional_text
+from service.tracing.stages import Stage
 
 if TYPE_CHECKING:
     from service.index.documents import Index
@@ -105,16 +105,16 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         from service.index import search
         from service.index.citing import citation
 
-        started = time.monotonic()
-        if head is not None:
-            hits = await citation(index, query, body.top_k, where, head.network, body.direction)
-        else:
-            run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
-                body.mode
-            ]
-            hits = await run(index, query, body.top_k, where)
-        seconds = time.monotonic() - started
-        service.metrics.index_search_seconds.labels(body.mode).observe(seconds)
+        with Stage("search") as stage:
+            if head is not None:
+                hits = await citation(index, query, body.top_k, where, head.network, body.direction)
+            else:
+                run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
+                    body.mode
+                ]
+                hits = await run(index, query, body.top_k, where)
+            stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
+        service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
         content = [_hit(hit) for hit in hits]
         if windows is not None:
             await _explain(index, windows, content)

@@ -39,6 +39,12 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--api-keys", "short"], "api_keys"),
         (["--request-timeout", "0"], "request_timeout"),
         (["--config", "/nowhere.yaml"], "config"),
+        (["--otlp-endpoint", "collector:4318"], "otlp_endpoint"),
+        (["--otlp-endpoint", "http://"], "otlp_endpoint"),
+        (["--otlp-endpoint", "http://collector:x"], "otlp_endpoint"),
+        (["--otlp-endpoint", "http://user:word@collector"], "otlp_endpoint"),
+        (["--otlp-endpoint", "http://collector?key=word"], "otlp_endpoint"),
+        (["--trace-ratio", "1.1"], "trace_ratio"),
     ],
 )
 def test_a_bad_value_is_named(flags: list[str], named: str) -> None:

@@ -1,0 +1,1 @@
+"""Spans of requests: measured always, sent by OTLP where that is configured."""

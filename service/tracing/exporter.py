@@ -1,0 +1,201 @@
+"""Spans by OpenTelemetry's SDK, sent by OTLP over HTTP; needs the extra ``tracing``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+
+import structlog
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from service.tracing.stages import Attributes
+
+log = structlog.get_logger("docsplit.tracing")
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
+_PATH = "/v1/traces"
+_EXPORT_SECONDS = 5.0
+_FLUSH_SECONDS = 3.0
+_COMPLAIN_SECONDS = 60.0
+
+
+class RecordedSpan:
+    """A ``stages.Span`` of OpenTelemetry's.
+
+    Args:
+        tracer: makes its children.
+        span: what it stands for.
+        shift: nanoseconds from ``time.monotonic``'s clock to Unix time, the same for a whole
+            trace, so that children lie within their parents whatever the wall clock does.
+    """
+
+    __slots__ = ("_shift", "_span", "_tracer", "ended")
+
+    def __init__(self, tracer: Tracer, span: trace.Span, shift: int) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._shift = shift
+        self.ended = False
+
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits."""
+        return trace.format_trace_id(self._span.get_span_context().trace_id)
+
+    def child(self, name: str, started: float, *, client: bool = False) -> RecordedSpan:
+        """See ``stages.Span``."""
+        span = self._tracer.start_span(
+            name,
+            trace.set_span_in_context(self._span, Context()),
+            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL,
+            start_time=_nanoseconds(started) + self._shift,
+        )
+        return RecordedSpan(self._tracer, span, self._shift)
+
+    def end(self, ended: float, attributes: Attributes, error: BaseException | None = None) -> None:
+        """See ``stages.Span``."""
+        if error is not None:
+            attributes = {**attributes, "error.type": type(error).__name__}
+        self.ended = True
+        self._span.set_attributes(attributes)
+        if "error.type" in attributes:
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end(_nanoseconds(ended) + self._shift)
+
+    def answered(
+        self,
+        ended: float,
+        *,
+        request_id: str,
+        method: str,
+        scheme: str,
+        route: str | None,
+        status: int | None,
+        usage: Mapping[str, int],
+    ) -> None:
+        """Finish the span of a request by OpenTelemetry's conventions for HTTP.
+
+        Neither path nor query are in it: they hold the callers' own ids.
+
+        Args:
+            route: its template; None where none matched.
+            status: None where the client left before an answer.
+            usage: counts of documents, windows and tokens.
+        """
+        known = method if method in _METHODS else "_OTHER"
+        attributes: dict[str, str | int | float | bool] = {
+            "http.request.method": known,
+            "url.scheme": scheme,
+            "docsplit.request_id": request_id,
+            **{f"docsplit.{name}": count for name, count in usage.items()},
+        }
+        name = "HTTP" if known == "_OTHER" else known
+        if route is not None:
+            name = f"{name} {route}"
+            attributes["http.route"] = route
+        if status is None:
+            attributes["error.type"] = "client_disconnected"
+        else:
+            attributes["http.response.status_code"] = status
+            if status >= 500:
+                attributes["error.type"] = str(status)
+        self._span.update_name(name)
+        self.end(ended, attributes)
+
+
+class Tracing:
+    """Makes the spans of requests and sends them from a thread of its own.
+
+    Batches, their queue and keys for the collector follow OpenTelemetry's variables ``OTEL_BSP_*``
+    and ``OTEL_EXPORTER_OTLP_*``. No global of OpenTelemetry's is set.
+
+    Args:
+        endpoint: URL of the collector; ``/v1/traces`` is added.
+        ratio: share of requests to trace where the caller does not say.
+        attributes: of the process, beside ``service.*``.
+    """
+
+    def __init__(
+        self, endpoint: str, ratio: float, version: str, attributes: Mapping[str, str]
+    ) -> None:
+        # what the SDK says of a collector that is away, seldom and in our form
+        sdk = logging.getLogger("opentelemetry")
+        sdk.handlers = [_Seldom()]
+        sdk.propagate = False
+        resource = Resource.create(
+            {
+                "service.name": os.environ.get("OTEL_SERVICE_NAME") or "docsplit",
+                "service.version": version,
+                "service.instance.id": str(uuid.uuid4()),
+                **attributes,
+            }
+        )
+        url = endpoint.rstrip("/")
+        self._exporter = OTLPSpanExporter(
+            url if url.endswith(_PATH) else url + _PATH, timeout=_EXPORT_SECONDS
+        )
+        self._provider = TracerProvider(
+            ParentBased(TraceIdRatioBased(ratio)), resource, shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("docsplit", version)
+        self._propagator = TraceContextTextMapPropagator()
+
+    def request(self, headers: Mapping[str, str], started: float) -> RecordedSpan | None:
+        """Begin the span of a request; None where it is not sampled.
+
+        Args:
+            headers: W3C ``traceparent`` and ``tracestate`` in them name and sample the parent.
+            started: on ``time.monotonic``'s clock.
+        """
+        shift = time.time_ns() - time.monotonic_ns()
+        span = self._tracer.start_span(
+            "HTTP",
+            self._propagator.extract(headers, Context()),
+            kind=SpanKind.SERVER,
+            start_time=_nanoseconds(started) + shift,
+        )
+        return RecordedSpan(self._tracer, span, shift) if span.is_recording() else None
+
+    def close(self) -> None:
+        """Send what waits; given up after a few seconds, so that no collector delays the end."""
+        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(_FLUSH_SECONDS)
+        if ending.is_alive():
+            log.warning("spans_lost", reason="the collector did not take them in time")
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+class _Seldom(logging.Handler):
+    """Passes on one record a minute, with the number of those kept back."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._next = 0.0
+        self._kept = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            self._kept += 1
+            return
+        self._next = now + _COMPLAIN_SECONDS
+        log.warning("tracing_failed", reason=record.getMessage(), before=self._kept)
+        self._kept = 0
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

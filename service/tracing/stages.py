@@ -1,0 +1,132 @@
+"""Stages of a request: measured always, spans where the request is traced.
+
+Nothing of OpenTelemetry is imported here; ``service.tracing.exporter`` provides the spans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Protocol, Self
+
+Attributes = Mapping[str, str | int | float | bool]
+
+
+class Span(Protocol):
+    """A span of a trace that is being recorded; times are on ``time.monotonic``'s clock."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether ``end`` was called; work that outlives its request adds no spans to it."""
+        ...
+
+    def child(self, name: str, started: float, *, client: bool = False) -> Span:
+        """Begin a span below this one; ``client``: it is a call to another server."""
+        ...
+
+    def end(self, ended: float, attributes: Attributes, error: BaseException | None = None) -> None:
+        """Finish it; of ``error`` the class is kept, not the message."""
+        ...
+
+
+_current: ContextVar[Span | None] = ContextVar("docsplit_span", default=None)
+
+
+@contextmanager
+def current(span: Span | None) -> Iterator[None]:
+    """Let stages inside be children of ``span``; with None they are measured only."""
+    token = _current.set(span)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Stage:
+    """A context manager that measures what it encloses; stages inside become its children.
+
+    Args:
+        name: of the span.
+        client: it is a call to another server.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_client",
+        "_ended",
+        "_error",
+        "_name",
+        "_parent",
+        "_span",
+        "_started",
+    )
+
+    def __init__(self, name: str, *, client: bool = False) -> None:
+        self._name = name
+        self._client = client
+        self._attributes: dict[str, str | int | float | bool] = {}
+        self._ended: float | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        self._parent = _parent()
+        self._span: Span | None = None
+        if self._parent is not None:
+            self._span = self._parent.child(self._name, self._started, client=self._client)
+            _current.set(self._span)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None and self._ended is None:
+            self._error = error
+        self.stop()
+        if self._span is not None and self._ended is not None:
+            self._span.end(self._ended, self._attributes, self._error)
+
+    @property
+    def seconds(self) -> float:
+        """From the start to ``stop``, or to now."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._started
+
+    def note(self, attributes: Attributes) -> None:
+        """Add attributes: counts and names of ours, nothing of the caller's."""
+        if self._span is not None:
+            self._attributes.update(attributes)
+
+    def fail(self, error: BaseException) -> None:
+        """It failed of an error that is handled inside."""
+        self._error = error
+
+    def stop(self) -> None:
+        """End it here and not with the block: what follows belongs to the enclosing stage."""
+        if self._ended is None:
+            self._ended = time.monotonic()
+            if self._span is not None:
+                _current.set(self._parent)
+
+
+def record(
+    name: str,
+    started: float,
+    ended: float,
+    attributes: Attributes,
+    error: BaseException | None = None,
+) -> None:
+    """Add a stage that other threads went through, by its times on ``time.monotonic``'s clock."""
+    parent = _parent()
+    if parent is not None:
+        parent.child(name, started).end(ended, attributes, error)
+
+
+def _parent() -> Span | None:
+    span = _current.get()
+    return None if span is None or span.ended else span
