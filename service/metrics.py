@@ -92,6 +92,11 @@ class Metrics:
             "How long the oldest waiting request has waited",
             registry=self.registry,
         )
+        self.inflight_bytes = Gauge(
+            "docsplit_inflight_bytes",
+            "Bytes of the bodies that are read and worked on",
+            registry=self.registry,
+        )
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
         )
