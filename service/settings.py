@@ -62,6 +62,13 @@ class Settings(BaseSettings):
     batch_tokens: int = Field(
         0, ge=0, description="padded tokens a batch, at most; 0 leaves it to the engine"
     )
+    calibrate: float = Field(
+        1.5,
+        ge=0,
+        le=60,
+        description="seconds at the start for measuring which threads, streams and batch_tokens "
+        "are fastest, of those left at 0; 0 measures nothing",
+    )
     engine_timeout: float = Field(
         60.0, gt=0, description="seconds a batch may take before the process gives up and ends"
     )

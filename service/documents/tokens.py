@@ -59,6 +59,11 @@ class DocumentTokenizer:
             raise ValueError(f"{path}: special tokens leave no room in {max_tokens} tokens")
 
     @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
     def special(self) -> int:
         """Special tokens around every window."""
         return len(self.prefix) + len(self.suffix)
