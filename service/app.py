@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.edge import errors
 from service.edge.access import Access
+from service.edge.clients import Clients
 from service.edge.guard import Guard
+from service.edge.inflight import Inflight
 from service.edge.keys import Keys
 from service.lifecycle import Service
 from service.routes import (
@@ -74,14 +77,20 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     errors.install(app)
     settings = service.settings
+    inflight = Inflight(settings.max_inflight_bytes)
+    service.metrics.inflight_bytes.set_function(lambda: inflight.total)
     # the last added is the outermost
     app.add_middleware(
         Guard,
         max_body_bytes=settings.max_body_bytes,
+        inflight=inflight,
         request_timeout=settings.request_timeout,
         max_request_timeout=settings.max_request_timeout,
     )
+    app.add_middleware(Clients)
     app.add_middleware(Keys, keys=settings.api_keys)
     paths = frozenset(app.openapi()["paths"])
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
+    if settings.trusted_proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
     return app

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from service.cache.shared import SharedCache
 from service.documents.embedder import Embedder
 from service.documents.prompts import resolve
 from service.documents.tokens import DocumentTokenizer
+from service.engines.calibration import Calibration, calibrate, splits
 from service.engines.choose import Choice, build, choose
 from service.engines.interface import Engine, EngineError
 from service.engines.processor import Processor, detect
@@ -75,6 +76,7 @@ class Service:
     store: Store = field(init=False)
     background: Background = field(init=False)
     tracing: Tracing | None = field(init=False)
+    calibration: Calibration | None = None
     running: Running | None = None
 
     def __post_init__(self) -> None:
@@ -153,11 +155,15 @@ class Service:
     def _build(self) -> Running:
         manifest = self.bundle.manifest
         streams = self.settings.streams or self.threads
+        started = time.monotonic()
         engine = build(self.choice, self.bundle, self.threads, streams)
+        build_seconds = time.monotonic() - started
         for length in (16, 128, manifest.max_tokens):
             ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
             if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
                 raise EngineError(f"{engine.name} returns vectors that are not finite")
+        if self.settings.calibrate:
+            engine = self._calibrated(engine, build_seconds)
         batcher = Batcher(
             engine,
             batch_tokens=self.settings.batch_tokens or engine.batch_tokens,
@@ -184,6 +190,32 @@ class Service:
         )
         background = BackgroundEmbedder(self.tokenizer, batcher, resolve(manifest, None))
         return Running(engine, batcher, embedder, background)
+
+    def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
+        settings = self.settings
+        on_cpu = self.choice.engine != "onnx-cuda"
+        found = calibrate(
+            engine,
+            lambda threads, streams: build(self.choice, self.bundle, threads, streams),
+            threads=self.threads,
+            others=splits(settings.threads, settings.streams, self.threads) if on_cpu else (),
+            batch_tokens=settings.batch_tokens,
+            build_seconds=build_seconds,
+            vocabulary=self.tokenizer.vocabulary,
+            limit=settings.calibrate,
+        )
+        found.engine.batch_tokens = found.batch_tokens
+        log.info(
+            "calibrated",
+            threads=found.threads,
+            streams=found.engine.streams,
+            batch_tokens=found.batch_tokens,
+            reason=found.reason,
+            seconds=found.seconds,
+            measured=[asdict(measurement) for measurement in found.measured],
+        )
+        self.calibration = found
+        return found.engine
 
     def check_engine(self) -> None:
         """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""

@@ -97,6 +97,11 @@ class Metrics:
             "Tokens a second that the engine computes while it is busy, as measured",
             registry=self.registry,
         )
+        self.inflight_bytes = Gauge(
+            "docsplit_inflight_bytes",
+            "Bytes of the bodies that are read and worked on",
+            registry=self.registry,
+        )
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
         )

@@ -60,6 +60,8 @@ def run(service: Service) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        # uvicorn would trust whatever the loopback address sends; see trusted_proxies
+        proxy_headers=False,
         # above the usual 60 s of balancers, so that they and not we close idle connections
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.request_timeout) + 1,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -62,6 +63,13 @@ class Settings(BaseSettings):
     batch_tokens: int = Field(
         0, ge=0, description="padded tokens a batch, at most; 0 leaves it to the engine"
     )
+    calibrate: float = Field(
+        1.5,
+        ge=0,
+        le=60,
+        description="seconds at the start for measuring which threads, streams and batch_tokens "
+        "are fastest, of those left at 0; 0 measures nothing",
+    )
     engine_timeout: float = Field(
         60.0, gt=0, description="seconds a batch may take before the process gives up and ends"
     )
@@ -74,11 +82,21 @@ class Settings(BaseSettings):
     )
     max_batch_items: int = Field(2048, ge=1, description="inputs of one request, at most")
     max_body_bytes: int = Field(16_777_216, ge=1024, description="body of one request, at most")
+    max_inflight_bytes: int = Field(
+        268_435_456,
+        description="bodies of all requests that are read and worked on, at most; a client alone "
+        "may have half; requests beyond are answered with 429",
+    )
     queue_tokens: int = Field(
-        524_288, ge=1, description="tokens that may wait; work beyond is answered with 429"
+        524_288,
+        ge=1,
+        description="tokens that may wait of one client alone, and half of what may of all "
+        "together; work beyond is answered with 429",
     )
     queue_age_limit: float = Field(
-        2.0, ge=0, description="seconds after which waiting work goes before short work"
+        2.0,
+        ge=0,
+        description="seconds after which waiting work goes before its client's short work",
     )
     request_timeout: float = Field(
         60.0, gt=0, description="seconds a request may take unless x-request-timeout says"
@@ -106,6 +124,11 @@ class Settings(BaseSettings):
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"
     )
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="addresses and networks whose X-Forwarded-For names the client, separated by "
+        "commas; none: nobody's",
+    )
     model_aliases: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="further names that /v1 answers to as model, separated by commas",
@@ -126,7 +149,7 @@ class Settings(BaseSettings):
         1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
     )
 
-    @field_validator("api_keys", "model_aliases", mode="before")
+    @field_validator("api_keys", "trusted_proxies", "model_aliases", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
@@ -134,6 +157,21 @@ class Settings(BaseSettings):
         if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return [part.strip() for v in value for part in v.split(",") if part.strip()]
         return value
+
+    @field_validator("max_inflight_bytes")
+    @classmethod
+    def _room_for_a_body(cls, most: int, info: ValidationInfo) -> int:
+        body = info.data.get("max_body_bytes", 0)
+        if most < 2 * body:
+            raise ValueError(f"must be twice max_body_bytes ({body}) at least")
+        return most
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, proxies: list[str]) -> list[str]:
+        for proxy in proxies:
+            ipaddress.ip_network(proxy)
+        return proxies
 
     @field_validator("redis_url")
     @classmethod

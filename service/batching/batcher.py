@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.batching.queue import Ids, Job, Window, WindowQueue
+from service.batching import clients
+from service.batching.jobs import Ids, Job, Window
+from service.batching.queue import WindowQueue
+from service.batching.threshold import excess
 from service.engines.interface import Engine
 from service.tracing import stages
 
@@ -21,11 +24,15 @@ from service.tracing import stages
 _JOIN_SECONDS = 5.0
 
 
+# Vectors of a request's windows that were computed, by their positions.
+Partial = Callable[[Sequence[int], NDArray[np.float32]], None]
+
+
 class OverloadedError(Exception):
-    """The queue is full.
+    """The queue has no room for this client.
 
     Attributes:
-        retry_after: seconds until it should have room, by the measured rate.
+        retry_after: seconds until it should have, by the measured rate.
     """
 
     def __init__(self, retry_after: float) -> None:
@@ -66,8 +73,9 @@ class Batcher:
     Args:
         engine: computes ``engine.streams`` batches at once.
         batch_tokens: padded tokens a batch, at most.
-        queue_tokens: tokens that may wait; work beyond is refused, unless nothing waits.
-        age_limit: seconds after which waiting work goes first.
+        queue_tokens: tokens that may wait of one client, where no others wait; of all together
+            up to twice that, see ``threshold``. Work beyond is refused, unless nothing waits.
+        age_limit: seconds after which waiting work goes before its client's other work.
         pad_token_id: fills up shorter windows.
         report: called from a worker thread after every batch.
     """
@@ -83,7 +91,7 @@ class Batcher:
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
         self._engine = engine
-        self._limit = queue_tokens
+        self._capacity = 2 * queue_tokens
         self._pad = pad_token_id
         self._report = report
         self._queue = WindowQueue(batch_tokens, age_limit)
@@ -121,15 +129,21 @@ class Batcher:
         started = min(list(self._started.values()), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
-    async def compute(self, windows: Sequence[Ids], deadline: float) -> Computed:
-        """Vectors of windows, in their order.
+    async def compute(
+        self,
+        windows: Sequence[Ids],
+        deadline: float,
+        partial: Partial = lambda _positions, _vectors: None,
+    ) -> Computed:
+        """Vectors of windows, in their order, for the client that the task works for.
 
         Args:
             windows: model inputs, special tokens included.
             deadline: on ``time.monotonic``'s clock.
+            partial: called with what was computed where the whole fails, is too late or cancelled.
 
         Raises:
-            OverloadedError: too much waits already.
+            OverloadedError: too much of this client, or of all, waits already.
             DeadlineError: ``deadline`` passed.
             EngineFailedError: the engine failed on a batch of these windows.
         """
@@ -149,7 +163,7 @@ class Batcher:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, error)
 
-        job = Job(windows, deadline, time.monotonic(), done)
+        job = Job(windows, deadline, time.monotonic(), done, clients.current())
         self._admit(job)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -159,6 +173,9 @@ class Batcher:
         finally:
             with self._changed:
                 self._queue.drop(job)
+                computed = {i: v for i, v in enumerate(job.vectors) if v is not None}
+            if computed and job.left:
+                partial(list(computed), np.stack(list(computed.values())))
             _trace(job, sys.exception())
         vectors = np.stack([v for v in job.vectors if v is not None])
         started = job.first_taken if job.first_taken is not None else job.arrived
@@ -174,13 +191,18 @@ class Batcher:
 
     def _admit(self, job: Job) -> None:
         with self._changed:
-            waiting = self._queue.tokens
-            if waiting and waiting + job.waiting_tokens > self._limit:
-                excess = waiting + job.waiting_tokens - self._limit
-                rate = self._tokens_per_second
-                raise OverloadedError(max(1.0, min(excess, waiting) / rate if rate else 1.0))
+            total, held = self._queue.tokens, self._queue.held(job.client)
+            too_much = excess(self._capacity, total, held, job.waiting_tokens)
+            if total and too_much > 0:
+                raise OverloadedError(max(1.0, self._seconds_until(too_much, total, job.client)))
             self._queue.add(job)
             self._changed.notify_all()
+
+    def _seconds_until(self, too_much: int, total: int, client: clients.Client) -> float:
+        """What is served counts as what waits, and what of it is the client's as its own, too."""
+        if not self._tokens_per_second:
+            return 1.0
+        return min(too_much / (1 + self._queue.share(client)), total) / self._tokens_per_second
 
     def _work(self) -> None:
         while True:
@@ -194,54 +216,54 @@ class Batcher:
                 batch = self._queue.take(now)
             for job in late:
                 job.done(DeadlineError())
-            if batch:
-                self._run(batch)
+            for window, error in self._run(batch) if batch else ():
+                self._fail(window, error)
 
-    def _run(self, batch: list[Window]) -> None:
-        """Compute a batch; one that raises is halved, so that only what fails alone is failed."""
-        padded = batch[0].padded
-        input_ids = np.full((len(batch), padded), self._pad, dtype=np.int64)
-        mask = np.zeros((len(batch), padded), dtype=np.int64)
-        for row, window in enumerate(batch):
-            input_ids[row, : window.length] = window.ids
-            mask[row, : window.length] = 1
+    def _run(self, batch: list[Window]) -> list[tuple[Window, Exception]]:
+        """Compute a batch; one that raises is halved, so that only what fails alone is failed.
+
+        Returns:
+            The windows that failed; all others have been settled by then.
+        """
         started = time.monotonic()
-        vectors = self._call(input_ids, mask)
+        vectors = self._call(batch)
         if isinstance(vectors, Exception):
-            self._split(batch, vectors)
-            return
+            return self._split(batch, vectors)
         seconds = time.monotonic() - started
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
-        if bad:
-            self._fail([batch[row] for row in bad], ValueError("the vector is not finite"))
+        finite = [bool(np.isfinite(vector).all()) for vector in vectors]
+        good = [row for row, right in enumerate(finite) if right]
         tokens = sum(window.length for window in batch)
-        self._settle(batch, vectors, tokens, seconds)
-        self._report(BatchReport(len(batch), tokens, mask.size, seconds))
+        self._report(BatchReport(len(batch), tokens, len(batch) * batch[0].padded, seconds))
+        self._settle([batch[row] for row in good], vectors[good], tokens, seconds)
+        unfit = ValueError("the vector is not finite")
+        return [(w, unfit) for w, right in zip(batch, finite, strict=True) if not right]
 
-    def _call(
-        self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
-    ) -> NDArray[np.float32] | Exception:
+    def _call(self, batch: list[Window]) -> NDArray[np.float32] | Exception:
         thread = threading.get_ident()
         self._started[thread] = time.monotonic()
         try:
+            shape = (len(batch), batch[0].padded)
+            input_ids = np.full(shape, self._pad, dtype=np.int64)
+            mask = np.zeros(shape, dtype=np.int64)
+            for row, window in enumerate(batch):
+                input_ids[row, : window.length] = window.ids
+                mask[row, : window.length] = 1
             vectors = self._engine.run(input_ids, mask)
-            if vectors.ndim != 2 or len(vectors) != len(input_ids):
-                raise ValueError(f"{len(input_ids)} windows gave shape {vectors.shape}")
+            if vectors.ndim != 2 or len(vectors) != len(batch):
+                raise ValueError(f"{len(batch)} windows gave shape {vectors.shape}")
         except Exception as error:  # noqa: BLE001 - runtimes share no base class of exceptions
             return error
         finally:
             del self._started[thread]
         return vectors
 
-    def _split(self, batch: list[Window], error: Exception) -> None:
-        alive = [window for window in batch if not window.job.dropped]
+    def _split(self, batch: list[Window], error: Exception) -> list[tuple[Window, Exception]]:
         if len(batch) == 1:
-            self._fail(batch, error)
-            return
+            return [(batch[0], error)]
+        alive = [window for window in batch if not window.job.dropped]
         half = len(alive) // 2
-        for part in (alive[:half], alive[half:]):
-            if part:
-                self._run(part)
+        parts = [part for part in (alive[:half], alive[half:]) if part]
+        return [failed for part in parts for failed in self._run(part)]
 
     def _settle(
         self, batch: list[Window], vectors: NDArray[np.float32], tokens: int, seconds: float
@@ -260,15 +282,12 @@ class Batcher:
         for job in ready:
             job.done(None)
 
-    def _fail(self, windows: list[Window], error: Exception) -> None:
+    def _fail(self, window: Window, error: Exception) -> None:
         failure = EngineFailedError(f"{type(error).__name__} in the engine")
         failure.__cause__ = error
-        jobs = {window.job for window in windows}
         with self._changed:
-            for job in jobs:
-                self._queue.drop(job)
-        for job in jobs:
-            job.done(failure)
+            self._queue.drop(window.job)
+        window.job.done(failure)
 
 
 def _trace(job: Job, error: BaseException | None) -> None:

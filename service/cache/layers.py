@@ -56,10 +56,19 @@ class Cache:
                 found |= await self._fly(mine, compute)
             for key, flight in theirs.items():
                 vector = await asyncio.shield(flight)
-                # None: its request failed or was given up, so the next turn computes it here
+                # None: its request failed or was given up, so the next turn computes it here,
+                # unless it was kept before that
                 if vector is not None:
                     found[key] = (vector, Source.FLIGHT)
+                else:
+                    found |= self._held([key])
         return found
+
+    def keep(self, keys: Sequence[bytes], vectors: Vectors) -> None:
+        """Hold computed vectors ``[keys, dimensions]`` in every layer."""
+        self.process.put(keys, vectors)
+        if self.shared is not None:
+            self.shared.put(keys, vectors)
 
     def _held(self, keys: Sequence[bytes]) -> Found:
         held = zip(keys, self.process.get(keys), strict=True)
@@ -75,7 +84,7 @@ class Cache:
             missing = [key for key in keys if key not in found]
             if missing:
                 vectors = await compute(missing)
-                self._keep(missing, vectors)
+                self.keep(missing, vectors)
                 found |= {k: (v, Source.ENGINE) for k, v in zip(missing, vectors, strict=True)}
             return found
         finally:
@@ -91,8 +100,3 @@ class Cache:
         if found:
             self.process.put(list(found), np.stack(list(found.values())))
         return {key: (vector, Source.REDIS) for key, vector in found.items()}
-
-    def _keep(self, keys: list[bytes], vectors: Vectors) -> None:
-        self.process.put(keys, vectors)
-        if self.shared is not None:
-            self.shared.put(keys, vectors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +16,7 @@ from service.cache.keys import window_key
 from service.cache.layers import Cache, Source
 from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer
+from service.documents.turns import Turns
 from service.documents.windows import Ids, cut
 from service.tracing.stages import Stage
 
@@ -131,6 +132,10 @@ class Embedded:
     timing: Timing = field(default_factory=Timing)
 
 
+# Work on one document that stops where others may go on.
+Splitting = Generator[None, None, Document]
+
+
 class Embedder:
     """Embeds whole documents.
 
@@ -154,6 +159,7 @@ class Embedder:
         self._batcher = batcher
         self._cache = cache
         self._max_tokens = max_document_tokens
+        self._turns = Turns(workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
 
     async def embed(
@@ -179,14 +185,11 @@ class Embedder:
             TooLongError: a document over the limit.
             OverloadedError, DeadlineError, EngineFailedError: from the batcher.
         """
-        loop = asyncio.get_running_loop()
         result = Embedded([])
         with Stage("tokenise") as stage:
             for index, text in enumerate(texts):
-                document = await loop.run_in_executor(
-                    self._pool, self._split, index, text, prompt, truncate, side
-                )
-                result.documents.append(document)
+                splitting = self._split(index, text, prompt, truncate, side)
+                result.documents.append(await self._carry_out(splitting))
             stage.note(
                 {
                     "docsplit.documents": len(texts),
@@ -206,8 +209,17 @@ class Embedder:
         """Stop the tokenising threads."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Document:
-        tokens = self._tokenizer.encode(text, prompt)
+    async def _carry_out(self, splitting: Splitting) -> Document:
+        """Each step in a thread, clients by turns; a request that was given up takes none more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._turns.turn():
+                document = await loop.run_in_executor(self._pool, _step, splitting)
+            if document is not None:
+                return document
+
+    def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Splitting:
+        tokens = yield from self._tokenizer.encoding(text, prompt)
         ids = tokens.ids[tokens.prompt :]
         total = len(ids)
         if total == 0:
@@ -240,7 +252,13 @@ class Embedder:
 
         async def compute(missing: Sequence[bytes]) -> Vectors:
             lookup.stop()
-            computed = await self._batcher.compute([ids[key] for key in missing], deadline)
+
+            # what was done of a request that failed need not be done again when it is repeated
+            def keep(positions: Sequence[int], vectors: Vectors) -> None:
+                self._cache.keep([missing[position] for position in positions], vectors)
+
+            work = [ids[key] for key in missing]
+            computed = await self._batcher.compute(work, deadline, keep)
             result.timing.queued += computed.queued
             result.timing.computing += computed.computing
             return computed.vectors
@@ -252,3 +270,13 @@ class Embedder:
             sources = [window.source for window in windows]
             lookup.note({f"docsplit.cache.{source}": sources.count(source) for source in Source})
         result.timing.looking = lookup.seconds
+
+
+def _step(splitting: Splitting) -> Document | None:
+    """Go on to the next stop; the document at the end."""
+    try:
+        next(splitting)
+    except StopIteration as ended:
+        document: Document = ended.value
+        return document
+    return None

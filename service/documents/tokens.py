@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,11 @@ class DocumentTokenizer:
             raise ValueError(f"{path}: special tokens leave no room in {max_tokens} tokens")
 
     @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
     def special(self) -> int:
         """Special tokens around every window."""
         return len(self.prefix) + len(self.suffix)
@@ -68,10 +73,22 @@ class DocumentTokenizer:
 
         Offsets count characters of ``text``; those of prompt tokens are 0.
         """
+        steps = self.encoding(text, prompt)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                tokens: Tokens = ended.value
+                return tokens
+
+    def encoding(self, text: str, prompt: str = "") -> Generator[None, None, Tokens]:
+        """``encode`` that stops between pieces of a long text."""
         ids: list[NDArray[np.int32]] = []
         starts: list[NDArray[np.int64]] = []
         joined = prompt + text
         for begin, end in _pieces(joined, _PIECE):
+            if begin:
+                yield
             encoding = self._encode(joined[begin:end])
             ids.append(np.array(encoding.ids, dtype=np.int32))
             starts.append(_starts(encoding) + begin)

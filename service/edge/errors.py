@@ -16,6 +16,7 @@ from starlette.routing import compile_path
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.documents.embedder import EmptyInputError, TooLongError
 from service.documents.prompts import UnknownPromptError
+from service.edge.inflight import FullError
 from service.index.faults import (
     BuildingError,
     ConflictError,
@@ -128,7 +129,7 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         413: "A document, a batch or the body is over its limit.",
         415: "The body is not JSON.",
         422: "A field has a wrong type or value.",
-        429: "The queue is full; Retry-After says when to come back.",
+        429: "Too much waits, or is in flight, already; Retry-After says when to come back.",
         500: "The engine failed on this request.",
         503: "Not ready, the index is being re-embedded, or the deadline passed.",
     }
@@ -166,7 +167,16 @@ def translate(error: Exception) -> ApiError:
             wait = math.ceil(error.retry_after)
             return ApiError(
                 429,
-                f"overloaded: too many tokens wait already; try again in {wait} s",
+                "overloaded: too many tokens wait already, of this client or of all; "
+                f"try again in {wait} s",
+                code="overloaded",
+                headers={"retry-after": str(wait)},
+            )
+        case FullError():
+            wait = math.ceil(error.retry_after)
+            return ApiError(
+                429,
+                f"overloaded: too many bytes of requests are here already; try again in {wait} s",
                 code="overloaded",
                 headers={"retry-after": str(wait)},
             )

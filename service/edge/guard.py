@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.edge import deadline
 from service.edge.errors import ApiError, response, translate
+from service.edge.inflight import Body, FullError, Inflight
 
 
 class Guard:
@@ -17,6 +18,8 @@ class Guard:
     Args:
         app: what it guards.
         max_body_bytes: larger bodies get 413, as soon as that is known.
+        inflight: bodies that it has no room for get 429, before they are read where their length
+            is told.
         request_timeout: seconds that a request may take by default.
         max_request_timeout: most that ``x-request-timeout`` may ask for.
     """
@@ -25,11 +28,13 @@ class Guard:
         self,
         app: ASGIApp,
         max_body_bytes: int,
+        inflight: Inflight,
         request_timeout: float,
         max_request_timeout: float,
     ) -> None:
         self._app = app
         self._max_body = max_body_bytes
+        self._inflight = inflight
         self._timeout = request_timeout
         self._max_timeout = max_request_timeout
 
@@ -37,6 +42,10 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        with self._inflight.body() as room:
+            await self._guard(scope, receive, send, room)
+
+    async def _guard(self, scope: Scope, receive: Receive, send: Send, room: Body) -> None:
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
             allowed = deadline.seconds(
@@ -46,9 +55,10 @@ class Guard:
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
             if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
                 self._check_headers(headers)
-            body = await self._read(receive, allowed)
-        except ApiError as error:
-            await response(scope["path"], error)(scope, receive, send)
+                room.reach(self._length(headers))
+            body = await self._read(receive, allowed, room)
+        except (ApiError, FullError) as error:
+            await response(scope["path"], translate(error))(scope, receive, send)
             return
         if body is not None:
             await self._run(scope, body, receive, send)
@@ -63,11 +73,15 @@ class Guard:
         charset = parameters.strip().lower().removeprefix("charset=").strip('"')
         if charset not in ("", "utf-8", "utf8"):
             raise ApiError(415, "content-type: JSON is sent in UTF-8")
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._max_body:
-            raise self._too_large(f"has {int(length)}")
 
-    async def _read(self, receive: Receive, allowed: float) -> bytes | None:
+    def _length(self, headers: dict[str, str]) -> int:
+        told = headers.get("content-length", "")
+        length = int(told) if told.isdigit() else 0
+        if length > self._max_body:
+            raise self._too_large(f"has {length}")
+        return length
+
+    async def _read(self, receive: Receive, allowed: float, room: Body) -> bytes | None:
         """The body; None when the client left before it was whole."""
         chunks: list[bytes] = []
         size = 0
@@ -81,6 +95,7 @@ class Guard:
                     size += len(chunk)
                     if size > self._max_body:
                         raise self._too_large("has more")
+                    room.reach(size)
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         return b"".join(chunks)

@@ -13,6 +13,8 @@ from service.edge.errors import ApiError, response
 OPEN_PATHS = frozenset(
     {"/health", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/models"}
 )
+# where the scope holds which of the keys a request came with, by position
+KEY = "docsplit.key"
 
 
 class Keys:
@@ -28,7 +30,11 @@ class Keys:
         self._keys = [key.get_secret_value().encode() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._right(scope):
+        if scope["type"] != "http" or not self._keys or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        if (position := self._position(scope)) is not None:
+            scope[KEY] = position
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -39,11 +45,10 @@ class Keys:
         )
         await response(scope["path"], error)(scope, receive, send)
 
-    def _right(self, scope: Scope) -> bool:
-        if not self._keys:
-            return True
+    def _position(self, scope: Scope) -> int | None:
         value = dict(scope["headers"]).get(b"authorization", b"")
         scheme, _, offered = value.partition(b" ")
         # every key is compared, so that the time does not tell which came close
         matches = [hmac.compare_digest(offered.strip(), key) for key in self._keys]
-        return scheme.lower() == b"bearer" and any(matches)
+        right = scheme.lower() == b"bearer" and any(matches)
+        return matches.index(True) if right else None

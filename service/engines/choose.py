@@ -87,7 +87,7 @@ def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
     if choice.engine == "onnx-cuda":
         return OnnxCudaEngine(graph)
     if choice.engine == "onnx-cpu":
-        return OnnxCpuEngine(graph, choice.arithmetic, streams)
+        return OnnxCpuEngine(graph, choice.arithmetic, threads, streams)
     return OpenVinoEngine(graph, choice.arithmetic, threads, streams)
 
 

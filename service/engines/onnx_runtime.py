@@ -33,12 +33,13 @@ def _session(graph: Path, threads: int, providers: list[Any], *, preload: bool =
 
 
 class OnnxCpuEngine:
-    """One session of one thread each stream; they share the weights.
+    """One session for all streams; they share the weights.
 
     Args:
         graph: ONNX file.
         arithmetic: what the graph's weights are computed in (fp16 weights are widened to f32).
-        streams: batches computed at once, one core each.
+        threads: cores to compute on, shared out between the streams.
+        streams: batches computed at once.
 
     Raises:
         EngineError: onnxruntime is not installed, or refuses the graph.
@@ -48,10 +49,10 @@ class OnnxCpuEngine:
     device = "CPU"
     batch_tokens = 2048
 
-    def __init__(self, graph: Path, arithmetic: Arithmetic, streams: int) -> None:
+    def __init__(self, graph: Path, arithmetic: Arithmetic, threads: int, streams: int) -> None:
         self.arithmetic = arithmetic
         self.streams = streams
-        self._session = _session(graph, 1, ["CPUExecutionProvider"])
+        self._session = _session(graph, max(1, threads // streams), ["CPUExecutionProvider"])
 
     def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         """See ``Engine.run``."""

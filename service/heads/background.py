@@ -12,6 +12,7 @@ import structlog
 
 from export.bundle import Manifest
 from service.batching.batcher import EngineFailedError
+from service.batching.clients import BACKGROUND, working_for
 from service.documents.embedder import Embedded, Embedder
 from service.documents.pooling import Vectors
 from service.documents.prompts import resolve
@@ -130,7 +131,8 @@ class Background:
         progress.stage = "embedding"
         await jobs.update(job, stage=progress.stage)
         prompt = resolve(self._manifest, None)
-        return await embedding.embed(embedder, examples.inputs, prompt, note)
+        with working_for(BACKGROUND):
+            return await embedding.embed(embedder, examples.inputs, prompt, note)
 
     async def _train(
         self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, stop: threading.Event

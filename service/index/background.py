@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from service.batching.batcher import Batcher, OverloadedError
+from service.batching.clients import BACKGROUND, working_for
 from service.cache.layers import Cache
 from service.cache.process import ProcessCache
 from service.documents.embedder import Document, Embedder
@@ -53,7 +54,8 @@ class BackgroundEmbedder:
             while True:
                 try:
                     due = time.monotonic() + _NEVER
-                    result = await self._embedder.embed(texts, due, prompt=self._prompt)
+                    with working_for(BACKGROUND):
+                        result = await self._embedder.embed(texts, due, prompt=self._prompt)
                     return result.documents
                 except OverloadedError as error:
                     await asyncio.sleep(error.retry_after)

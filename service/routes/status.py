@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
 from service.edge.errors import NativeError
+from service.engines.calibration import Measurement
 from service.lifecycle import Phase, Service
 from service.routes.inference import service_of
 
@@ -24,6 +25,17 @@ class Ready(BaseModel):
     degraded: bool = False
 
 
+class CalibrationInfo(BaseModel):
+    """What was measured at the start to choose threads, streams and batch size, and why these."""
+
+    threads: int
+    streams: int
+    batch_tokens: int
+    reason: str
+    seconds: float
+    measured: list[Measurement]
+
+
 class EngineInfo(BaseModel):
     """What computes, and why it was chosen."""
 
@@ -34,6 +46,7 @@ class EngineInfo(BaseModel):
     batch_tokens: int
     reason: str
     processor: str
+    calibration: CalibrationInfo | None
 
 
 class Info(BaseModel):
@@ -117,6 +130,21 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
         batch_tokens=batch_tokens,
         reason=service.choice.reason,
         processor=service.processor.summary,
+        calibration=_calibration(service),
+    )
+
+
+def _calibration(service: Service) -> CalibrationInfo | None:
+    found = service.calibration
+    if found is None:
+        return None
+    return CalibrationInfo(
+        threads=found.threads,
+        streams=found.engine.streams,
+        batch_tokens=found.batch_tokens,
+        reason=found.reason,
+        seconds=found.seconds,
+        measured=found.measured,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from service.batching.batcher import (
     EngineFailedError,
     OverloadedError,
 )
+from service.batching.clients import Client, working_for
 from service.engines.interface import Arithmetic, EngineName
 
 POISON = 13
@@ -38,14 +39,20 @@ class FakeEngine:
         self.gate = threading.Event()
         self.gate.set()
         self.entered = 0
+        self.memory = 10_000
+        self.stop_at = 0
         self.batches: list[NDArray[np.int64]] = []
 
     def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         self.entered += 1
+        if self.entered == self.stop_at:
+            self.gate.clear()
         self.gate.wait(10)
         self.batches.append(input_ids)
         if (input_ids == POISON).any():
             raise RuntimeError("poisoned")
+        if input_ids.size > self.memory:
+            raise MemoryError if self.entered % 2 else RuntimeError("std::bad_alloc")
         rows = input_ids[:, :1].astype(np.float32)
         return np.where(rows == NAN, np.nan, rows)
 
@@ -228,5 +235,132 @@ def test_work_larger_than_the_queue_is_taken_when_nothing_waits(batcher: Batcher
     async def scenario() -> None:
         computed = await batcher.compute([window(i + 20, 64) for i in range(20)], soon())
         assert len(computed.vectors) == 20
+
+    run(scenario())
+
+
+def test_a_batch_that_memory_does_not_hold_is_halved_until_it_does(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    engine.memory = 16
+
+    async def scenario() -> None:
+        windows = [window(20 + i) for i in range(8)]
+        computed = await batcher.compute(windows, soon())
+        assert computed.vectors[:, 0].tolist() == [20 + i for i in range(8)]
+
+    run(scenario())
+    assert {batch.size for batch in engine.batches} == {64, 32, 16}
+
+
+def test_what_was_computed_of_a_request_that_failed_is_handed_over(batcher: Batcher) -> None:
+    kept: dict[int, float] = {}
+
+    def partial(positions: Sequence[int], vectors: NDArray[np.float32]) -> None:
+        kept.update(zip(positions, vectors[:, 0].tolist(), strict=True))
+
+    async def scenario() -> None:
+        windows = [window(f) for f in (5, POISON, 6, 7, NAN, 8)]
+        with pytest.raises(EngineFailedError):
+            await batcher.compute(windows, soon(), partial)
+        assert kept == {0: 5, 2: 6, 3: 7, 5: 8}
+        kept.clear()
+        await batcher.compute([window(9)], soon(), partial)
+        assert kept == {}, "nothing is partial of what was done"
+
+    run(scenario())
+
+
+def test_what_was_computed_of_a_request_that_was_given_up_is_handed_over(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    kept: list[int] = []
+
+    engine.stop_at = 3
+
+    async def scenario() -> None:
+        windows = [window(20 + i, 64) for i in range(6)]
+        job = batcher.compute(windows, soon(), lambda positions, _: kept.extend(positions))
+        giving_up = asyncio.create_task(job)
+        await until(lambda: engine.entered == 3)
+        giving_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await giving_up
+
+    run(scenario())
+    assert kept == [0, 1]
+
+
+async def compute_for(name: str, batcher: Batcher, *windows: NDArray[np.int32]) -> None:
+    with working_for(Client(name)):
+        await batcher.compute(windows, soon())
+
+
+def test_a_flood_of_one_client_leaves_room_for_another(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    async def scenario() -> None:
+        await compute_for("flood", batcher, window(1))
+        engine.gate.clear()
+        running = asyncio.create_task(compute_for("flood", batcher, window(1, 64)))
+        await until(lambda: engine.entered == 2)
+        flood = [asyncio.create_task(compute_for("flood", batcher, window(2))) for _ in range(100)]
+        # 200 tokens are what a client may have waiting alone
+        await until(lambda: sum(task.done() for task in flood) == 75)
+        assert batcher.queued_tokens == 200
+        refused = [task.exception() for task in flood if task.done()]
+        assert all(isinstance(error, OverloadedError) for error in refused)
+        other = asyncio.create_task(compute_for("other", batcher, window(3)))
+        await until(lambda: batcher.queued_tokens == 208)
+        engine.gate.set()
+        await asyncio.gather(other, running, *(task for task in flood if not task.done()))
+
+    run(scenario())
+    firsts = [set(batch[:, 0].tolist()) for batch in engine.batches]
+    assert 3 in firsts[2], "the other client's request goes next, 25 of the flood's before it"
+
+
+def test_however_many_clients_come_what_waits_is_bounded(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    async def scenario() -> None:
+        engine.gate.clear()
+        running = asyncio.create_task(compute_for("first", batcher, window(1, 64)))
+        await until(lambda: engine.entered == 1)
+        tasks = [
+            asyncio.create_task(compute_for(str(client), batcher, window(2)))
+            for _ in range(60)
+            for client in range(60)
+        ]
+        await until(lambda: batcher.queued_tokens + 8 * sum(t.done() for t in tasks) == 3600 * 8)
+        assert 200 < batcher.queued_tokens <= 400
+        engine.gate.set()
+        outcomes = await asyncio.gather(running, *tasks, return_exceptions=True)
+        assert {type(o) for o in outcomes} == {type(None), OverloadedError}
+
+    run(scenario())
+
+
+def test_the_wait_that_a_refused_client_is_told_follows_from_the_measured_rate(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    async def scenario() -> None:
+        await compute_for("flood", batcher, window(1))
+        batcher._tokens_per_second = 1.0
+        engine.gate.clear()
+        tasks = [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
+        await until(lambda: engine.entered == 2)
+        tasks += [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
+        tasks += [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
+        await until(lambda: batcher.queued_tokens == 128)
+        with pytest.raises(OverloadedError) as own:
+            await compute_for("flood", batcher, *[window(2, 40)] * 2)
+        # 208 tokens held beside 192 free are 16 too much; a token served counts on both sides
+        assert own.value.retry_after == pytest.approx(8)
+        with pytest.raises(OverloadedError) as huge:
+            await compute_for("other", batcher, *[window(2, 40)] * 10)
+        assert huge.value.retry_after == pytest.approx(128), "until nothing waits"
+        engine.gate.set()
+        await asyncio.gather(*tasks)
 
     run(scenario())

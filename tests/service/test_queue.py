@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.batching.queue import MIX, Job, WindowQueue
+from service.batching.jobs import Job
+from service.batching.queue import MIX, WindowQueue
 
 
 def job(*lengths: int, arrived: float = 0.0, deadline: float = 1e9) -> Job:
@@ -65,7 +66,7 @@ def test_dropped_and_late_jobs_leave_nothing_behind() -> None:
     assert queue.expire(now=6) == [late]
     assert [window.job for window in queue.take(6)] == [kept]
     assert queue.take(6) == []
-    assert (queue.tokens, len(queue), queue._by_length) == (0, 0, {})
+    assert (queue.tokens, len(queue), queue._backlogs) == (0, 0, {})
 
 
 def test_dropping_twice_is_harmless() -> None:

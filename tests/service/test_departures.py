@@ -1,0 +1,162 @@
+"""Requests that fail or are given up: what is kept of them, and what is not begun."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from service.batching.batcher import Batcher, EngineFailedError
+from service.batching.clients import Client, working_for
+from service.cache.layers import Cache, Source
+from service.cache.process import ProcessCache
+from service.documents.embedder import Embedder
+from service.documents.tokens import DocumentTokenizer, Tokens
+from service.engines.interface import Arithmetic, EngineName
+from service.settings import DEFAULT_BUNDLE
+
+PIECE = 65_536
+
+
+class Engine:
+    """Vectors of ones; fails on rows that hold a token."""
+
+    name: EngineName = "onnx-cpu"
+    arithmetic: Arithmetic = "f32"
+    device = "CPU"
+    streams = 1
+    batch_tokens = 2048
+
+    def __init__(self) -> None:
+        self.bad = -1
+        self.windows = 0
+
+    def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        if (input_ids == self.bad).any():
+            raise RuntimeError("bad")
+        self.windows += len(input_ids)
+        return np.ones((len(input_ids), 4), dtype=np.float32)
+
+
+class CountingTokenizer(DocumentTokenizer):
+    """The bundle's; counts the pieces that it has begun, and stops before them at a gate."""
+
+    begun = 0
+
+    def __init__(self) -> None:
+        super().__init__(DEFAULT_BUNDLE / "tokenizer.json", 512)
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def encoding(self, text: str, prompt: str = "") -> Generator[None, None, Tokens]:
+        steps = super().encoding(text, prompt)
+        while True:
+            self.begun += 1
+            self.gate.wait(10)
+            try:
+                next(steps)
+            except StopIteration as ended:
+                tokens: Tokens = ended.value
+                return tokens
+            yield
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def tokenizer() -> CountingTokenizer:
+    return CountingTokenizer()
+
+
+@pytest.fixture
+def embedder(engine: Engine, tokenizer: CountingTokenizer) -> Iterator[Embedder]:
+    batcher = Batcher(engine, batch_tokens=2048, queue_tokens=100_000, age_limit=2, pad_token_id=0)
+    made = Embedder(tokenizer, batcher, Cache(ProcessCache(1 << 20)), max_document_tokens=100_000)
+    yield made
+    tokenizer.gate.set()
+    made.close()
+    batcher.close()
+
+
+def soon() -> float:
+    return time.monotonic() + 60
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came")
+
+
+def test_the_repetition_of_a_request_that_failed_computes_the_rest_only(
+    embedder: Embedder, engine: Engine, tokenizer: CountingTokenizer, peps: dict[str, str]
+) -> None:
+    texts = [peps["pep-8"][:9000], "xylophone", peps["pep-20"][:9000]]
+    engine.bad = int(tokenizer.encode("xylophone").ids[0])
+
+    async def scenario() -> None:
+        with pytest.raises(EngineFailedError):
+            await embedder.embed(texts, soon())
+        computed = engine.windows
+        assert computed > 0
+        engine.bad = -1
+        again = await embedder.embed(texts, soon())
+        sources = [w.source for document in again.documents for w in document.windows]
+        assert sources.count(Source.PROCESS) == computed
+        assert engine.windows == len(sources)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_left_to_tokenise_of_clients_who_left_is_not_begun(
+    embedder: Embedder, engine: Engine, tokenizer: CountingTokenizer
+) -> None:
+    async def scenario() -> None:
+        tokenizer.gate.clear()
+        text = "word " * (4 * PIECE // 5)
+        waiting = [asyncio.create_task(embedder.embed([text], soon())) for _ in range(512)]
+        await until(lambda: tokenizer.begun == 2)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        tokenizer.gate.set()
+        await embedder.embed(["a short probe"], soon())
+
+    asyncio.run(scenario())
+    # two threads had begun a piece each, and the probe has one
+    assert tokenizer.begun == 3
+    assert engine.windows == 1
+
+
+def test_long_texts_of_one_client_hold_up_anothers_short_one_by_a_piece_each(
+    embedder: Embedder, tokenizer: CountingTokenizer
+) -> None:
+    async def ask(name: str, text: str) -> int:
+        with working_for(Client(name)):
+            await embedder.embed([text], soon())
+        return tokenizer.begun
+
+    async def scenario() -> None:
+        tokenizer.gate.clear()
+        text = "word " * (4 * PIECE // 5)
+        flood = [asyncio.create_task(ask("flood", text)) for _ in range(8)]
+        await until(lambda: tokenizer.begun == 2)
+        other = asyncio.create_task(ask("other", "a short probe"))
+        await asyncio.sleep(0)
+        tokenizer.gate.set()
+        begun = await other
+        assert begun < 16, "of the flood's 32 pieces"
+        await asyncio.gather(*flood)
+
+    asyncio.run(scenario())
+    assert tokenizer.begun > 32

@@ -1,0 +1,183 @@
+"""Whose turn it is: order of service in the queue between clients and within one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from service.batching.clients import BACKGROUND, Client
+from service.batching.jobs import Job, Window
+from service.batching.queue import WindowQueue
+from service.batching.threshold import excess
+
+FLOOD, OTHER, THIRD = Client("flood"), Client("other"), Client("third")
+FOR_EVER = 1e9
+
+
+def job(client: Client, *lengths: int, arrived: float = 0.0) -> Job:
+    ids = [np.ones(n, dtype=np.int32) for n in lengths]
+    return Job(ids, FOR_EVER, arrived, lambda _: None, client)
+
+
+def filled(*jobs: Job, age_limit: float = FOR_EVER) -> WindowQueue:
+    queue = WindowQueue(batch_tokens=512, age_limit=age_limit)
+    for each in jobs:
+        queue.add(each)
+    return queue
+
+
+def tokens(batch: list[Window]) -> Counter[Client]:
+    counted: Counter[Client] = Counter()
+    for window in batch:
+        counted[window.job.client] += window.length
+    return counted
+
+
+def test_a_flood_delays_another_clients_request_by_no_batch() -> None:
+    queue = filled(*(job(FLOOD, 256, 256) for _ in range(100)))
+    queue.take(0)
+    late = job(OTHER, 300, arrived=1)
+    queue.add(late)
+    assert {window.job for window in queue.take(1)} == {late}
+
+
+def test_the_age_of_a_flood_gives_it_no_claim() -> None:
+    queue = filled(*(job(FLOOD, 256, 256) for _ in range(100)), age_limit=2)
+    queue.take(0)
+    late = job(OTHER, 300, arrived=99)
+    queue.add(late)
+    assert {window.job for window in queue.take(99)} == {late}
+
+
+def test_without_names_the_same_flood_goes_first_by_its_age() -> None:
+    """The control: one client's jobs are served in the order of their age beyond the limit."""
+    queue = filled(*(job(FLOOD, 256, 256) for _ in range(100)), age_limit=2)
+    queue.take(0)
+    late = job(FLOOD, 300, arrived=99)
+    queue.add(late)
+    assert late not in {window.job for window in queue.take(99)}
+
+
+def test_clients_share_the_engine_by_tokens_not_by_requests() -> None:
+    many = [job(FLOOD, 120) for _ in range(400)]
+    few = [job(OTHER, *[500] * 50), job(OTHER, *[500] * 50)]
+    queue = filled(*many, *few)
+    served: Counter[Client] = Counter()
+    for _ in range(40):
+        served += tokens(queue.take(0))
+    assert served[FLOOD] == pytest.approx(served[OTHER], rel=0.06)
+
+
+def test_a_flood_of_like_lengths_does_not_fill_the_others_batches() -> None:
+    queue = filled(*(job(FLOOD, *[64] * 16) for _ in range(50)))
+    queue.take(0)
+    asked = job(OTHER, *[64] * 16, arrived=1)
+    queue.add(asked)
+    for _ in range(3):
+        queue.take(1)
+    assert not asked.waiting, "its two batches and one of the flood's between them"
+
+
+def test_room_that_a_client_leaves_goes_to_the_others() -> None:
+    queue = filled(job(OTHER, 64), *(job(FLOOD, 64) for _ in range(20)))
+    batch = queue.take(0)
+    assert batch[0].job.client is OTHER
+    assert tokens(batch) == {OTHER: 64, FLOOD: 7 * 64}
+
+
+def test_the_background_gets_a_sixteenth_and_not_nothing() -> None:
+    queue = filled(job(BACKGROUND, *[500] * 400), job(OTHER, *[500] * 400))
+    served: Counter[Client] = Counter()
+    for _ in range(170):
+        served += tokens(queue.take(0))
+    assert served[BACKGROUND] / served[OTHER] == pytest.approx(1 / 16, rel=0.1)
+
+
+def test_the_background_gets_all_when_nobody_else_waits() -> None:
+    queue = filled(job(BACKGROUND, *[500] * 3))
+    assert sum(len(queue.take(0)) for _ in range(3)) == 3
+
+
+def test_clients_who_come_anew_without_end_starve_nobody() -> None:
+    queue = filled(job(FLOOD, *[500] * 100))
+    turns = 0
+    for number in range(100):
+        if queue.tokens == queue.held(FLOOD):
+            queue.add(job(Client(f"new {number}"), 500, arrived=number))
+        turns += FLOOD in tokens(queue.take(number))
+    assert turns == pytest.approx(50, abs=2)
+
+
+def test_a_client_that_left_comes_back_with_what_it_was_served() -> None:
+    """Else, a client would get more by sending one request after the other."""
+    queue = filled(job(FLOOD, *[500] * 100), job(OTHER, *[500] * 100))
+    served: Counter[Client] = Counter()
+    for _ in range(90):
+        if not queue.held(THIRD):
+            queue.add(job(THIRD, 500))
+        served += tokens(queue.take(0))
+    assert served[THIRD] == pytest.approx(30 * 500, abs=1000)
+
+
+def test_nobody_is_remembered_when_all_have_gone() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=9)
+    for number in range(1000):
+        queue.add(job(Client(str(number)), 500))
+        queue.take(0)
+    assert len(queue._ahead) <= 1
+    busy = filled(job(FLOOD, *[500] * 3000))
+    for number in range(1000):
+        busy.add(job(Client(str(number)), 500))
+        busy.take(0)
+        busy.take(0)
+    assert len(busy._ahead) <= 4
+
+
+@pytest.mark.parametrize(
+    "bulk", [[64] * 2048, [510] * 126], ids=["2,048 inputs", "a long document"]
+)
+def test_bulk_holds_up_no_short_request_of_the_same_client_and_is_done_itself(
+    bulk: list[int],
+) -> None:
+    large = job(FLOOD, *bulk)
+    queue = filled(large, age_limit=2)
+    queue.take(0)
+    now, batches = 0.0, 0
+    while large.waiting:
+        now += 0.5
+        short = job(FLOOD, 16, arrived=now)
+        queue.add(short)
+        first = queue.take(now)
+        batches += 1
+        if now <= 2:
+            assert first[0].job is short
+        # beyond the age limit the bulk leads, and the short one is next at the latest
+        else:
+            assert large in {window.job for window in first}
+            queue.take(now)
+        assert batches < 2 * len(bulk)
+    assert queue.tokens <= 16 * batches
+
+
+@pytest.mark.parametrize("greedy", [1, 2, 3, 9])
+def test_thresholds_converge_to_equal_parts_and_leave_one_for_who_comes(greedy: int) -> None:
+    capacity, held = 10_000, [0] * greedy
+    for _ in range(capacity):
+        for client in range(greedy):
+            if excess(capacity, sum(held), held[client], 1) <= 0:
+                held[client] += 1
+    assert held == pytest.approx([capacity / (greedy + 1)] * greedy, abs=2)
+    newcomer = capacity // (2 * (greedy + 1)) - 2
+    assert excess(capacity, sum(held), 0, newcomer) <= 0
+
+
+def test_a_threshold_is_never_passed_beyond_the_capacity() -> None:
+    rng = np.random.default_rng(0)
+    held: Counter[int] = Counter()
+    for _ in range(5000):
+        client, amount = int(rng.integers(500)), int(rng.integers(1, 400))
+        if excess(10_000, held.total(), held[client], amount) <= 0:
+            held[client] += amount
+    assert 9_000 < held.total() <= 10_000

@@ -1,0 +1,66 @@
+"""Places that clients get by turns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from service.batching.clients import Client, working_for
+from service.documents.turns import Turns
+
+
+def run(turns: Turns, order: list[str], names: str, leaving: set[int] | None = None) -> None:
+    async def one(name: str) -> None:
+        with working_for(Client(name)):
+            async with turns.turn():
+                order.append(name)
+                await asyncio.sleep(0)
+
+    async def all_of_them() -> None:
+        tasks = [asyncio.create_task(one(name)) for name in names]
+        await asyncio.sleep(0)
+        for position in leaving or ():
+            tasks[position].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(all_of_them())
+
+
+def test_clients_take_turns_however_many_each_has_waiting() -> None:
+    order: list[str] = []
+    run(Turns(1), order, "aaaaaaabc")
+    assert "".join(order) == "aabcaaaaa"
+
+
+def test_one_client_is_served_in_its_order_of_arrival() -> None:
+    order: list[str] = []
+    run(Turns(2), order, "aaaa")
+    assert order == list("aaaa")
+
+
+def test_who_leaves_while_waiting_takes_no_place_with_it() -> None:
+    order: list[str] = []
+    turns = Turns(1)
+    run(turns, order, "aaabb", leaving={1, 3})
+    assert sorted(order) == list("aab")
+    assert turns._free == 1
+
+
+def test_a_place_that_is_handed_to_who_is_leaving_goes_on() -> None:
+    async def scenario() -> None:
+        turns = Turns(1)
+        entered = []
+
+        async def one(name: str) -> None:
+            async with turns.turn():
+                entered.append(name)
+
+        async with turns.turn():
+            tasks = [asyncio.create_task(one(name)) for name in "ab"]
+            await asyncio.sleep(0)
+        # the place is "a"'s by now, which has not run since
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert entered == ["b"]
+        assert turns._free == 1
+
+    asyncio.run(scenario())
