@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
+from prometheus_client import generate_latest
 
 from export.bundle import Bundle
 from service.batching.batcher import Batcher
@@ -16,10 +17,11 @@ from service.cache.layers import Cache
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
 from service.documents.embedder import Embedder
+from service.documents.lookup import CachedVectors, WindowVectors
 from service.documents.prompts import resolve
 from service.documents.tokens import DocumentTokenizer
 from service.engines.choose import Choice, build, choose
-from service.engines.interface import Engine, EngineError
+from service.engines.interface import EngineError, EngineFacts, facts
 from service.engines.processor import Processor, detect
 from service.heads.background import Background
 from service.index.background import BackgroundEmbedder
@@ -41,10 +43,18 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is there once the engine is."""
+    """What is there once the engine is.
 
-    engine: Engine
-    batcher: Batcher
+    Attributes:
+        batcher: None in a process that has its vectors from another one.
+        vectors: behind the cache.
+        fresh: without a cache.
+    """
+
+    engine: EngineFacts
+    batcher: Batcher | None
+    vectors: WindowVectors
+    fresh: WindowVectors
     embedder: Embedder
     background: BackgroundEmbedder
 
@@ -158,7 +168,8 @@ class Service:
             pad_token_id=manifest.pad_token_id,
             report=self.metrics.batch,
         )
-        embedder = Embedder(self.tokenizer, batcher, self.cache, self.settings.max_document_tokens)
+        vectors = CachedVectors(self.cache, batcher)
+        fresh = CachedVectors(Cache(ProcessCache(0)), batcher)
         self.metrics.watch(
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
@@ -173,17 +184,23 @@ class Service:
                 "revision": manifest.revision,
             }
         )
-        background = BackgroundEmbedder(self.tokenizer, batcher, resolve(manifest, None))
-        return Running(engine, batcher, embedder, background)
+        embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
+        background = BackgroundEmbedder(self.tokenizer, fresh, resolve(manifest, None))
+        return Running(facts(engine), batcher, vectors, fresh, embedder, background)
 
     def check_engine(self) -> None:
         """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
-        if self.running is None or self.phase is Phase.FAILED:
+        batcher = None if self.running is None else self.running.batcher
+        if batcher is None or self.phase is Phase.FAILED:
             return
-        if self.running.batcher.longest_batch > self.settings.engine_timeout:
+        if batcher.longest_batch > self.settings.engine_timeout:
             self.phase = Phase.FAILED
             self.metrics.ready.set(0)
             log.error("engine_wedged", seconds=self.settings.engine_timeout)
+
+    async def scrape(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.metrics.registry)
 
     def drain(self) -> None:
         """Turn /readyz to 503; requests are still answered."""
@@ -198,7 +215,8 @@ class Service:
         if self.running is not None:
             self.running.embedder.close()
             self.running.background.close()
-            await asyncio.to_thread(self.running.batcher.close)
+            if self.running.batcher is not None:
+                await asyncio.to_thread(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()

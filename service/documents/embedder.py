@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from service.batching.batcher import Batcher
 from service.cache.keys import window_key
-from service.cache.layers import Cache, Source
+from service.cache.layers import Source
+from service.documents.lookup import WindowVectors
 from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer
 from service.documents.windows import Ids, cut
@@ -126,8 +126,7 @@ class Embedder:
 
     Args:
         tokenizer: of the bundle.
-        batcher: computes windows.
-        cache: vectors of windows seen before.
+        vectors: finds or computes the windows' vectors.
         max_document_tokens: a longer document is refused unless it is truncated.
         workers: threads that tokenise.
     """
@@ -135,14 +134,12 @@ class Embedder:
     def __init__(
         self,
         tokenizer: DocumentTokenizer,
-        batcher: Batcher,
-        cache: Cache,
+        vectors: WindowVectors,
         max_document_tokens: int,
         workers: int = 2,
     ) -> None:
         self._tokenizer = tokenizer
-        self._batcher = batcher
-        self._cache = cache
+        self._vectors = vectors
         self._max_tokens = max_document_tokens
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
 
@@ -215,14 +212,8 @@ class Embedder:
     async def _fill(self, result: Embedded, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
-        ids = {key: window.ids for key, window in zip(keys, windows, strict=True)}
-
-        async def compute(missing: Sequence[bytes]) -> Vectors:
-            computed = await self._batcher.compute([ids[key] for key in missing], deadline)
-            result.timing.queued += computed.queued
-            result.timing.computing += computed.computing
-            return computed.vectors
-
-        found = await self._cache.get(keys, compute)
-        for key, window in zip(keys, windows, strict=True):
-            window.vector, window.source = found[key]
+        found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
+        result.timing.queued += found.queued
+        result.timing.computing += found.computing
+        for window, vector, source in zip(windows, found.vectors, found.sources, strict=True):
+            window.vector, window.source = vector, source
