@@ -106,8 +106,9 @@ class Service:
 
     @property
     def threads(self) -> int:
-        """CPU cores to compute on."""
-        return self.settings.threads or self.processor.cores
+        """CPU cores to compute on; each process beside this one that answers HTTP keeps one."""
+        fronts = self.settings.workers if self.settings.workers > 1 else 0
+        return self.settings.threads or max(1, self.processor.cores - fronts)
 
     async def start(self) -> None:
         """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""

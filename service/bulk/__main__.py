@@ -55,7 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise SourceError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
         links = read_links(given.links)
-        settings = load(rest)
+        # a variable that is meant for the service would leave cores idle here
+        settings = load(rest).model_copy(update={"workers": 1})
         return asyncio.run(_index(settings, given.source, given.index, fields, links))
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
