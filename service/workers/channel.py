@@ -26,23 +26,47 @@ class FrontChannel:
 
     Args:
         service: holds the engine.
+        lane: a Unix socket, not blocking, over which the front gets accepted connections.
         scrape: the whole service's metrics as text.
 
     Attributes:
-        seen: when the front last gave a sign of life, on ``time.monotonic``'s clock.
+        open: connections that it has, as far as is known.
+        handed_at: when it got the last one, on ``time.monotonic``'s clock.
+        seen: when it last gave a sign of life, on the same clock.
         came_up: whether it ever did.
         snapshot: its metrics as of the last scrape.
     """
 
-    def __init__(self, service: Service, scrape: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(
+        self, service: Service, lane: socket.socket, scrape: Callable[[], Awaitable[bytes]]
+    ) -> None:
         self._service = service
+        self._lane = lane
         self._scrape = scrape
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._fresh = asyncio.Event()
+        self._handed = 0
+        self._closed = 0
+        self.handed_at = 0.0
         self.seen = time.monotonic()
         self.came_up = False
         self.snapshot: list[Any] = []
+
+    @property
+    def open(self) -> int:
+        """See the class."""
+        return self._handed - self._closed
+
+    def hand(self, connection: socket.socket) -> bool:
+        """Give the front an accepted connection; False where it takes no more."""
+        try:
+            socket.send_fds(self._lane, [b"+"], [connection.fileno()])
+        except OSError:
+            return False
+        self._handed += 1
+        self.handed_at = time.monotonic()
+        return True
 
     async def serve(self, connection: socket.socket, worker: int) -> None:
         """Answer until the front has gone; its open work is dropped then.
@@ -59,6 +83,7 @@ class FrontChannel:
             for task in self._tasks.values():
                 task.cancel()
             self._writer.close()
+            self._lane.close()
             self._fresh.set()
 
     def tell(self, *, closing: bool) -> None:
@@ -107,6 +132,7 @@ class FrontChannel:
                 self._fresh.set()
             case "alive":
                 self.seen, self.came_up = time.monotonic(), True
+                self._closed = fields["closed"]
 
     def _run(self, number: int, answer: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.create_task(self._answer(number, answer))

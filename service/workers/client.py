@@ -43,13 +43,18 @@ class EngineClient:
     Args:
         told: called with every status, and with None when the process is gone.
         counted: this process's metrics, fit for JSON.
+        closed: connections of clients that were here and are closed.
     """
 
     def __init__(
-        self, told: Callable[[Status | None], None], counted: Callable[[], list[Any]]
+        self,
+        told: Callable[[Status | None], None],
+        counted: Callable[[], list[Any]],
+        closed: Callable[[], int],
     ) -> None:
         self._told = told
         self._counted = counted
+        self._closed = closed
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[wire.Frame]] = {}
         self._writer: asyncio.StreamWriter | None = None
@@ -122,7 +127,7 @@ class EngineClient:
         match fields["kind"]:
             case "status":
                 self._told(_status(fields))
-                self._say({"kind": "alive"})
+                self._say({"kind": "alive", "closed": self._closed()})
             case "snapshot":
                 self._say({"kind": "counted", "metrics": self._counted()})
             case _:

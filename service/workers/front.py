@@ -1,7 +1,7 @@
 """A front: HTTP, tokenising, pooling and indexes; its vectors come from the engine's process.
 
-The engine's process starts it as ``python -m service.workers.front CONNECTION LISTENER...``, all of
-them inherited file descriptors.
+The engine's process starts it as ``python -m service.workers.front CONNECTION LANE``, both
+inherited descriptors of Unix sockets; clients' connections come over the lane, accepted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -45,12 +45,14 @@ class FrontService(Service):
     Attributes:
         worker: number of this front; front 0 looks after the indexes for all.
         connection: to the engine's process.
-        closing: whether to stop accepting connections.
+        closing: whether no connections come any more.
+        closed: connections of clients that have ended.
     """
 
     worker: int = field(kw_only=True)
     connection: socket.socket = field(kw_only=True)
     closing: bool = False
+    closed: Callable[[], int] = lambda: 0
     status: Status = field(init=False)
     client: EngineClient = field(init=False)
     told_at: float = field(default_factory=time.monotonic)
@@ -59,7 +61,9 @@ class FrontService(Service):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.status = Status(Phase.STARTING, False, False, 0, None)
-        self.client = EngineClient(self._told, lambda: metrics.snapshot(self.metrics.registry))
+        self.client = EngineClient(
+            self._told, lambda: metrics.snapshot(self.metrics.registry), lambda: self.closed()
+        )
 
     @property
     def degraded(self) -> bool:
@@ -98,6 +102,10 @@ class FrontService(Service):
             if not self.closing:
                 log.error("engine_gone")
             self.phase = Phase.FAILED
+            # a training, or whatever else does not end at once, must not stay behind
+            timer = threading.Timer(_LEFT_ANYHOW_SECONDS, os._exit, (1,))
+            timer.daemon = True
+            timer.start()
         else:
             self.status, self.phase, self.closing = status, status.phase, status.closing
             self.told_at = time.monotonic()
@@ -121,33 +129,75 @@ class FrontService(Service):
 
 
 class FrontServer(uvicorn.Server):
-    """Ends when the engine's process says so, or is gone; signals are that process's business.
+    """Serves the connections that it is given until the engine's process says so, or is gone.
 
-    Ctrl-C and service managers send theirs to every process of the service.
+    Signals are that process's business: Ctrl-C and service managers send theirs to every process.
+
+    Args:
+        lane: where accepted connections come from.
     """
 
-    def __init__(self, config: uvicorn.Config, service: FrontService) -> None:
+    def __init__(self, config: uvicorn.Config, service: FrontService, lane: socket.socket) -> None:
         super().__init__(config)
         self._service = service
+        self._lane = lane
+        self._taken = 0
+        self._greeting: set[asyncio.Task[object]] = set()
         self._leaving = False
+        service.closed = lambda: (
+            self._taken - len(self._greeting) - len(self.server_state.connections)
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave them ignored."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, without a listening socket."""
+        await super().startup(sockets=[])
+        self._lane.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._lane, self._take)
+
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's pulse, ten times a second."""
         self._service.check_engine()
-        failed = self._service.phase is Phase.FAILED
-        if failed and not self._leaving:
-            self._leaving = True
+        # a tick later: what came over the lane before must have been read
+        done = self._leaving
+        self._leaving = self._service.closing or self._service.phase is Phase.FAILED
+        if self._service.phase is Phase.FAILED:
             self.config.timeout_graceful_shutdown = _LEFT_SECONDS
-            # a training, or whatever else does not end at once, must keep no port
-            timer = threading.Timer(_LEFT_ANYHOW_SECONDS, os._exit, (1,))
-            timer.daemon = True
-            timer.start()
-        return await super().on_tick(counter) or failed or self._service.closing
+        return await super().on_tick(counter) or done
+
+    def _take(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, descriptors, _, _ = socket.recv_fds(self._lane, 1, 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        if not descriptors:
+            loop.remove_reader(self._lane)
+            return
+        connection = socket.socket(fileno=descriptors[0])
+        connection.setblocking(False)
+        connection.set_inheritable(False)
+        self._taken += 1
+        greeting = loop.create_task(self._greet(connection))
+        self._greeting.add(greeting)
+        greeting.add_done_callback(self._greeting.discard)
+
+    async def _greet(self, connection: socket.socket) -> None:
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+            return made
+
+        # a client that has left already is none
+        with suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
 
 
 def main(arguments: list[str]) -> int:
@@ -159,8 +209,8 @@ def main(arguments: list[str]) -> int:
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    connection, *listeners = (socket.socket(fileno=int(descriptor)) for descriptor in arguments)
-    for inherited in (connection, *listeners):
+    connection, lane = (socket.socket(fileno=int(descriptor)) for descriptor in arguments)
+    for inherited in (connection, lane):
         inherited.set_inheritable(False)
     start = wire.receive_now(connection)
     settings = Settings(**start["settings"])
@@ -176,7 +226,7 @@ def main(arguments: list[str]) -> int:
         log.error("bundle_replaced", reason="restart the service to serve it")
         return 1
     service = FrontService(settings, found, worker=start["worker"], connection=connection)
-    FrontServer(server.configure(service), service).run(listeners)
+    FrontServer(server.configure(service), service, lane).run()
     return 1 if service.phase is Phase.FAILED else 0
 
 

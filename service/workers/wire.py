@@ -17,7 +17,7 @@ scrape      front      id
 metrics     engine     id; the whole service's metrics as text
 snapshot    engine     asks for the front's metrics
 counted     front      metrics
-alive       front      answers each status
+alive       front      answers each status: closed, the connections of clients that have ended
 ==========  =========  =====================================================================
 """
 
