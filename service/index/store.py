@@ -94,15 +94,15 @@ class Store:
     def follow(self, embed: Embed) -> None:
         """Bring indexes of other revisions up to the served one from now on, in the background.
 
-        Where no index can be yet, this begins with the first request to one, or when another process
-        has made a place for them.
+        Where no index can be yet, this begins with the first request to one, or when another
+        process has made one.
 
         Args:
             embed: embeds documents for the served bundle.
         """
 
         async def begin() -> None:
-            while "://" not in self.path and not Path(self.path, "indexes").exists():
+            while not _may_hold_indexes(self.path):
                 await asyncio.sleep(PLACE_SECONDS)
             try:
                 await self.indexes()
@@ -216,6 +216,10 @@ class Store:
             await writer.close()
         if self._maintainer is not None:
             await self._maintainer.close()
+
+
+def _may_hold_indexes(path: str) -> bool:
+    return "://" in path or Path(path, "indexes").exists()
 
 
 def _provide_scratch(path: str) -> None:

@@ -82,10 +82,10 @@ class FrontService(Service):
 
     def check_engine(self) -> None:
         """Take an engine's process for dead that is there and has been silent for long."""
-        silent = time.monotonic() - self.told_at > self.settings.engine_timeout
-        if silent and self.phase is not Phase.FAILED:
+        patience = max(self.settings.engine_timeout, wire.PATIENCE_SECONDS)
+        if time.monotonic() - self.told_at > patience and self.phase is not Phase.FAILED:
             self.phase = Phase.FAILED
-            log.error("engine_silent", seconds=self.settings.engine_timeout)
+            log.error("engine_silent", seconds=patience)
 
     async def scrape(self) -> bytes:
         """The metrics of all processes."""

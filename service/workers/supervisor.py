@@ -3,10 +3,6 @@
 Whatever ends this process ends the service: a front that reads the end of its connection leaves at
 once. So there is no state in which fronts live without an engine, and its exit status is the
 service's.
-
-It accepts connections and hands each to the front that has fewest. Fronts that accept from one
-socket by themselves share them badly (of 16 that stayed open, four fronts took 8, 6, 1 and 1), and
-with SO_REUSEPORT what waits in a front's queue is lost with the front.
 """
 
 from __future__ import annotations
@@ -25,9 +21,10 @@ from prometheus_client import generate_latest
 from uvicorn.config import STARTUP_FAILURE
 
 from service.lifecycle import Phase, Service
-from service.server import BACKLOG
+from service.workers.acceptor import Acceptor, listen
 from service.workers.channel import FrontChannel
 from service.workers.metrics import Totals
+from service.workers.wire import PATIENCE_SECONDS
 
 log = structlog.get_logger("docsplit")
 
@@ -36,8 +33,8 @@ TICK_SECONDS = 0.1
 STEADY_SECONDS = 30.0
 FIRST_REST_SECONDS = 0.25
 LONGEST_REST_SECONDS = 8.0
-# a front that has answered so long ago gets connections only where all have
-LATE_SECONDS = 2.0
+# a front imports before it answers
+START_SECONDS = 60.0
 # fronts that never came up, in a row, after which the service gives up
 STILLBORN = 3
 # for answers on their way when the fronts must leave
@@ -74,31 +71,6 @@ def run(service: Service) -> int:
     return 0
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets on all addresses of a host.
-
-    Raises:
-        OSError: an address cannot be listened on.
-    """
-    listeners: list[socket.socket] = []
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, _, _, _, address in dict.fromkeys(found):
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.setblocking(False)
-        try:
-            listener.bind(address)
-        except OSError:
-            for other in (listener, *listeners):
-                other.close()
-            raise
-        listener.listen(BACKLOG)
-        listeners.append(listener)
-    return listeners
-
-
 class Supervisor:
     """Keeps ``workers`` fronts running around a service.
 
@@ -112,12 +84,11 @@ class Supervisor:
 
     def __init__(self, service: Service, listeners: list[socket.socket]) -> None:
         self._service = service
-        self._listeners = listeners
         self._channels: dict[int, FrontChannel] = {}
+        self._acceptor = Acceptor(listeners, self._channels.values())
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._totals = Totals(service.metrics.registry)
         self._closing = asyncio.Event()
-        self._listening = False
         self._close_at = float("inf")
         self._stillborn = 0
         self.signals: list[signal.Signals] = []
@@ -140,7 +111,7 @@ class Supervisor:
                 leave_by = time.monotonic() + self._close()
             if failed:
                 leave_by = min(leave_by, time.monotonic() + LEAVE_SECONDS)
-            self._listen()
+            self._acceptor.accept(any(c.came_up for c in self._channels.values()))
             self._look(leave_by)
             await asyncio.sleep(TICK_SECONDS)
         await asyncio.gather(*keepers)
@@ -162,51 +133,18 @@ class Supervisor:
     def _close(self) -> float:
         """Have the fronts stop accepting; return the seconds that they have for what is open."""
         self._closing.set()
-        self._listen()
-        for listener in self._listeners:
-            listener.close()
+        self._acceptor.close()
         return self._service.settings.request_timeout + LEAVE_SECONDS
-
-    def _listen(self) -> None:
-        """Accept while there is a front to serve; until then connections wait in the kernel."""
-        loop = asyncio.get_running_loop()
-        served = any(channel.came_up for channel in self._channels.values())
-        wanted = served and not self._closing.is_set()
-        if wanted != self._listening:
-            self._listening = wanted
-            for listener in self._listeners:
-                if wanted:
-                    loop.add_reader(listener, self._accept, listener)
-                else:
-                    loop.remove_reader(listener)
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            log.error("cannot_accept", reason=str(error))
-            asyncio.get_running_loop().remove_reader(listener)
-            # the next tick tries again
-            self._listening = False
-            return
-        now = time.monotonic()
-        with connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            up = [channel for channel in self._channels.values() if channel.came_up]
-            late = {channel: now - channel.seen > LATE_SECONDS for channel in up}
-            for channel in sorted(up, key=lambda c: (late[c], c.open, c.handed_at)):
-                if channel.hand(connection):
-                    return
-            log.error("connection_dropped")
 
     def _look(self, leave_by: float) -> None:
         """Tell every front how things are, and end those that do not answer."""
         now = time.monotonic()
         for worker, channel in self._channels.items():
             channel.tell(closing=self._closing.is_set())
-            silent = now - channel.seen > self._service.settings.engine_timeout
+            silent = now - channel.seen > max(
+                self._service.settings.engine_timeout,
+                PATIENCE_SECONDS if channel.came_up else START_SECONDS,
+            )
             if silent or now > leave_by:
                 log.error("front_silent" if silent else "front_stays", front=worker)
                 self._processes[worker].kill()

@@ -36,6 +36,8 @@ import orjson
 from service.documents.pooling import Vectors
 from service.documents.windows import Ids
 
+# either end takes a silent one for dead after ``engine_timeout``, and no sooner than this
+PATIENCE_SECONDS = 10.0
 KEY_BYTES = 16
 _LENGTHS = struct.Struct("<II")
 
