@@ -102,7 +102,7 @@ class Store:
         """
 
         async def begin() -> None:
-            while not _may_hold_indexes(self.path):
+            while not _may_hold_indexes(self.path):  # noqa: ASYNC110 nobody sets an event
                 await asyncio.sleep(PLACE_SECONDS)
             try:
                 await self.indexes()
