@@ -200,6 +200,12 @@ def test_documents_written_at_one_front_are_found_at_the_other(pair: Server) -> 
         assert first.get("/indexes/shared/documents/a").status_code == 200
         assert first.get("/indexes/shared/documents/b").status_code == 404
 
+    def has_lancedb(pid: int) -> bool:
+        return "_lancedb" in Path(f"/proc/{pid}/maps").read_text()
+
+    assert has_lancedb(fronts(pair)[0])
+    assert not has_lancedb(pair.process.pid)
+
 
 def test_a_killed_front_is_replaced_and_the_others_answer(
     tmp_path: Path, long_document: str
