@@ -109,7 +109,7 @@ class FrontService(Service):
         else:
             self.status, self.phase, self.closing = status, status.phase, status.closing
             self.told_at = time.monotonic()
-            if self.running is None and status.engine is not None:
+            if self.running is None and status.engine is not None and not self.closing:
                 self.running = self._run(status.engine)
         if self.running is not None or self.closing or self.phase is Phase.FAILED:
             self.settled.set()
@@ -172,16 +172,20 @@ class FrontServer(uvicorn.Server):
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            _, descriptors, _, _ = socket.recv_fds(self._lane, 1, 1)
+            sent, descriptors, _, _ = socket.recv_fds(self._lane, 1, 1)
         except (BlockingIOError, InterruptedError):
             return
-        if not descriptors:
+        if not sent:
             loop.remove_reader(self._lane)
+            return
+        self._taken += 1
+        if not descriptors:
+            # it is closed: the kernel found no free descriptor
+            log.error("connection_dropped")
             return
         connection = socket.socket(fileno=descriptors[0])
         connection.setblocking(False)
         connection.set_inheritable(False)
-        self._taken += 1
         greeting = loop.create_task(self._greet(connection))
         self._greeting.add(greeting)
         greeting.add_done_callback(self._greeting.discard)
