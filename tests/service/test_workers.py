@@ -275,7 +275,7 @@ def test_a_wedged_engine_ends_all_processes(tmp_path: Path, long_document: str) 
 def test_sigterm_answers_what_is_in_flight_at_every_front(
     tmp_path: Path, long_document: str
 ) -> None:
-    flags = (*SLOW, "--drain-seconds", "1.5")
+    flags = (*SLOW, "--drain-seconds", "6")
     with serving(tmp_path / "log", *flags) as server:
         until(lambda: len(up(server)) == 2)
         pids = list(fronts(server).values())
@@ -296,7 +296,7 @@ def test_sigterm_answers_what_is_in_flight_at_every_front(
             # as a service manager does that signals every process
             for pid in (server.process.pid, *pids):
                 os.kill(pid, signal.SIGTERM)
-            until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 1)
+            until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 5)
             refused = httpx.get(f"{server.url}/readyz")
             assert refused.json()["status"] == "draining"
             late = httpx.post(f"{server.url}/embed", json={"inputs": "while draining"}, timeout=60)
