@@ -42,6 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
     try:
+        if settings.workers > 1:
+            from service.workers import supervisor
+
+            return supervisor.run(service)
         return server.run(service)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

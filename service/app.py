@@ -77,7 +77,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     errors.install(app)
     settings = service.settings
-    inflight = Inflight(settings.max_inflight_bytes)
+    inflight = Inflight(settings.max_inflight_bytes // settings.workers)
     service.metrics.inflight_bytes.set_function(lambda: inflight.total)
     # the last added is the outermost
     app.add_middleware(

@@ -6,10 +6,11 @@ import asyncio
 import enum
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import structlog
+from prometheus_client import generate_latest
 
 from export.bundle import Bundle
 from service.batching.batcher import Batcher
@@ -17,11 +18,12 @@ from service.cache.layers import Cache
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
 from service.documents.embedder import Embedder
+from service.documents.lookup import CachedVectors, WindowVectors
 from service.documents.prompts import resolve
 from service.documents.tokens import DocumentTokenizer
 from service.engines.calibration import Calibration, calibrate, splits
 from service.engines.choose import Choice, build, choose
-from service.engines.interface import Engine, EngineError
+from service.engines.interface import Engine, EngineError, EngineFacts, facts
 from service.engines.processor import Processor, detect
 from service.heads.background import Background
 from service.index.background import BackgroundEmbedder
@@ -47,10 +49,18 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is there once the engine is."""
+    """What is there once the engine is.
 
-    engine: Engine
-    batcher: Batcher
+    Attributes:
+        batcher: None in a process that has its vectors from another one.
+        vectors: behind the cache.
+        fresh: without a cache.
+    """
+
+    engine: EngineFacts
+    batcher: Batcher | None
+    vectors: WindowVectors
+    fresh: WindowVectors
     embedder: Embedder
     background: BackgroundEmbedder
 
@@ -104,9 +114,20 @@ class Service:
         return self.cache.shared is not None and not self.cache.shared.healthy
 
     @property
+    def calibrated(self) -> dict[str, Any] | None:
+        """What was measured at the start, fit for JSON; None where nothing was."""
+        if self.calibration is None:
+            return None
+        told: dict[str, Any] = {"streams": self.calibration.engine.streams}
+        for name in ("threads", "batch_tokens", "reason", "seconds"):
+            told[name] = getattr(self.calibration, name)
+        return told | {"measured": [asdict(one) for one in self.calibration.measured]}
+
+    @property
     def threads(self) -> int:
-        """CPU cores to compute on."""
-        return self.settings.threads or self.processor.cores
+        """CPU cores to compute on; each process beside this one that answers HTTP keeps one."""
+        fronts = self.settings.workers if self.settings.workers > 1 else 0
+        return self.settings.threads or max(1, self.processor.cores - fronts)
 
     async def start(self) -> None:
         """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
@@ -172,7 +193,8 @@ class Service:
             pad_token_id=manifest.pad_token_id,
             report=self.metrics.batch,
         )
-        embedder = Embedder(self.tokenizer, batcher, self.cache, self.settings.max_document_tokens)
+        vectors = CachedVectors(self.cache, batcher)
+        fresh = CachedVectors(Cache(ProcessCache(0)), batcher)
         self.metrics.watch(
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
@@ -188,8 +210,9 @@ class Service:
                 "revision": manifest.revision,
             }
         )
-        background = BackgroundEmbedder(self.tokenizer, batcher, resolve(manifest, None))
-        return Running(engine, batcher, embedder, background)
+        embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
+        background = BackgroundEmbedder(self.tokenizer, fresh, resolve(manifest, None))
+        return Running(facts(engine), batcher, vectors, fresh, embedder, background)
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings
@@ -219,12 +242,17 @@ class Service:
 
     def check_engine(self) -> None:
         """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
-        if self.running is None or self.phase is Phase.FAILED:
+        batcher = None if self.running is None else self.running.batcher
+        if batcher is None or self.phase is Phase.FAILED:
             return
-        if self.running.batcher.longest_batch > self.settings.engine_timeout:
+        if batcher.longest_batch > self.settings.engine_timeout:
             self.phase = Phase.FAILED
             self.metrics.ready.set(0)
             log.error("engine_wedged", seconds=self.settings.engine_timeout)
+
+    async def scrape(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.metrics.registry)
 
     def drain(self) -> None:
         """Turn /readyz to 503; requests are still answered."""
@@ -239,7 +267,8 @@ class Service:
         if self.running is not None:
             self.running.embedder.close()
             self.running.background.close()
-            await asyncio.to_thread(self.running.batcher.close)
+            if self.running.batcher is not None:
+                await asyncio.to_thread(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()

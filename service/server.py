@@ -15,6 +15,9 @@ from service.lifecycle import Phase, Service
 
 log = structlog.get_logger("docsplit")
 
+# connections that may wait to be accepted
+BACKLOG = 2048
+
 
 class DrainingServer(uvicorn.Server):
     """On SIGTERM /readyz turns 503; the socket stays open until balancers have noticed.
@@ -50,10 +53,10 @@ class DrainingServer(uvicorn.Server):
         return await super().on_tick(counter) or drained or failed
 
 
-def run(service: Service) -> int:
-    """Serve until a signal; the exit status is 1 when the engine could not start."""
+def configure(service: Service) -> uvicorn.Config:
+    """What uvicorn is told, whichever process it runs in."""
     settings = service.settings
-    config = uvicorn.Config(
+    return uvicorn.Config(
         create_app(service),
         host=settings.host,
         port=settings.port,
@@ -65,7 +68,11 @@ def run(service: Service) -> int:
         # above the usual 60 s of balancers, so that they and not we close idle connections
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.request_timeout) + 1,
-        backlog=2048,
+        backlog=BACKLOG,
     )
-    DrainingServer(config, service).run()
+
+
+def run(service: Service) -> int:
+    """Serve until a signal; the exit status is 1 when the engine could not start."""
+    DrainingServer(configure(service), service).run()
     return 1 if service.phase is Phase.FAILED else 0

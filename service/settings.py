@@ -54,9 +54,17 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0 takes a free one")
 
+    workers: int = Field(
+        1, ge=1, le=256, description="processes that answer HTTP; above 1 a further one computes"
+    )
     engine: EngineWish = Field("auto", description="runtime; auto picks by what is installed")
     precision: ArithmeticWish = Field("auto", description="arithmetic; auto picks by the processor")
-    threads: int = Field(0, ge=0, le=1024, description="CPU cores to compute on; 0 takes all")
+    threads: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="CPU cores to compute on; 0 takes all, less one for each of several workers",
+    )
     streams: int = Field(
         0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one a core"
     )
@@ -162,8 +170,8 @@ class Settings(BaseSettings):
     @classmethod
     def _room_for_a_body(cls, most: int, info: ValidationInfo) -> int:
         body = info.data.get("max_body_bytes", 0)
-        if most < 2 * body:
-            raise ValueError(f"must be twice max_body_bytes ({body}) at least")
+        if most < 2 * body * info.data.get("workers", 1):
+            raise ValueError(f"must be twice max_body_bytes ({body}) at least, for each worker")
         return most
 
     @field_validator("trusted_proxies")
@@ -172,6 +180,13 @@ class Settings(BaseSettings):
         for proxy in proxies:
             ipaddress.ip_network(proxy)
         return proxies
+
+    @field_validator("workers")
+    @classmethod
+    def _processes(cls, workers: int) -> int:
+        if workers > 1 and os.name != "posix":
+            raise ValueError("several processes need Linux or another Unix")
+        return workers
 
     @field_validator("redis_url")
     @classmethod

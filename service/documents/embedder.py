@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from service.batching.batcher import Batcher
 from service.cache.keys import window_key
-from service.cache.layers import Cache, Source
+from service.cache.layers import Source
+from service.documents.lookup import WindowVectors
 from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer
 from service.documents.turns import Turns
@@ -74,6 +74,7 @@ class Document:
         tokens: of the whole text, without special and prompt tokens.
         used: tokens in the windows; less than ``tokens`` only after ``truncate``.
         computed: tokens that the model reads for it, special and prompt tokens included.
+        pooled: what ``vector`` returned first.
     """
 
     characters: int
@@ -141,8 +142,7 @@ class Embedder:
 
     Args:
         tokenizer: of the bundle.
-        batcher: computes windows.
-        cache: vectors of windows seen before.
+        vectors: finds or computes the windows' vectors.
         max_document_tokens: a longer document is refused unless it is truncated.
         workers: threads that tokenise.
     """
@@ -150,14 +150,12 @@ class Embedder:
     def __init__(
         self,
         tokenizer: DocumentTokenizer,
-        batcher: Batcher,
-        cache: Cache,
+        vectors: WindowVectors,
         max_document_tokens: int,
         workers: int = 2,
     ) -> None:
         self._tokenizer = tokenizer
-        self._batcher = batcher
-        self._cache = cache
+        self._vectors = vectors
         self._max_tokens = max_document_tokens
         self._turns = Turns(workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
@@ -248,28 +246,12 @@ class Embedder:
     async def _fill(self, result: Embedded, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
-        ids = {key: window.ids for key, window in zip(keys, windows, strict=True)}
-
-        async def compute(missing: Sequence[bytes]) -> Vectors:
-            lookup.stop()
-
-            # what was done of a request that failed need not be done again when it is repeated
-            def keep(positions: Sequence[int], vectors: Vectors) -> None:
-                self._cache.keep([missing[position] for position in positions], vectors)
-
-            work = [ids[key] for key in missing]
-            computed = await self._batcher.compute(work, deadline, keep)
-            result.timing.queued += computed.queued
-            result.timing.computing += computed.computing
-            return computed.vectors
-
-        with Stage("cache") as lookup:
-            found = await self._cache.get(keys, compute)
-            for key, window in zip(keys, windows, strict=True):
-                window.vector, window.source = found[key]
-            sources = [window.source for window in windows]
-            lookup.note({f"docsplit.cache.{source}": sources.count(source) for source in Source})
-        result.timing.looking = lookup.seconds
+        found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
+        result.timing.looking += found.looking
+        result.timing.queued += found.queued
+        result.timing.computing += found.computing
+        for window, vector, source in zip(windows, found.vectors, found.sources, strict=True):
+            window.vector, window.source = vector, source
 
 
 def _step(splitting: Splitting) -> Document | None:

@@ -6,11 +6,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from service.batching.batcher import Batcher, OverloadedError
+from service.batching.batcher import OverloadedError
 from service.batching.clients import BACKGROUND, working_for
-from service.cache.layers import Cache
-from service.cache.process import ProcessCache
 from service.documents.embedder import Document, Embedder
+from service.documents.lookup import WindowVectors
 from service.documents.tokens import DocumentTokenizer
 
 # a chunk lets requests go first, for 2 s at most: a service that is never idle gets done, too
@@ -22,22 +21,19 @@ _NEVER = 1e9
 class BackgroundEmbedder:
     """Embeds one chunk of documents at a time, as large as they are, when the queue is empty.
 
-    It has no cache: texts that are embedded once would drive out what requests need.
-
     Args:
         tokenizer: of the bundle.
-        batcher: computes windows, for requests too.
+        vectors: computes windows, for requests too. Without a cache: texts that are embedded once
+            would drive out what requests need.
         prompt: put before every window.
     """
 
-    def __init__(self, tokenizer: DocumentTokenizer, batcher: Batcher, prompt: str) -> None:
-        self._batcher = batcher
+    def __init__(self, tokenizer: DocumentTokenizer, vectors: WindowVectors, prompt: str) -> None:
+        self._vectors = vectors
         self._prompt = prompt
         self._turn = asyncio.Lock()
         # a document that was taken once stays, also where the limit was lowered since
-        self._embedder = Embedder(
-            tokenizer, batcher, Cache(ProcessCache(0)), max_document_tokens=2**63, workers=1
-        )
+        self._embedder = Embedder(tokenizer, vectors, max_document_tokens=2**63, workers=1)
 
     async def __call__(self, texts: Sequence[str]) -> list[Document]:
         """Windows and vectors of documents.
@@ -48,7 +44,7 @@ class BackgroundEmbedder:
         """
         async with self._turn:
             for _ in range(PATIENCE_STEPS):
-                if not self._batcher.queued_tokens:
+                if not self._vectors.queued_tokens:
                     break
                 await asyncio.sleep(_STEP_SECONDS)
             while True:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("docsplit.index")
 
+# how often a folder without indexes is looked at
+PLACE_SECONDS = 3.0
+
 
 class Store:
     """Indexes and heads below one path.
@@ -91,22 +94,23 @@ class Store:
     def follow(self, embed: Embed) -> None:
         """Bring indexes of other revisions up to the served one from now on, in the background.
 
-        Where no index can be yet, this begins with the first request to one.
+        Where no index can be yet, this begins with the first request to one, or when another
+        process has made one.
 
         Args:
             embed: embeds documents for the served bundle.
         """
 
         async def begin() -> None:
+            while not _may_hold_indexes(self.path):  # noqa: ASYNC110 nobody sets an event
+                await asyncio.sleep(PLACE_SECONDS)
             try:
                 await self.indexes()
             except Exception as error:  # noqa: BLE001 the first request to an index tries again
                 log.warning("index_path_unusable", reason=str(error)[:300])
 
         self._embed = embed
-        held = "://" in self.path or Path(self.path, "indexes").exists()
-        if held or self._indexes is not None:
-            self._beginning = asyncio.create_task(begin())
+        self._beginning = asyncio.create_task(begin())
 
     async def drop_generation(self, name: str, revision: str, embed: Embed) -> None:
         """Delete a generation, after what only it has was copied to the served one.
@@ -212,6 +216,10 @@ class Store:
             await writer.close()
         if self._maintainer is not None:
             await self._maintainer.close()
+
+
+def _may_hold_indexes(path: str) -> bool:
+    return "://" in path or Path(path, "indexes").exists()
 
 
 def _provide_scratch(path: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from service.edge.errors import NativeError
@@ -122,6 +122,7 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
     if service.running is None:
         return None
     engine = service.running.engine
+    told = service.calibrated
     return EngineInfo(
         name=engine.name,
         precision=engine.arithmetic,
@@ -130,26 +131,11 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
         batch_tokens=batch_tokens,
         reason=service.choice.reason,
         processor=service.processor.summary,
-        calibration=_calibration(service),
-    )
-
-
-def _calibration(service: Service) -> CalibrationInfo | None:
-    found = service.calibration
-    if found is None:
-        return None
-    return CalibrationInfo(
-        threads=found.threads,
-        streams=found.engine.streams,
-        batch_tokens=found.batch_tokens,
-        reason=found.reason,
-        seconds=found.seconds,
-        measured=found.measured,
+        calibration=None if told is None else CalibrationInfo.model_validate(told),
     )
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
-    registry = service_of(request).metrics.registry
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(await service_of(request).scrape(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,1 @@
+"""Several processes answer HTTP; one has the engine and the cache, and looks after them."""
