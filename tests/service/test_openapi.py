@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.conftest import Server
 
 
+# thousands of requests
+@pytest.mark.timeout(900)
 def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
