@@ -11,7 +11,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -77,7 +77,11 @@ class Client:
 
     def send(self, load: Load) -> list[Answer]:
         """All of a load; returns when every request is answered or given up."""
-        return self._pool.submit(_send, load).result()
+        return self.start(load).result()
+
+    def start(self, load: Load) -> Future[list[Answer]]:
+        """The same, without waiting."""
+        return self._pool.submit(_send, load)
 
 
 def _send(load: Load) -> list[Answer]:
