@@ -111,7 +111,7 @@ def _scenario(results: Results, name: str) -> str:
             row += [_number(1000 * seconds) for seconds in waits]
         figures = results.figures(name, side)
         row += [_number(figures.get(extra, math.nan)) for extra in extras]
-        row += [str(sum(r.statuses[status] for r in made)) for status in statuses]
+        row += [str(sum(r.statuses.get(status, 0) for r in made)) for status in statuses]
         rows.append(row)
     return _table(heads, rows)
 

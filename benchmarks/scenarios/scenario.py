@@ -38,7 +38,7 @@ class Round:
     seconds: float = 0.0
     latencies: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
-    statuses: Counter[int] = field(default_factory=Counter)
+    statuses: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Bench:
         kinds: Sequence[str] | None = None,
     ) -> Round:
         """What the answers with status 200 add up to."""
-        made = Round(statuses=Counter(answer.status for answer in answers))
+        made = Round(statuses=dict(Counter(answer.status for answer in answers)))
         good = [answer for answer in answers if answer.status == 200]
         for answer in good:
             kind = kinds[answer.number] if kinds else ""
