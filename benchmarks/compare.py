@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ CACHE = documents.PEPS.parent.parent.parent / ".cache" / "bench"
 DOCUMENT = documents.PEPS.parent.parent.parent / "docs" / "performance.md"
 # an article has this many words, at least
 LONG = 1000
+# load average of the last minute from which on others take the processor
+BUSY = 0.5
 
 
 def main() -> None:
@@ -49,14 +52,18 @@ def main() -> None:
     given = _options()
     size = QUICK if given.quick else FULL
     console = Console()
-    results = Results()
+    results = Results(load=os.getloadavg()[0])
+    if results.load > BUSY:
+        console.print(f"the machine is busy (load {results.load:.1f}): figures will be off")
     engine: dict[str, Any] | None = None
     complete = False
     try:
-        texts = documents.read(given.data, size.documents * 2, split=given.split)
+        # the hot set is a new one in every round
+        fresh = repeats.HOT * ((given.rounds or size.rounds) + 1)
+        texts = documents.read(given.data, max(2 * size.documents, fresh), split=given.split)
         if given.only in (None, ENGINE):
             few = texts[: size.documents]
-            engine = serving.measure(few, rounds=size.rounds, flags=given.flags)
+            engine = serving.measure(few, rounds=given.rounds or size.rounds, flags=given.flags)
         if given.only != ENGINE:
             _compare(given, size, texts, results, console)
         complete = True
@@ -103,7 +110,7 @@ def _compare(
         sides = _start(stack, given, work, chosen, results, console)
         for side in sides:
             with side.awake():
-                bench.closed(side, [[text] for text in bench.part(0, 16)], 16)
+                bench.closed(side, [[text] for text in bench.part(0, repeats.HOT)], 16)
         try:
             _run(chosen, sides, results, given.rounds or size.rounds, console)
         finally:
@@ -181,6 +188,12 @@ def _command(given: argparse.Namespace) -> str:
         parts.append("--quick")
     if given.only is not None:
         parts.append(f"--only {given.only}")
+    if given.rounds is not None:
+        parts.append(f"--rounds {given.rounds}")
+    if given.peers != list(servers.PEERS):
+        parts.append(f"--peers {','.join(given.peers) or 'none'}")
+    if given.flags:
+        parts.append(f"-- {' '.join(given.flags)}")
     return f'make bench ARGS="{" ".join(parts)}"' if parts else "make bench"
 
 

@@ -21,7 +21,7 @@ RATES, WAITS = "bench-throughput.svg", "bench-latency.svg"
 
 def markdown(results: Results, engine: dict[str, Any] | None, command: str, texts: int) -> str:
     """Command, machine, verdicts, a table a scenario, memory, what was left out."""
-    parts = [f"```\n{command}\n```", _conditions(texts)]
+    parts = [f"```\n{command}\n```", _conditions(texts, results.load)]
     found = aims.verdicts(results, engine)
     if found:
         rows = [
@@ -63,21 +63,23 @@ def write(path: Path, made: str, results: Results) -> None:
     path.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
 
 
-def _conditions(texts: int) -> str:
-    listed = [
-        line.split("==")
-        for name in ("infinity", "plain")
-        for line in (environments.HERE / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-        if line.startswith(("infinity-emb==", "infinity_emb==", "sentence-transformers=="))
-    ]
-    versions = dict.fromkeys(f"{name.replace('_', '-')} {version}" for name, version in listed)
+def _conditions(texts: int, load: float) -> str:
     ours = f"docsplit {importlib.metadata.version('docsplit')}"
+    infinity = _pinned("infinity", "infinity_emb")
+    plain = _pinned("plain", "sentence-transformers")
     return (
         f"{_processor()}, {os.cpu_count()} cores, {platform.system()}, Python "
-        f"{platform.python_version()}; {ours}; peers: {', '.join(versions)}. "
-        f"{texts} documents were drawn. Tokens are those that enter a vector: all of a document "
-        f"here, the first {environments.WINDOW} at the peers."
+        f"{platform.python_version()}, load {load:.1f} before; {ours}, infinity {infinity}, "
+        f"sentence-transformers {plain} behind FastAPI (plain). {texts} documents were drawn. "
+        f"Tokens are those that enter a vector: all of a document here, the first "
+        f"{environments.WINDOW} at the peers."
     )
+
+
+def _pinned(environment: str, package: str) -> str:
+    path = environments.HERE / f"{environment}.txt"
+    lines = (line.split("==") for line in path.read_text(encoding="utf-8").splitlines())
+    return next((line[1] for line in lines if line[0] == package), "")
 
 
 def _processor() -> str:

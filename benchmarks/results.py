@@ -16,6 +16,7 @@ class Results:
     """Everything measured.
 
     Attributes:
+        load: average of the machine's last minute before the run.
         rounds: of each scenario, of each server.
         titles: of the scenarios.
         rss_mb: peak resident set of each server over the run.
@@ -23,6 +24,7 @@ class Results:
         left_out: why a server or one of its scenarios is missing, by name.
     """
 
+    load: float
     rounds: dict[str, dict[str, list[Round]]] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
     rss_mb: dict[str, float] = field(default_factory=dict)
