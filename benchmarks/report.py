@@ -6,6 +6,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +177,17 @@ def _bars(panels: dict[str, dict[str, dict[str, float]]], path: Path, *, log: bo
             for place, side in enumerate(sides):
                 heights = [group.get(side, math.nan) for group in groups.values()]
                 axes.bar(at + width * place, heights, width, label=side)
-            ticks = [name.replace(" ", "\n", 1) for name in groups]
+            ticks = [textwrap.fill(name, 14) for name in groups]
             axes.set_xticks(at + width * (len(sides) - 1) / 2, ticks)
             axes.set_ylabel(label)
             axes.grid(axis="y", alpha=0.3)
             if log:
+                least = np.nanmin([value for group in groups.values() for value in group.values()])
                 axes.set_yscale("log")
-        figure.axes[0].legend(ncols=len(sides))
+                axes.set_ylim(bottom=10 ** math.floor(math.log10(least)))
+        figure.legend(
+            *figure.axes[0].get_legend_handles_labels(),
+            loc="outside upper center",
+            ncols=len(sides),
+        )
         figure.savefig(path, metadata={"Date": None})
