@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PEPS = Path(__file__).resolve().parent.parent / "examples" / "peps" / "documents.jsonl.gz"
@@ -31,3 +32,17 @@ def read(path: Path, count: int, seed: int = 0, split: str | None = None) -> lis
     texts = [row["text"] for row in rows if split is None or row["split"] == split]
     texts = [text for text in texts if text and text.strip()]
     return random.Random(seed).sample(texts, min(count, len(texts)))
+
+
+def unseen(texts: Sequence[str], seed: int = 0) -> Iterator[str]:
+    """Documents without end, each new in every window: those given, their words shuffled.
+
+    The service computes a text that is in flight twice only once, so a load that repeats texts
+    would measure something else.
+    """
+    draw = random.Random(seed)
+    while True:
+        for text in texts:
+            words = text.split()
+            draw.shuffle(words)
+            yield " ".join(words)

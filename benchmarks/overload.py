@@ -71,16 +71,17 @@ def tenfold(
     """Ten times the peak rate, each request with a deadline."""
     with server.started(*flags, "--cache-bytes=0") as service:
         url = f"{service.url}/embed"
-        bodies = _bodies(texts)
+        fresh = documents.unseen(texts)
         with CONSOLE.status("what it can take"):
-            client.send(Load(url, bodies, CLIENTS))
-            peak = _goodput(client.send(Load(url, bodies, CLIENTS)))
+            for _ in range(2):
+                bodies = _bodies(list(itertools.islice(fresh, len(texts))))
+                peak = _goodput(client.send(Load(url, bodies, CLIENTS)))
         base = service.rss_mb()
         draw = random.Random(0)
         times = list(_moments(draw, TIMES * peak, seconds))
         load = Load(
             url,
-            [bodies[i % len(bodies)] for i in range(len(times))],
+            _bodies(list(itertools.islice(fresh, len(times)))),
             times=times,
             # the service answers at the deadline; the client hangs up a little later
             patience=DEADLINE + 1,
@@ -110,9 +111,9 @@ def crowd(
     """512 clients post a document each at once and hang up after a second."""
     with server.started(*flags, "--cache-bytes=0") as service:
         url = f"{service.url}/embed"
-        bodies = list(itertools.islice(itertools.cycle(_bodies(texts)), CROWD))
+        bodies = _bodies(list(itertools.islice(documents.unseen(texts), CLIENTS + CROWD)))
         client.send(Load(url, bodies[:CLIENTS], CLIENTS))
-        client.send(Load(url, bodies, times=[0.0] * CROWD, patience=1.0))
+        client.send(Load(url, bodies[CLIENTS:], times=[0.0] * CROWD, patience=1.0))
         began = time.monotonic()
         probe = httpx.post(url, json={"inputs": "Is anybody there?"}, timeout=60)
         taken = time.monotonic() - began
@@ -132,17 +133,16 @@ def redis(
         server.started(*flags, "--cache-bytes=0", f"--redis-url={cache.url}") as service,
     ):
         url = f"{service.url}/embed"
-        pool = _bodies(texts)
-        rate = _goodput(client.send(Load(url, pool, CLIENTS)))
+        rate = _goodput(client.send(Load(url, _bodies(texts), CLIENTS)))
         steps = [None, cache.kill, cache.start, cache.freeze, cache.thaw]
         draw = random.Random(0)
-        fresh = _marked(texts, draw)
+        fresh = documents.unseen(texts)
         count = max(CLIENTS, round(rate * 2))
 
         def part() -> Future[list[Answer]]:
             # half of them are in Redis already
-            bodies = [draw.choice(pool) if n % 2 else next(fresh) for n in range(2 * count)]
-            return client.start(Load(url, bodies, CLIENTS))
+            mixed = [draw.choice(texts) if n % 2 else next(fresh) for n in range(2 * count)]
+            return client.start(Load(url, _bodies(mixed), CLIENTS))
 
         pending = part()
         done: list[Answer] = []
@@ -168,8 +168,8 @@ def soak(
 ) -> list[Verdict]:
     """Short texts, documents new and seen before, one and 16 a request, for long."""
     draw = random.Random(0)
-    fresh = _marked(texts, draw)
-    hot = _bodies(texts[:CLIENTS])
+    fresh = documents.unseen(texts)
+    hot = texts[:CLIENTS]
     rates: list[float] = []
     memory: list[float] = []
     statuses = Counter[int]()
@@ -183,10 +183,10 @@ def soak(
             progress.update(task, completed=passed)
             bodies = []
             for number in range(count):
-                short = {"inputs": " ".join(draw.choice(texts).split()[:30])}
-                group = {"inputs": [t[:500] for t in draw.sample(texts, min(16, len(texts)))]}
-                kinds = [next(fresh), draw.choice(hot), json.dumps(short).encode()]
-                bodies.append(json.dumps(group).encode() if number % 20 == 0 else kinds[number % 3])
+                short = " ".join(draw.choice(texts).split()[:30])
+                group = [text[:500] for text in draw.sample(texts, min(16, len(texts)))]
+                single = (next(fresh), draw.choice(hot), short)[number % 3]
+                bodies.append(json.dumps({"inputs": single if number % 20 else group}).encode())
             answers = client.send(Load(url, bodies, CLIENTS))
             statuses.update(answer.status for answer in answers)
             rates.append(_goodput(answers))
@@ -251,14 +251,6 @@ def _redis_binary() -> str:
 
 def _bodies(texts: Sequence[str]) -> list[bytes]:
     return [json.dumps({"inputs": text}).encode() for text in texts]
-
-
-def _marked(texts: Sequence[str], draw: random.Random) -> Iterator[bytes]:
-    """Documents that differ from all before, in every window, without end."""
-    while True:
-        words = draw.choice(texts).split()
-        draw.shuffle(words)
-        yield json.dumps({"inputs": " ".join(words)}).encode()
 
 
 def _moments(draw: random.Random, rate: float, seconds: float) -> Iterator[float]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
+from benchmarks import documents
 from benchmarks.peers.servers import Side
 from benchmarks.scenarios.scenario import Bench, Round, Scenario
 
@@ -59,8 +61,9 @@ class SameLoad:
     def measure(self, side: Side, number: int) -> Round:
         """A round at that rate."""
         rate = SHARE * self._slowest
-        texts = self._bench.part(0, max(1, round(rate * self._bench.size.seconds)))
-        groups = [[text] for text in texts]
+        count = max(1, round(rate * self._bench.size.seconds))
+        fresh = documents.unseen(self._bench.texts, seed=number)
+        groups = [[text] for text in itertools.islice(fresh, count)]
         answers = self._bench.offered(side, groups, rate, PATIENCE)
         made = self._bench.round(side, groups, answers)
         made.figures = {"offered documents/s": rate}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import httpx
 
+from benchmarks import documents
 from benchmarks.peers.servers import Side
 from benchmarks.scenarios.scenario import Bench, Round, Scenario
 
@@ -28,11 +30,12 @@ def scenarios(bench: Bench) -> list[Scenario]:
 
 
 def _overload(bench: Bench, side: Side) -> Round:
-    groups = [[text] for text in bench.part(0, bench.size.documents // 2)]
+    fresh = documents.unseen(bench.texts)
+    groups = [[text] for text in itertools.islice(fresh, bench.size.documents // 2)]
     peak = bench.closed(side, groups, 16)
     most = peak.documents / peak.seconds
     rate, seconds = TIMES * most, bench.size.seconds
-    groups = [[text] for text in bench.part(0, round(rate * seconds))]
+    groups = [[text] for text in itertools.islice(fresh, round(rate * seconds))]
     answers = bench.offered(side, groups, rate, DEADLINE)
     made = bench.round(side, groups, answers)
     made.seconds = max(seconds, made.seconds)

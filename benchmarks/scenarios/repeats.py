@@ -6,7 +6,7 @@ import random
 import statistics
 
 from benchmarks.peers.servers import Side
-from benchmarks.scenarios.scenario import Bench, Round, Scenario
+from benchmarks.scenarios.scenario import Bench, Round, Scenario, ScenarioError
 
 HOT = 16
 REPEATS = 40
@@ -64,11 +64,8 @@ def _edited(bench: Bench, side: Side, number: int) -> Round:
 
 
 def _long(bench: Bench, number: int) -> str:
-    articles = list(bench.articles)
-    random.Random(number).shuffle(articles)
-    words: list[str] = []
-    for article in articles * (1 + WORDS // sum(len(article.split()) for article in articles)):
-        words += article.split(" ")
-        if len(words) >= WORDS:
-            break
-    return " ".join(words[:WORDS])
+    # no article twice, or its windows would come from the cache
+    words = " ".join(bench.articles).split(" ")[number * WORDS : (number + 1) * WORDS]
+    if len(words) < WORDS:
+        raise ScenarioError(f"round {number + 1}: the articles have too few words")
+    return " ".join(words)
