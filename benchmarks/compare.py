@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import tempfile
@@ -58,9 +59,7 @@ def main() -> None:
     engine: dict[str, Any] | None = None
     complete = False
     try:
-        # the hot set is a new one in every round
-        fresh = repeats.HOT * ((given.rounds or size.rounds) + 1)
-        texts = documents.read(given.data, max(2 * size.documents, fresh), split=given.split)
+        texts = documents.read(given.data, 2 * size.documents, split=given.split)
         if given.only in (None, ENGINE):
             few = texts[: size.documents]
             engine = serving.measure(few, rounds=given.rounds or size.rounds, flags=given.flags)
@@ -110,7 +109,8 @@ def _compare(
         sides = _start(stack, given, work, chosen, results, console)
         for side in sides:
             with side.awake():
-                bench.closed(side, [[text] for text in bench.part(0, repeats.HOT)], 16)
+                warm = itertools.islice(documents.unseen(texts), 16)
+                bench.closed(side, [[text] for text in warm], 16)
         try:
             _run(chosen, sides, results, given.rounds or size.rounds, console)
         finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 
+from benchmarks import documents
 from benchmarks.peers.servers import Side
 from benchmarks.scenarios.scenario import Bench, Round, Scenario, ScenarioError
 
@@ -34,8 +36,8 @@ def scenarios(bench: Bench) -> list[Scenario]:
 
 
 def _hot(bench: Bench, side: Side, number: int) -> Round:
-    # the warm-up has sent the first ones
-    groups = [[text] for text in bench.part(number + 1, HOT)]
+    fresh = documents.unseen(bench.texts, seed=number + 1)
+    groups = [[text] for text in itertools.islice(fresh, HOT)]
     cold = bench.closed(side, groups, 16)
     hot = bench.closed(side, groups * (REPEATS if side.keeps else 1), 16)
     rates = [made.documents / made.seconds for made in (cold, hot)]
