@@ -43,8 +43,8 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev ## measure the service beside its engine and ONNX Runtime in process
-	$(BIN)/python -m benchmarks.serving $(ARGS)
+bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
+	@$(BIN)/python -m benchmarks.compare $(ARGS)
 
 format: $(VENV)/.dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,16 @@ from typing import Any
 import httpx
 
 
+class StartError(RuntimeError):
+    """A server that ended or was not ready in time; the message is its log."""
+
+
 @dataclass
 class Service:
     """A running service.
 
     Attributes:
-        ready_seconds: from the start of the process to 200 on /readyz.
+        ready_seconds: from the start of the process until it was ready.
     """
 
     url: str
@@ -31,10 +37,21 @@ class Service:
 
     def peak_rss_mb(self) -> float:
         """Largest resident set so far, MB."""
+        return self._memory_mb("VmHWM")
+
+    def rss_mb(self) -> float:
+        """Resident set, MB."""
+        return self._memory_mb("VmRSS")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        os.kill(self.pid, number)
+
+    def _memory_mb(self, name: str) -> float:
         for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1000
-        raise RuntimeError("no VmHWM in /proc")
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise RuntimeError(f"no {name} in /proc")
 
     def info(self) -> dict[str, Any]:
         """GET /info."""
@@ -52,27 +69,69 @@ class Service:
 @contextmanager
 def started(*flags: str) -> Iterator[Service]:
     """Start the service with flags and stop it afterwards."""
+    command = [sys.executable, "-m", "service", "--port={port}", "--drain-seconds=0", *flags]
+    with launched(command, "/readyz") as service:
+        yield service
+
+
+@contextmanager
+def launched(
+    command: Sequence[str],
+    ready: str,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    patience: float = 60,
+) -> Iterator[Service]:
+    """Start a server and stop it afterwards.
+
+    Args:
+        command: ``{port}`` in it becomes a free port of the loopback address.
+        ready: path that answers 200 once it serves.
+        cwd: its working directory.
+        env: variables beside those of this process.
+        patience: seconds until it must be ready.
+
+    Raises:
+        StartError: it ended, or was not ready in time.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "service", f"--port={port}", "--drain-seconds=0", *flags]
+    url = f"http://127.0.0.1:{port}"
+    arguments = [part.replace("{port}", str(port)) for part in command]
     began = time.monotonic()
-    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stderr=log) as process:
-        url = f"http://127.0.0.1:{port}"
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(
+            arguments, cwd=cwd, env=os.environ | (env or {}), stdout=log, stderr=log
+        ) as process,
+    ):
         try:
             while True:
-                if process.poll() is not None or time.monotonic() - began > 60:
+                if process.poll() is not None or time.monotonic() - began > patience:
                     log.seek(0)
-                    raise RuntimeError(log.read().decode())
+                    raise StartError(log.read().decode())
                 try:
-                    if httpx.get(f"{url}/readyz").status_code == 200:
+                    if httpx.get(f"{url}{ready}").status_code == 200:
                         break
                 except httpx.TransportError:
                     pass
                 time.sleep(0.02)
             yield Service(url, process.pid, time.monotonic() - began)
         finally:
-            process.terminate()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        # one that is stopped would not see the signal to end
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def call(client: httpx.Client, method: str, path: str, body: Any = None) -> Any:

@@ -11,7 +11,9 @@ import json
 import os
 import platform
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -20,16 +22,48 @@ from rich.table import Table
 from benchmarks import documents, in_process, server
 from export import bundle
 
-ROOT = Path(__file__).resolve().parent.parent
+BUNDLE = Path(__file__).resolve().parent.parent / "models" / "all-minilm-l6-v2-w512"
 
 
 def main() -> None:
     """Measure and print; ``--json`` keeps the figures."""
     options = _options()
-    texts = documents.read(options.data, options.documents)
-    opened = bundle.load(options.bundle)
-    flags = [f"--bundle={options.bundle}", "--cache-bytes=0", "--request-timeout=590"]
-    with server.started(*flags, *options.flags) as service:
+    texts = documents.read(options.data, options.documents, split=options.split)
+    result = measure(
+        texts,
+        options.bundle,
+        clients=options.clients,
+        group=options.group,
+        rounds=options.rounds,
+        flags=options.flags,
+    )
+    _print(result)
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def measure(
+    texts: Sequence[str],
+    folder: Path = BUNDLE,
+    *,
+    clients: int = 4,
+    group: int = 16,
+    rounds: int = 5,
+    flags: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Medians over the rounds, after one that warms up.
+
+    Args:
+        texts: documents.
+        folder: of the bundle.
+        clients: that send one request after the other.
+        group: documents a request.
+        rounds: how many.
+        flags: of docsplit-serve.
+    """
+    opened = bundle.load(folder)
+    fixed = [f"--bundle={folder}", "--cache-bytes=0", "--request-timeout=590"]
+    with server.started(*fixed, *flags) as service:
         info = service.info()
         engine = info["engine"]
         precision = engine["precision"]
@@ -41,36 +75,33 @@ def main() -> None:
         work, tokens = in_process.batches(tokenizer, cut, engine["batch_tokens"])
         same = in_process.openvino_cpu(graph, precision, cores)
         reference = in_process.onnx_fp32(opened.graph("fp16"), cores)
-        requests = [texts[at : at + options.group] for at in range(0, len(texts), options.group)]
-        rounds: dict[str, list[float]] = {"http": [], "in process": [], "onnxruntime fp32": []}
-        for number in track(range(options.rounds + 1), "rounds"):
+        requests = [texts[at : at + group] for at in range(0, len(texts), group)]
+        found: dict[str, list[float]] = {"http": [], "in process": [], "onnxruntime fp32": []}
+        for number in track(range(rounds + 1), "rounds"):
             figures = {
-                "http": tokens / server.load(service.url, requests, options.clients),
+                "http": tokens / server.load(service.url, requests, clients),
                 "in process": tokens / in_process.seconds(same, work, cores),
                 "onnxruntime fp32": tokens / in_process.seconds(reference, work, 1),
             }
             # the first round warms all three up
-            for name in rounds if number else ():
-                rounds[name].append(figures[name])
-        result = {
+            for name in found if number else ():
+                found[name].append(figures[name])
+        return {
             "machine": f"{info['engine']['processor']}, {platform.system()}",
             "engine": f"{engine['name']} {precision}",
             "documents": len(texts),
             "windows": len(cut),
             "tokens": tokens,
-            "clients": options.clients,
-            "documents_a_request": options.group,
-            "rounds": options.rounds,
-            "tokens_per_second": {k: round(statistics.median(v)) for k, v in rounds.items()},
-            "http_over_in_process": _ratio(rounds, "http", "in process"),
-            "http_over_onnxruntime_fp32": _ratio(rounds, "http", "onnxruntime fp32"),
+            "clients": clients,
+            "documents_a_request": group,
+            "rounds": rounds,
+            "tokens_per_second": {k: round(statistics.median(v)) for k, v in found.items()},
+            "http_over_in_process": _ratio(found, "http", "in process"),
+            "http_over_onnxruntime_fp32": _ratio(found, "http", "onnxruntime fp32"),
             "padding_waste": round(service.metric("docsplit_padding_waste_ratio"), 4),
             "ready_seconds": round(service.ready_seconds, 2),
             "peak_rss_mb": round(service.peak_rss_mb()),
         }
-    _print(result)
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 def _ratio(rounds: dict[str, list[float]], over: str, under: str) -> float:
@@ -88,7 +119,8 @@ def _print(result: dict[str, object]) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.serving")
     parser.add_argument("--data", type=Path, default=documents.PEPS, help="JSONL or Parquet")
-    parser.add_argument("--bundle", type=Path, default=ROOT / "models" / "all-minilm-l6-v2-w512")
+    parser.add_argument("--split", help="only rows whose column split says so")
+    parser.add_argument("--bundle", type=Path, default=BUNDLE)
     parser.add_argument("--documents", type=int, default=64, help="how many to draw")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--group", type=int, default=16, help="documents a request")

@@ -1,0 +1,125 @@
+"""Load from a process of its own: a fixed number of clients, or requests at given times.
+
+Bodies are encoded before the clock starts, and answers are read but not decoded, so that the
+client takes as little of the processor from the servers as it can, and the same from each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+GONE = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one request.
+
+    Attributes:
+        number: which of the requests, from 0.
+        status: of HTTP; ``GONE`` where there was no answer in time or the connection was lost.
+        began: seconds from the start of the load until it was sent, or should have been.
+        seconds: from then to the last byte.
+    """
+
+    number: int
+    status: int
+    began: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests to send.
+
+    Attributes:
+        url: to post to.
+        bodies: JSON, one a request.
+        clients: how many send one after the other; unused with ``times``.
+        times: seconds from the start at which each is sent whatever became of those before.
+        patience: seconds after which a client hangs up.
+        headers: sent with each.
+    """
+
+    url: str
+    bodies: Sequence[bytes]
+    clients: int = 1
+    times: Sequence[float] | None = None
+    patience: float = 600
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Client:
+    """The process that sends."""
+
+    def __enter__(self) -> Self:
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, mp_context=spawn)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def send(self, load: Load) -> list[Answer]:
+        """All of a load; returns when every request is answered or given up."""
+        return self.start(load).result()
+
+    def start(self, load: Load) -> Future[list[Answer]]:
+        """The same, without waiting."""
+        return self._pool.submit(_send, load)
+
+
+def _send(load: Load) -> list[Answer]:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return asyncio.run(_sent(load))
+
+
+async def _sent(load: Load) -> list[Answer]:
+    headers = {"content-type": "application/json", **load.headers}
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=load.patience),
+        headers=headers,
+    ) as session:
+        start = time.monotonic()
+
+        async def post(number: int, began: float) -> Answer:
+            try:
+                async with session.post(load.url, data=load.bodies[number]) as answer:
+                    await answer.read()
+                    status = answer.status
+            except (aiohttp.ClientError, TimeoutError):
+                status = GONE
+            return Answer(number, status, began, time.monotonic() - start - began)
+
+        if load.times is not None:
+
+            async def at(number: int, moment: float) -> Answer:
+                await asyncio.sleep(start + moment - time.monotonic())
+                return await post(number, moment)
+
+            return await asyncio.gather(*(at(n, t) for n, t in enumerate(load.times)))
+
+        queue = iter(range(len(load.bodies)))
+
+        async def in_turn() -> list[Answer]:
+            return [await post(number, time.monotonic() - start) for number in queue]
+
+        parts = await asyncio.gather(*(in_turn() for _ in range(load.clients)))
+        return [answer for part in parts for answer in part]

@@ -1,0 +1,11 @@
+"""Write ``model.onnx``, its operators fused, into a checkpoint's folder. Runs beside infinity."""
+
+import sys
+
+from optimum.exporters.onnx import main_export
+
+if __name__ == "__main__":
+    [folder] = sys.argv[1:]
+    main_export(
+        folder, folder, task="feature-extraction", library_name="transformers", optimize="O2"
+    )
