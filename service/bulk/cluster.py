@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ log = structlog.get_logger("docsplit.bulk")
 _AHEAD = 2
 # an actor whose machine is lost is started on another, and its work repeated
 _RETRIES = 5
+_REACH_SECONDS = 10.0
 
 
 class _Worker:
@@ -72,6 +74,7 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         import ray
     except ImportError as error:
         raise ClusterError("--ray needs Ray: pip install 'docsplit[ray]'") from error
+    _reach(address)
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=40)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
@@ -93,6 +96,17 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         yield _encoder(handles)
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise where nobody listens, for which Ray would take minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"--ray {address}: no cluster answers: {error}") from error
 
 
 def _room(resources: Mapping[str, float], threads: int, gpus: int) -> int:

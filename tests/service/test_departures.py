@@ -16,6 +16,7 @@ from service.batching.clients import Client, working_for
 from service.cache.layers import Cache, Source
 from service.cache.process import ProcessCache
 from service.documents.embedder import Embedder
+from service.documents.lookup import CachedVectors
 from service.documents.tokens import DocumentTokenizer, Tokens
 from service.engines.interface import Arithmetic, EngineName
 from service.settings import DEFAULT_BUNDLE
@@ -79,7 +80,8 @@ def tokenizer() -> CountingTokenizer:
 @pytest.fixture
 def embedder(engine: Engine, tokenizer: CountingTokenizer) -> Iterator[Embedder]:
     batcher = Batcher(engine, batch_tokens=2048, queue_tokens=100_000, age_limit=2, pad_token_id=0)
-    made = Embedder(tokenizer, batcher, Cache(ProcessCache(1 << 20)), max_document_tokens=100_000)
+    vectors = CachedVectors(Cache(ProcessCache(1 << 20)), batcher)
+    made = Embedder(tokenizer, vectors, max_document_tokens=100_000)
     yield made
     tokenizer.gate.set()
     made.close()

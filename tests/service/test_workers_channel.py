@@ -52,7 +52,7 @@ class FakeVectors:
             np.array([ids[0], ids[-1], key[0]], np.float32)
             for key, ids in zip(keys, windows, strict=True)
         ]
-        return Found(vectors, [Source.ENGINE, Source.REDIS][: len(keys)], 1.5, deadline)
+        return Found(vectors, [Source.ENGINE, Source.REDIS][: len(keys)], 0.5, 1.5, deadline)
 
 
 def run(scenario: Awaitable[None]) -> None:
@@ -78,6 +78,7 @@ def service_of(vectors: FakeVectors) -> Service:
         bundle=SimpleNamespace(manifest=SimpleNamespace(revision="r")),
         phase=Phase.READY,
         degraded=False,
+        calibrated={"reason": "measured"},
         running=SimpleNamespace(vectors=vectors, fresh=vectors, engine=FACTS),
         processor=SimpleNamespace(cores=16),
     )
@@ -128,7 +129,7 @@ def test_an_answer_comes_back_whole() -> None:
             found = await client.get(*windows(3, 2), 12.25, cached=True)
             assert [vector.tolist() for vector in found.vectors] == [[0, 2, 0], [100, 101, 1]]
             assert found.sources == [Source.ENGINE, Source.REDIS]
-            assert (found.queued, found.computing) == (1.5, 12.25)
+            assert (found.looking, found.queued, found.computing) == (0.5, 1.5, 12.25)
             assert await client.scrape() == b"text"
 
     run(scenario())
@@ -203,7 +204,7 @@ def test_settings_arrive_with_their_secrets_and_state_follows() -> None:
             before = channel.seen
             channel.tell(closing=False)
             await until(lambda: channel.came_up)
-            assert told == [Status(Phase.READY, False, False, 7, FACTS)]
+            assert told == [Status(Phase.READY, False, False, 7, FACTS, {"reason": "measured"})]
             assert (channel.seen > before, channel.open) == (True, -5)
             await channel.count()
             assert channel.snapshot == [["m", "counter", []]]

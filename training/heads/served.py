@@ -69,7 +69,8 @@ def served(bundle: Path, index_path: Path) -> Iterator[Client]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "service", "--host", "127.0.0.1", "--port", str(port)]
     command += [*flags(bundle, index_path), "--drain-seconds", "0", "--log-level", "error"]
-    command += ["--max-body-bytes", str(2**31), "--max-request-timeout", str(_REQUEST_SECONDS)]
+    command += ["--max-body-bytes", str(2**31), "--max-inflight-bytes", str(2**32)]
+    command += ["--max-request-timeout", str(_REQUEST_SECONDS)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stderr=log, env=environment())  # noqa: S603
         try:
