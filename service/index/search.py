@@ -23,8 +23,9 @@ Direction = Literal["cites", "cited_by"]
 RRF = 60
 # how deep each ranking is read for fusion, at least
 CANDIDATES = 100
-# an approximate search compares so many times the wanted rows again with the full vectors
-REFINE = 5
+# an approximate search finds so many times the wanted rows, which are ranked by their full vectors;
+# LanceDB's refine_factor does the same in a stage of its own, for twice the time
+OVERSAMPLE = 3
 _COLUMNS = ["id", "title", "metadata", "vector"]
 
 
@@ -66,7 +67,7 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
     """The documents with the highest cosine to the query."""
     found = await _by_vector(index, query, limit, where)
     hits = _hits(found, query)
-    return sorted(hits.values(), key=lambda hit: -hit.score)
+    return sorted(hits.values(), key=lambda hit: -hit.score)[:limit]
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -85,7 +86,7 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     )
     by_cosine = _hits(near, query)
     hits = _hits(worded, query) | by_cosine
-    ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)
+    ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)[:depth]
     weights = _shares(worded)
     scores = fuse(ranked, list(weights))
     found = [
@@ -114,9 +115,9 @@ def fuse(*rankings: Sequence[str]) -> dict[str, float]:
 
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
-    search = index.table.query().nearest_to(query.vector).distance_type("cosine")
-    search = search.refine_factor(REFINE).ef(max(100, 2 * limit))
-    return await _run(search, query, limit, where, "_distance")
+    wide = OVERSAMPLE * limit
+    search = index.table.query().nearest_to(query.vector).distance_type("cosine").ef(max(100, wide))
+    return await _run(search, query, wide, where, "_distance")
 
 
 async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
