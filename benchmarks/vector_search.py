@@ -115,7 +115,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
     from service.index import indexes, search
     from service.index.filters import Condition, compile_filter
     from service.index.maintenance import optimize
-    from service.index.record import Record
+    from service.index.record import Encoding, Record
 
     loop = asyncio.new_event_loop()
     started = time.perf_counter()
@@ -137,9 +137,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
                     title=None,
                     metadata={"bucket": i % SHARE},
                     links=[],
-                    vector=rows[i],
-                    windows=rows[i : i + 1],
-                    ends=[4],
+                    encoding=Encoding(rows[i], rows[i : i + 1], [4]),
                 )
                 for i in part
             ]

@@ -13,26 +13,6 @@ from service.documents.pooling import Vectors, normalise
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A document as an index keeps it.
-
-    Attributes:
-        vector: float32 ``[dimensions]``, unit length.
-        windows: ``[windows, dimensions]``, unit rows.
-        ends: one past the last character of each window.
-    """
-
-    id: str
-    text: str
-    title: str | None
-    metadata: dict[str, Any]
-    links: list[str]
-    vector: Vectors
-    windows: Vectors
-    ends: list[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Encoding:
     """What an index keeps of a text.
 
@@ -45,6 +25,18 @@ class Encoding:
     vector: Vectors
     windows: Vectors
     ends: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A document as an index keeps it."""
+
+    id: str
+    text: str
+    title: str | None
+    metadata: dict[str, Any]
+    links: list[str]
+    encoding: Encoding
 
 
 def encoded(document: Document) -> Encoding:
@@ -76,9 +68,7 @@ def record(given: Content, encoding: Encoding) -> Record:
         title=given.title,
         metadata=given.metadata,
         links=given.links,
-        vector=encoding.vector,
-        windows=encoding.windows,
-        ends=encoding.ends,
+        encoding=encoding,
     )
 
 

@@ -22,7 +22,7 @@ def table(
     revision: str,
 ) -> pa.Table:
     """Rows of an index, in the order of its schema."""
-    flat = np.concatenate([r.vector for r in records]).astype(np.float32)
+    flat = np.concatenate([r.encoding.vector for r in records]).astype(np.float32)
     columns: dict[str, Any] = {
         "id": [r.id for r in records],
         "title": [r.title for r in records],
@@ -31,8 +31,8 @@ def table(
         "links": [r.links for r in records],
         "digest": [digest(r.text, r.title, r.metadata, r.links, revision) for r in records],
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
-        "windows": [r.windows.astype("<f2").tobytes() for r in records],
-        "window_ends": [r.ends for r in records],
+        "windows": [r.encoding.windows.astype("<f2").tobytes() for r in records],
+        "window_ends": [r.encoding.ends for r in records],
         "updated": updated,
         "deleted": [False] * len(records),
     }

@@ -12,9 +12,8 @@ from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
 from service.documents.embedder import Document, EmptyInputError
-from service.documents.pooling import normalise
 from service.index.documents import Index
-from service.index.record import Record
+from service.index.record import Encoding, Record, encoded
 
 log = structlog.get_logger("docsplit.index")
 
@@ -148,14 +147,15 @@ async def _embed(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Record]:
 
 
 def _record(row: dict[str, Any], document: Document, *, replaced: bool) -> Record:
-    vector = normalise(document.vector())
+    encoding = encoded(document)
+    if replaced:
+        vector = encoding.vector
+        encoding = Encoding(vector, vector[None], [len(row["text"])])
     return Record(
         id=row["id"],
         text=row["text"],
         title=row["title"],
         metadata=json.loads(row["metadata"]),
         links=row["links"],
-        vector=vector,
-        windows=vector[None] if replaced else document.matrix(),
-        ends=[len(row["text"])] if replaced else [window.end for window in document.windows],
+        encoding=encoding,
     )

@@ -18,7 +18,7 @@ from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.follower import Follower
 from service.index.generations import Generation
 from service.index.indexes import Indexes, Model, connect
-from service.index.record import Record
+from service.index.record import Encoding, Record
 
 HOUR = 3_600_000_000
 
@@ -37,7 +37,7 @@ async def embed(texts: Sequence[str]) -> list[Document]:
 
 def record(name: str, text: str = "text") -> Record:
     vector = np.array([1, 0, 0, 0], dtype=np.float32)
-    return Record(name, text, None, {"n": 1}, ["b"], vector, vector[None], [len(text)])
+    return Record(name, text, None, {"n": 1}, ["b"], Encoding(vector, vector[None], [len(text)]))
 
 
 class Replicas:
