@@ -106,8 +106,9 @@ async def list_classifiers(request: Request) -> ClassifiersOut:
     """Names of all classifiers."""
     store = inference.service_of(request).store
     async with deadline.within(request):
-        names = set(await (await store.classifiers()).names())
-        names.update(await (await store.jobs()).names())
+        # in this order: a training that ends between the two is in both, and not in neither
+        names = set(await (await store.jobs()).names())
+        names.update(await (await store.classifiers()).names())
     return ClassifiersOut(classifiers=sorted(names))
 
 
