@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import lancedb
 import pytest
+from starlette.requests import Request
 
 from service.heads.examples import Examples
 from service.heads.jobs import LOST_SECONDS, Job, Jobs
 from service.index.faults import ConflictError
+from service.routes.classifiers import list_classifiers
 from tests.conftest import Server, serving
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
 from tests.index.conftest import call
@@ -248,3 +251,29 @@ def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     assert examples is not None
     assert examples.inputs == long["inputs"]
     assert "Traceback" not in two.log.read_text()
+
+
+class _Ending:
+    """A training that ends as soon as somebody has looked at jobs or at classifiers."""
+
+    def __init__(self) -> None:
+        self.looked = False
+
+    async def jobs(self) -> SimpleNamespace:
+        return SimpleNamespace(names=lambda: self._names(["asked"], []))
+
+    async def classifiers(self) -> SimpleNamespace:
+        return SimpleNamespace(names=lambda: self._names([], ["asked"]))
+
+    async def _names(self, before: list[str], after: list[str]) -> list[str]:
+        found = after if self.looked else before
+        self.looked = True
+        return found
+
+
+def test_a_training_that_ends_while_it_is_listed_is_not_missed() -> None:
+    state = SimpleNamespace(service=SimpleNamespace(store=_Ending()))
+    app = SimpleNamespace(state=state)
+    scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}
+    answer = asyncio.run(list_classifiers(Request(scope)))
+    assert answer.classifiers == ["asked"]
