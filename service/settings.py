@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     queue_age_limit: float = Field(
         2.0,
         ge=0,
-        description="seconds after which waiting work goes before its client's short work",
+        description="seconds after which a client's oldest work leads one in four of its batches",
     )
     request_timeout: float = Field(
         60.0, gt=0, description="seconds a request may take unless x-request-timeout says"

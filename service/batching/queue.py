@@ -9,8 +9,9 @@ who wait, so that clients who come anew without end starve nobody.
 
 Of a client's jobs the one that has been served least leads, so that a short request never waits
 behind a long document (least attained service; Kleinrock, Queueing Systems II, 1976), except that
-one older than ``age_limit`` goes before the client's others, so that long documents are not
-starved. The age counts within a client only: the age of a flood gives it no claim.
+of jobs older than ``age_limit`` the oldest leads one in four of the client's batches, so that long
+documents are not starved, and do not starve short ones. The age counts within a client only: the
+age of a flood gives it no claim.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ OVERHEAD = 1 / 64
 MIX = 0.75
 # and of those no more than this, nearest in length: the choice runs under the batcher's lock.
 CHOICE = 192
+# One in so many batches of a client goes to its oldest job where that is over the age limit.
+RESCUE = 4
 
 
 class _Backlog:
@@ -38,6 +41,7 @@ class _Backlog:
         self.client = client
         self.due = due
         self.tokens = 0
+        self._since_rescue = RESCUE
         self.jobs: dict[Job, None] = {}
         self._lengths: dict[int, dict[Job, dict[Window, None]]] = {}
 
@@ -63,8 +67,11 @@ class _Backlog:
 
     def lead(self, now: float, age_limit: float) -> Window:
         """The longest window of the job whose turn it is."""
+        self._since_rescue += 1
         job = min(self.jobs, key=lambda job: job.arrived)
-        if now - job.arrived <= age_limit:
+        if now - job.arrived > age_limit and self._since_rescue >= RESCUE:
+            self._since_rescue = 0
+        else:
             job = min(self.jobs, key=lambda job: job.rank)
         return next(iter(job.waiting))
 
@@ -96,7 +103,7 @@ class WindowQueue:
 
     Args:
         batch_tokens: padded tokens of a batch at most (a single longer window still goes).
-        age_limit: seconds after which a job goes before its client's others.
+        age_limit: seconds after which a job leads one in ``RESCUE`` of its client's batches.
     """
 
     def __init__(self, batch_tokens: int, age_limit: float) -> None:

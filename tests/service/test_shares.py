@@ -153,12 +153,28 @@ def test_bulk_holds_up_no_short_request_of_the_same_client_and_is_done_itself(
         batches += 1
         if now <= 2:
             assert first[0].job is short
-        # beyond the age limit the bulk leads, and the short one is next at the latest
+        # beyond the age limit the bulk may lead, and the short one is next at the latest
         else:
-            assert large in {window.job for window in first}
-            queue.take(now)
+            assert {large, short} <= {window.job for window in first + queue.take(now)}
         assert batches < 2 * len(bulk)
     assert queue.tokens <= 16 * batches
+
+
+def led_by_long(age_limit: float) -> int:
+    """How many of 40 batches an aged document leads while short work fills every one."""
+    document = job(FLOOD, *[512] * 100)
+    queue = filled(document, age_limit=age_limit)
+    queue.take(0)
+    led = 0
+    for _ in range(40):
+        queue.add(job(FLOOD, 256, 256, arrived=99))
+        led += queue.take(99)[0].job is document
+    return led
+
+
+def test_an_aged_document_gets_a_quarter_of_the_batches_and_leaves_the_rest_to_short_work() -> None:
+    assert 8 <= led_by_long(age_limit=2) <= 11
+    assert led_by_long(FOR_EVER) == 0
 
 
 @pytest.mark.parametrize("greedy", [1, 2, 3, 9])
