@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import json
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,15 @@ def wait_ready(server: Server, seconds: float = 60) -> None:
             pass
         time.sleep(0.05)
     raise AssertionError(f"not ready after {seconds} s: {server.log.read_text()}")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when it holds; fail when it has not come to that in 5 seconds."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came")
 
 
 @pytest.fixture(scope="session")

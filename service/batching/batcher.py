@@ -75,7 +75,7 @@ class Batcher:
         batch_tokens: padded tokens a batch, at most.
         queue_tokens: tokens that may wait of one client, where no others wait; of all together
             up to twice that, see ``threshold``. Work beyond is refused, unless nothing waits.
-        age_limit: seconds after which waiting work goes before its client's other work.
+        age_limit: see ``WindowQueue``.
         pad_token_id: fills up shorter windows.
         report: called from a worker thread after every batch.
     """

@@ -20,7 +20,7 @@ from service.settings import Settings
 
 log = structlog.get_logger("docsplit.bulk")
 
-# works that wait at each actor while it computes
+# works at each actor, so that it has the next one when one is done
 _AHEAD = 2
 # an actor whose machine is lost is started on another, and its work repeated
 _RETRIES = 5

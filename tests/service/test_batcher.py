@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from service.batching.batcher import (
 )
 from service.batching.clients import Client, working_for
 from service.engines.interface import Arithmetic, EngineName
+from tests.conftest import until
 
 POISON = 13
 NAN = 14
@@ -88,14 +89,6 @@ def window(first: int, length: int = 8) -> NDArray[np.int32]:
 
 def soon(seconds: float = 10) -> float:
     return time.monotonic() + seconds
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never came")
 
 
 def run(scenario: Awaitable[None]) -> None:

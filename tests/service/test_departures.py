@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from service.documents.lookup import CachedVectors
 from service.documents.tokens import DocumentTokenizer, Tokens
 from service.engines.interface import Arithmetic, EngineName
 from service.settings import DEFAULT_BUNDLE
+from tests.conftest import until
 
 PIECE = 65_536
 
@@ -90,14 +91,6 @@ def embedder(engine: Engine, tokenizer: CountingTokenizer) -> Iterator[Embedder]
 
 def soon() -> float:
     return time.monotonic() + 60
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never came")
 
 
 def test_the_repetition_of_a_request_that_failed_computes_the_rest_only(

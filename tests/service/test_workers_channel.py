@@ -27,6 +27,7 @@ from service.workers.channel import FrontChannel
 from service.workers.client import EngineClient, Status
 from service.workers.metrics import Totals, snapshot
 from service.workers.supervisor import environment
+from tests.conftest import until
 
 FACTS = EngineFacts("onnx-cpu", "f32", "CPU", 2, 64)
 
@@ -61,14 +62,6 @@ def run(scenario: Awaitable[None]) -> None:
             await scenario
 
     asyncio.run(bounded())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never came")
 
 
 def service_of(vectors: FakeVectors) -> Service:
