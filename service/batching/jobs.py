@@ -28,6 +28,7 @@ class Job:
         vectors: results by window.
         left: windows without a result.
         waiting: windows in no batch yet, the longest first.
+        waiting_tokens: of these windows.
     """
 
     windows: Sequence[Ids]
@@ -39,7 +40,6 @@ class Job:
     left: int = field(init=False)
     waiting: dict[Window, None] = field(init=False)
     waiting_tokens: int = field(init=False)
-    served_tokens: int = 0
     first_taken: float | None = None
     dropped: bool = False
 
@@ -52,8 +52,8 @@ class Job:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Jobs of lower rank go first: those served least, then those that came first."""
-        return self.served_tokens, self.arrived
+        """Jobs of lower rank go first: those with least left, then those that came first."""
+        return self.waiting_tokens, self.arrived
 
 
 @dataclass(eq=False, slots=True)

@@ -7,11 +7,11 @@ others are. A client that sends a hundred requests at once hence delays another'
 batches that run already. The clock also moves by the tokens handed out over the weights of those
 who wait, so that clients who come anew without end starve nobody.
 
-Of a client's jobs the one that has been served least leads, so that a short request never waits
-behind a long document (least attained service; Kleinrock, Queueing Systems II, 1976), except that
-of jobs older than ``age_limit`` the oldest leads one in four of the client's batches, so that long
-documents are not starved, and do not starve short ones. The age counts within a client only: the
-age of a flood gives it no claim.
+Of a client's jobs the one with the least left to compute leads, so that a short request never waits
+behind a long document (shortest remaining processing time; Schrage 1968), except that of jobs older
+than ``age_limit`` the oldest leads one in four of the client's batches, so that long documents are
+not starved, and do not starve short ones. The age counts within a client only: the age of a flood
+gives it no claim.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Backlog:
         return next(iter(job.waiting))
 
     def of_length(self, length: int) -> Iterator[Window]:
-        """Windows of a padded length, those of the jobs served least first."""
+        """Windows of a padded length, those of the jobs with least left first."""
         for job in sorted(self._lengths.get(length, ()), key=lambda job: job.rank):
             yield from self._lengths[length][job]
 
@@ -202,7 +202,6 @@ class WindowQueue:
         job = window.job
         if job.first_taken is None:
             job.first_taken = now
-        job.served_tokens += window.length
         self._backlogs[job.client].due += window.length / job.client.weight
         self._remove(window)
 

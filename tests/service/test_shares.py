@@ -135,6 +135,17 @@ def test_nobody_is_remembered_when_all_have_gone() -> None:
     assert len(busy._ahead) <= 4
 
 
+def test_of_one_client_what_has_least_left_goes_first() -> None:
+    """Also before documents that came earlier and have had nothing yet."""
+    documents = [job(FLOOD, *[400] * 5, arrived=number) for number in range(3)]
+    short = job(FLOOD, 100, arrived=9)
+    queue = filled(*documents, short)
+    assert queue.take(9)[0].job is short
+    first = queue.take(9)[0].job
+    assert first is documents[0]
+    assert [queue.take(9)[0].job for _ in range(4)] == [first] * 4, "one is finished, not all begun"
+
+
 @pytest.mark.parametrize(
     "bulk", [[64] * 2048, [510] * 126], ids=["2,048 inputs", "a long document"]
 )
