@@ -21,7 +21,7 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --editable '.[cpu,export,train,tracing,dev]'
+	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,dev]'
 	@touch $@ $(VENV)/.serve
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle

@@ -21,6 +21,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# the test processes share the cores: threads that wait by spinning would take them from each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 @dataclass
 class Server:
