@@ -156,6 +156,30 @@ class Service:
             revision=self.bundle.manifest.revision[:12],
             seconds=round(time.monotonic() - self.started, 2),
         )
+        if self.running.batcher is not None and self._streams_are_free(engine):
+            # ready before that: it only makes requests that come alone faster
+            self.running.batcher.lone = await asyncio.to_thread(self._build_lone)
+
+    def _streams_are_free(self, engine: EngineFacts) -> bool:
+        on_cpu = self.choice.engine != "onnx-cuda"
+        return on_cpu and engine.streams > 1 and not self.settings.streams
+
+    def _build_lone(self) -> Engine | None:
+        """An engine of one stream that has all cores."""
+        try:
+            engine = build(self.choice, self.bundle, self.threads, 1)
+            self._warm_up(engine)
+        except EngineError as error:
+            log.warning("lone_engine_unusable", reason=str(error))
+            return None
+        return engine
+
+    def _warm_up(self, engine: Engine) -> None:
+        manifest = self.bundle.manifest
+        for length in (16, 128, manifest.max_tokens):
+            ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
+            if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
+                raise EngineError(f"{engine.name} returns vectors that are not finite")
 
     def follow(self) -> None:
         """Re-embed indexes of other bundles from now on, once the engine is there."""
@@ -179,10 +203,7 @@ class Service:
         started = time.monotonic()
         engine = build(self.choice, self.bundle, self.threads, streams)
         build_seconds = time.monotonic() - started
-        for length in (16, 128, manifest.max_tokens):
-            ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
-            if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
-                raise EngineError(f"{engine.name} returns vectors that are not finite")
+        self._warm_up(engine)
         if self.settings.calibrate:
             engine = self._calibrated(engine, build_seconds)
         batcher = Batcher(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from service.batching import clients
 from service.batching.jobs import Ids, Job, Window
 from service.batching.queue import WindowQueue
+from service.batching.rate import Rate
 from service.batching.threshold import excess
 from service.engines.interface import Engine
 from service.tracing import stages
@@ -78,6 +79,10 @@ class Batcher:
         age_limit: see ``WindowQueue``.
         pad_token_id: fills up shorter windows.
         report: called from a worker thread after every batch.
+
+    Attributes:
+        lone: where there is one, it computes the batches that nothing runs or waits beside: on all
+            cores, where ``engine`` gives each of its streams some.
     """
 
     def __init__(
@@ -91,13 +96,15 @@ class Batcher:
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
         self._engine = engine
+        self.lone: Engine | None = None
+        self._busy = 0
         self._capacity = 2 * queue_tokens
         self._pad = pad_token_id
         self._report = report
         self._queue = WindowQueue(batch_tokens, age_limit)
         self._changed = threading.Condition()
         self._closed = False
-        self._tokens_per_second = 0.0
+        self._rate = Rate()
         self._started: dict[int, float] = {}
         self._workers = [
             threading.Thread(target=self._work, name=f"engine-{i}", daemon=True)
@@ -121,7 +128,7 @@ class Batcher:
     @property
     def tokens_per_second(self) -> float:
         """What the engine computes while it is busy, all streams, measured; 0 before that."""
-        return self._tokens_per_second
+        return self._rate.value
 
     @property
     def longest_batch(self) -> float:
@@ -195,14 +202,23 @@ class Batcher:
             too_much = excess(self._capacity, total, held, job.waiting_tokens)
             if total and too_much > 0:
                 raise OverloadedError(max(1.0, self._seconds_until(too_much, total, job.client)))
+            late = self._lateness(job) if total else 0.0
+            if late > 0:
+                raise OverloadedError(max(1.0, late))
             self._queue.add(job)
             self._changed.notify_all()
 
+    def _lateness(self, job: Job) -> float:
+        """By how many seconds the queue keeps a job past the deadline that it alone would meet."""
+        rate, allowed = self._rate.value, job.deadline - job.arrived
+        if not rate or job.waiting_tokens / rate > allowed:
+            return 0.0
+        return self._queue.until_done(job, rate) - allowed
+
     def _seconds_until(self, too_much: int, total: int, client: clients.Client) -> float:
         """What is served counts as what waits, and what of it is the client's as its own, too."""
-        if not self._tokens_per_second:
-            return 1.0
-        return min(too_much / (1 + self._queue.share(client)), total) / self._tokens_per_second
+        rate = self._rate.value
+        return min(too_much / (1 + self._queue.share(client)), total) / rate if rate else 1.0
 
     def _work(self) -> None:
         while True:
@@ -212,33 +228,42 @@ class Batcher:
                 if self._closed:
                     return
                 now = time.monotonic()
-                late = self._queue.expire(now)
+                late = self._queue.expire(now, self._rate.value)
                 batch = self._queue.take(now)
+                engine = self._engine_for(batch)
+                self._busy += 1
             for job in late:
                 job.done(DeadlineError())
-            for window, error in self._run(batch) if batch else ():
+            for window, error in self._run(batch, engine) if batch else ():
                 self._fail(window, error)
+            with self._changed:
+                self._busy -= 1
 
-    def _run(self, batch: list[Window]) -> list[tuple[Window, Exception]]:
+    def _engine_for(self, batch: list[Window]) -> Engine:
+        if self.lone is None or self._busy or len(self._queue):
+            return self._engine
+        return self.lone
+
+    def _run(self, batch: list[Window], engine: Engine) -> list[tuple[Window, Exception]]:
         """Compute a batch; one that raises is halved, so that only what fails alone is failed.
 
         Returns:
             The windows that failed; all others have been settled by then.
         """
         started = time.monotonic()
-        vectors = self._call(batch)
+        vectors = self._call(batch, engine)
         if isinstance(vectors, Exception):
-            return self._split(batch, vectors)
+            return self._split(batch, vectors, engine)
         seconds = time.monotonic() - started
         finite = [bool(np.isfinite(vector).all()) for vector in vectors]
         good = [row for row, right in enumerate(finite) if right]
         tokens = sum(window.length for window in batch)
         self._report(BatchReport(len(batch), tokens, len(batch) * batch[0].padded, seconds))
-        self._settle([batch[row] for row in good], vectors[good], tokens, seconds)
+        self._settle([batch[row] for row in good], vectors[good], tokens, seconds / engine.streams)
         unfit = ValueError("the vector is not finite")
         return [(w, unfit) for w, right in zip(batch, finite, strict=True) if not right]
 
-    def _call(self, batch: list[Window]) -> NDArray[np.float32] | Exception:
+    def _call(self, batch: list[Window], engine: Engine) -> NDArray[np.float32] | Exception:
         thread = threading.get_ident()
         self._started[thread] = time.monotonic()
         try:
@@ -248,7 +273,7 @@ class Batcher:
             for row, window in enumerate(batch):
                 input_ids[row, : window.length] = window.ids
                 mask[row, : window.length] = 1
-            vectors = self._engine.run(input_ids, mask)
+            vectors = engine.run(input_ids, mask)
             if vectors.ndim != 2 or len(vectors) != len(batch):
                 raise ValueError(f"{len(batch)} windows gave shape {vectors.shape}")
         except Exception as error:  # noqa: BLE001 - runtimes share no base class of exceptions
@@ -257,22 +282,22 @@ class Batcher:
             del self._started[thread]
         return vectors
 
-    def _split(self, batch: list[Window], error: Exception) -> list[tuple[Window, Exception]]:
+    def _split(
+        self, batch: list[Window], error: Exception, engine: Engine
+    ) -> list[tuple[Window, Exception]]:
         if len(batch) == 1:
             return [(batch[0], error)]
         alive = [window for window in batch if not window.job.dropped]
         half = len(alive) // 2
         parts = [part for part in (alive[:half], alive[half:]) if part]
-        return [failed for part in parts for failed in self._run(part)]
+        return [failed for part in parts for failed in self._run(part, engine)]
 
     def _settle(
         self, batch: list[Window], vectors: NDArray[np.float32], tokens: int, seconds: float
     ) -> None:
         ready: list[Job] = []
         with self._changed:
-            rate = tokens / max(seconds, 1e-6) * self._engine.streams
-            seen = self._tokens_per_second
-            self._tokens_per_second = rate if seen == 0 else 0.9 * seen + 0.1 * rate
+            self._rate.add(tokens, seconds)
             for window, vector in zip(batch, vectors, strict=True):
                 job = window.job
                 job.vectors[window.index] = vector

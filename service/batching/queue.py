@@ -154,10 +154,35 @@ class WindowQueue:
         jobs = (job for backlog in self._backlogs.values() for job in backlog.jobs)
         return min(jobs, key=lambda job: job.arrived, default=None)
 
-    def expire(self, now: float) -> list[Job]:
-        """Drop and return the jobs whose deadline has passed."""
+    def until_done(self, job: Job, rate: float) -> float:
+        """Seconds that a job takes which is to be added, if no shorter ones come after it.
+
+        Args:
+            job: of a client whose jobs with less to compute, or as little, go before it.
+            rate: tokens a second of the engine.
+        """
+        backlog = self._backlogs.get(job.client)
+        ahead = 0
+        weights = self._weights()
+        if backlog is None:
+            weights += job.client.weight
+        else:
+            tokens = (other.waiting_tokens for other in backlog.jobs)
+            ahead = sum(n for n in tokens if n <= job.waiting_tokens)
+        return (ahead + job.waiting_tokens) / rate * weights / job.client.weight
+
+    def expire(self, now: float, rate: float = 0.0) -> list[Job]:
+        """Drop and return the jobs that cannot be done by their deadlines.
+
+        One that could not have been done in time had it been alone runs until its deadline: what
+        is computed of it is kept, so that it goes further when it is asked for again.
+
+        Args:
+            now: on the queue's clock.
+            rate: tokens a second of the engine; 0 when it is not known.
+        """
         jobs = (job for backlog in self._backlogs.values() for job in backlog.jobs)
-        late = [job for job in jobs if job.deadline <= now]
+        late = [job for job in jobs if job.deadline <= now or _hopeless(job, now, rate)]
         for job in late:
             self.drop(job)
         return late
@@ -216,3 +241,10 @@ class WindowQueue:
 
     def _weights(self) -> float:
         return sum(client.weight for client in self._backlogs)
+
+
+def _hopeless(job: Job, now: float, rate: float) -> bool:
+    if not rate or job.first_taken is not None:
+        return False
+    least = job.waiting_tokens / rate
+    return job.arrived + least <= job.deadline < now + least

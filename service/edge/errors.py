@@ -167,8 +167,8 @@ def translate(error: Exception) -> ApiError:
             wait = math.ceil(error.retry_after)
             return ApiError(
                 429,
-                "overloaded: too many tokens wait already, of this client or of all; "
-                f"try again in {wait} s",
+                "overloaded: too many tokens wait already, of this client or of all, to take this "
+                f"or to do it before its deadline; try again in {wait} s",
                 code="overloaded",
                 headers={"retry-after": str(wait)},
             )
@@ -183,7 +183,7 @@ def translate(error: Exception) -> ApiError:
         case DeadlineError() | TimeoutError():
             return ApiError(
                 503,
-                "the deadline passed before the work was done: send less, or ask for more time "
+                "the work cannot be done before the deadline: send less, or ask for more time "
                 "in the header x-request-timeout",
                 kind="Timeout",
                 code="deadline_exceeded",

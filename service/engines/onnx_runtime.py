@@ -47,7 +47,7 @@ class OnnxCpuEngine:
 
     name: EngineName = "onnx-cpu"
     device = "CPU"
-    batch_tokens = 2048
+    batch_tokens = 512
 
     def __init__(self, graph: Path, arithmetic: Arithmetic, threads: int, streams: int) -> None:
         self.arithmetic = arithmetic

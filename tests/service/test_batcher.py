@@ -339,7 +339,7 @@ def test_the_wait_that_a_refused_client_is_told_follows_from_the_measured_rate(
 ) -> None:
     async def scenario() -> None:
         await compute_for("flood", batcher, window(1))
-        batcher._tokens_per_second = 1.0
+        batcher._rate.add(10**6, 10**6)
         engine.gate.clear()
         tasks = [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
         await until(lambda: engine.entered == 2)
@@ -355,5 +355,39 @@ def test_the_wait_that_a_refused_client_is_told_follows_from_the_measured_rate(
         assert huge.value.retry_after == pytest.approx(128), "until nothing waits"
         engine.gate.set()
         await asyncio.gather(*tasks)
+
+    run(scenario())
+
+
+def test_what_the_queue_would_keep_past_its_deadline_is_refused_at_once(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    async def scenario() -> None:
+        batcher._rate.add(64, 1)
+        engine.gate.clear()
+        tasks = [asyncio.create_task(batcher.compute([window(1, 64)], soon()))]
+        await until(lambda: engine.entered == 1)
+        tasks += [asyncio.create_task(batcher.compute([window(2, 64)], soon()))]
+        await until(lambda: batcher.queued_tokens == 64)
+        with pytest.raises(OverloadedError) as refused:
+            await batcher.compute([window(3, 64)], soon(1.5))
+        assert refused.value.retry_after == pytest.approx(1, abs=0.6)
+        tasks += [asyncio.create_task(batcher.compute([window(3, 64)], soon()))]
+        await until(lambda: batcher.queued_tokens == 128)
+        engine.gate.set()
+        await asyncio.gather(*tasks)
+
+    run(scenario())
+
+
+def test_a_batch_without_company_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
+    lone = FakeEngine()
+    batcher.lone = lone
+
+    async def scenario() -> None:
+        await batcher.compute([window(1)], soon())
+        assert (len(lone.batches), len(engine.batches)) == (1, 0)
+        await batcher.compute([window(2, 64), window(3, 64)], soon())
+        assert (len(lone.batches), len(engine.batches)) == (2, 1), "the first had company"
 
     run(scenario())

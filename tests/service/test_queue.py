@@ -82,3 +82,24 @@ def test_dropping_twice_is_harmless() -> None:
 def test_padding_is_less_than_a_rounding_step(length: int) -> None:
     window = next(iter(job(length).waiting))
     assert 0 <= window.padded - length < 8
+
+
+def test_work_that_can_no_longer_be_done_in_time_is_dropped_before_it_costs_anything() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=9)
+    late, early = job(64, 64, deadline=5), job(64, 64, deadline=8)
+    # it would have been late at once: as much of it is computed as can be
+    large = job(*[64] * 20, deadline=5)
+    for each in (late, early, large):
+        queue.add(each)
+    assert queue.expire(now=4, rate=64) == [late]
+    assert queue.tokens == early.waiting_tokens + large.waiting_tokens
+    assert queue.expire(now=4) == [], "the rate is not known"
+
+
+def test_how_long_a_job_would_take_counts_what_goes_before_it() -> None:
+    queue = WindowQueue(batch_tokens=512, age_limit=9)
+    asked = job(64)
+    assert queue.until_done(asked, rate=64) == 1
+    queue.add(job(32))
+    queue.add(job(64, 64))
+    assert queue.until_done(asked, rate=64) == 1.5
