@@ -7,11 +7,11 @@ others are. A client that sends a hundred requests at once hence delays another'
 batches that run already. The clock also moves by the tokens handed out over the weights of those
 who wait, so that clients who come anew without end starve nobody.
 
-Of a client's jobs the one with the least left to compute leads, so that a short request never waits
-behind a long document (shortest remaining processing time; Schrage 1968), except that of jobs older
-than ``age_limit`` the oldest leads one in four of the client's batches, so that long documents are
-not starved, and do not starve short ones. The age counts within a client only: the age of a flood
-gives it no claim.
+Of a client's jobs one with the least left to compute leads, by orders of magnitude, so that a short
+request never waits behind a long document (shortest remaining processing time; Schrage 1968), except
+that of jobs older than ``age_limit`` the oldest leads one in four of the client's batches, so that
+long documents are not starved, and do not starve short ones. The age counts within a client only:
+the age of a flood gives it no claim.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class WindowQueue:
         """Seconds that a job takes which is to be added, if no shorter ones come after it.
 
         Args:
-            job: of a client whose jobs with less to compute, or as little, go before it.
+            job: goes after those of its client that are of lower rank.
             rate: tokens a second of the engine.
         """
         backlog = self._backlogs.get(job.client)
@@ -167,8 +167,7 @@ class WindowQueue:
         if backlog is None:
             weights += job.client.weight
         else:
-            tokens = (other.waiting_tokens for other in backlog.jobs)
-            ahead = sum(n for n in tokens if n <= job.waiting_tokens)
+            ahead = sum(o.waiting_tokens for o in backlog.jobs if o.rank <= job.rank)
         return (ahead + job.waiting_tokens) / rate * weights / job.client.weight
 
     def expire(self, now: float, rate: float = 0.0) -> list[Job]:
