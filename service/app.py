@@ -16,6 +16,7 @@ from service.edge.clients import Clients
 from service.edge.guard import Guard
 from service.edge.inflight import Inflight
 from service.edge.keys import Keys
+from service.edge.repeats import Repeats
 from service.lifecycle import Service
 from service.routes import (
     citation,
@@ -80,6 +81,7 @@ def create_app(service: Service) -> FastAPI:
     inflight = Inflight(settings.max_inflight_bytes // settings.workers)
     service.metrics.inflight_bytes.set_function(lambda: inflight.total)
     # the last added is the outermost
+    app.add_middleware(Repeats, answers=service.answers, metrics=service.metrics)
     app.add_middleware(
         Guard,
         max_body_bytes=settings.max_body_bytes,

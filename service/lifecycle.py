@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 
 from export.bundle import Bundle
 from service.batching.batcher import Batcher
+from service.cache.answers import Answers
 from service.cache.layers import Cache
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
@@ -83,6 +84,7 @@ class Service:
     choice: Choice = field(init=False)
     tokenizer: DocumentTokenizer = field(init=False)
     cache: Cache = field(init=False)
+    answers: Answers = field(init=False)
     store: Store = field(init=False)
     background: Background = field(init=False)
     tracing: Tracing | None = field(init=False)
@@ -100,7 +102,9 @@ class Service:
         self.tokenizer = DocumentTokenizer(
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
-        self.cache = Cache(ProcessCache(self.settings.cache_bytes))
+        whole = self.settings.cache_bytes // 4
+        self.answers = Answers(whole // self.settings.workers)
+        self.cache = Cache(ProcessCache(self.settings.cache_bytes - whole))
         self.store = Store(self.settings.index_path, self.bundle, self.metrics)
         self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
@@ -219,7 +223,7 @@ class Service:
         self.metrics.watch(
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
-            cache_bytes=lambda: self.cache.process.bytes,
+            cache_bytes=lambda: self.cache.process.bytes + self.answers.bytes,
             tokens_per_second=lambda: batcher.tokens_per_second,
         )
         self.metrics.engine.info(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -103,7 +103,7 @@ class Metrics:
             registry=self.registry,
         )
         self.cache_bytes = Gauge(
-            "docsplit_cache_bytes", "Memory of the window cache", registry=self.registry
+            "docsplit_cache_bytes", "Memory of cached vectors and answers", registry=self.registry
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",
@@ -175,6 +175,11 @@ class Metrics:
             ("pool", timing.pooling),
         ):
             self.stage_seconds.labels(stage).observe(seconds)
+
+    def repeated(self, usage: Mapping[str, int]) -> None:
+        """Count the documents and windows of an answer that was given again."""
+        self.documents.inc(usage["documents"])
+        self.windows.labels(Source.ANSWER).inc(usage["windows"])
 
     def watch(
         self,

@@ -113,7 +113,10 @@ class Settings(BaseSettings):
         600.0, gt=0, description="seconds that x-request-timeout may ask for, at most"
     )
     cache_bytes: int = Field(
-        67_108_864, ge=0, description="memory for vectors of windows seen before; 0 turns it off"
+        67_108_864,
+        ge=0,
+        description="memory for vectors of windows seen before and, a quarter of it, for answers "
+        "to requests that come again byte by byte; 0 turns it off",
     )
     redis_url: SecretStr | None = Field(
         None, description="redis://, rediss:// or unix:// of a cache that replicas share"

@@ -7,11 +7,11 @@ others are. A client that sends a hundred requests at once hence delays another'
 batches that run already. The clock also moves by the tokens handed out over the weights of those
 who wait, so that clients who come anew without end starve nobody.
 
-Of a client's jobs one with the least left to compute leads, by orders of magnitude, so that a short
-request never waits behind a long document (shortest remaining processing time; Schrage 1968), except
-that of jobs older than ``age_limit`` the oldest leads one in four of the client's batches, so that
-long documents are not starved, and do not starve short ones. The age counts within a client only:
-the age of a flood gives it no claim.
+Of a client's jobs one with the least left to compute leads, by orders of magnitude, so that a
+short request never waits behind a long document (shortest remaining processing time; Schrage 1968),
+except that of jobs older than ``age_limit`` the oldest leads one in four of the client's batches,
+so that long documents are not starved, and do not starve short ones. The age counts within a client
+only: the age of a flood gives it no claim.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ class Source(StrEnum):
     PROCESS = "process"
     REDIS = "redis"
     FLIGHT = "flight"
+    ANSWER = "answer"
     ENGINE = "engine"
 
 

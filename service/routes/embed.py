@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from service.documents.embedder import Document, Embedded
 from service.documents.pooling import shorten
 from service.edge.errors import documented
+from service.edge.repeats import repeatable
 from service.routes import inference
 from service.routes.encoding import EncodingFormat, encode, json_response
 from service.routes.fields import Inputs
@@ -127,6 +128,7 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     if detailed or body.windows:
         content = _detailed(request, body, result)
         return json_response(content, headers, DETAILED if detailed else None)
+    repeatable(request.scope)
     return json_response(encode(_vectors(body, result), body.encoding_format), headers)
 
 

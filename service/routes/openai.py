@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge.errors import ApiError, OpenAIError, documented
+from service.edge.repeats import repeatable
 from service.lifecycle import Service
 from service.routes import inference
 from service.routes.encoding import EncodingFormat, encode, json_response
@@ -90,6 +91,7 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     result = await inference.embed(request, texts)
     vectors = inference.vectors(result, dimensions=body.dimensions)
     tokens = sum(document.computed for document in result.documents)
+    repeatable(request.scope)
     content = {
         "object": "list",
         "data": [

@@ -101,5 +101,5 @@ def test_how_long_a_job_would_take_counts_what_goes_before_it() -> None:
     asked = job(64)
     assert queue.until_done(asked, rate=64) == 1
     queue.add(job(32))
-    queue.add(job(64, 64))
+    queue.add(job(512, 512))
     assert queue.until_done(asked, rate=64) == 1.5
