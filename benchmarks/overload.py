@@ -197,7 +197,7 @@ def soak(
     slower = float(np.median(rates[-tenth:]) / np.median(rates[:tenth]))
     return [
         Verdict("failed requests", statuses.total() - statuses[200], 0, most=True),
-        Verdict("memory, last tenth of the time / second tenth", grown, 1.1, most=True),
+        Verdict("memory, last tenth of the time / second tenth", grown, 1.02, most=True),
         Verdict("requests/s, last tenth of the time / first", slower, 0.9),
         Verdict("memory at the end, MB", memory[-1], 1200, most=True),
     ]
