@@ -179,7 +179,7 @@ class Metrics:
     def repeated(self, usage: Mapping[str, int]) -> None:
         """Count the documents and windows of an answer that was given again."""
         self.documents.inc(usage["documents"])
-        self.windows.labels(Source.ANSWER).inc(usage["windows"])
+        self.windows.labels("answer").inc(usage["windows"])
 
     def watch(
         self,

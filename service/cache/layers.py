@@ -19,7 +19,6 @@ class Source(StrEnum):
     PROCESS = "process"
     REDIS = "redis"
     FLIGHT = "flight"
-    ANSWER = "answer"
     ENGINE = "engine"
 
 

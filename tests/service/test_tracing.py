@@ -58,7 +58,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
 
 
-def embed(server: Server, text: str, **headers: str) -> httpx.Response:
+def embed(server: Server, text: str | list[str], **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.post(f"{server.url}/embed", json={"inputs": text}, headers=named, timeout=60)
 
@@ -83,8 +83,8 @@ def logged(server: Server, request_id: str) -> dict[str, object]:
 
 def test_the_spans_of_a_request(traced: Traced) -> None:
     collector = traced.collector
-    for name in ("cold", "warm"):
-        assert embed(traced.server, "one text", x_request_id=name).status_code == 200
+    for name, text in (("cold", "one text"), ("warm", ["one text"]), ("again", "one text")):
+        assert embed(traced.server, text, x_request_id=name).status_code == 200
     first, second = collector.request("cold"), collector.request("warm")
     assert collector.paths == {"/v1/traces"}
     assert (first.name, first.kind, first.parent_id) == ("POST /embed", "SPAN_KIND_SERVER", "")
@@ -103,6 +103,7 @@ def test_the_spans_of_a_request(traced: Traced) -> None:
     cold, warm = collector.below(first), collector.below(second)
     assert list(cold) == ["tokenise", "cache", "queue", "infer", "pool"]
     assert list(warm) == ["tokenise", "cache", "pool"]
+    assert collector.below(collector.request("again")) == {}, "answered as it was before"
     assert cold["cache"].attributes == sources(engine=1)
     assert warm["cache"].attributes == sources(process=1)
     assert cold["infer"].attributes == {"docsplit.windows": 1, "docsplit.tokens": 4}
