@@ -141,7 +141,7 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
                 except httpx.TransportError as error:
                     result.failures.append(f"{name}: {error!r}")
                 # leaves starting replicas something of the processor
-                time.sleep(0.03)
+                time.sleep(0.1)
 
     threads = [
         threading.Thread(target=ask, args=(name,)) for name in cluster.urls for _ in range(clients)
