@@ -118,7 +118,7 @@ class Settings(BaseSettings):
         description="seconds that a body may take to arrive, and one more for every 16 KiB of it",
     )
     max_connections: int = Field(
-        4096,
+        2048,
         ge=1,
         description="open connections, at most; beyond, the longest idle one makes room for each",
     )
