@@ -28,6 +28,13 @@ RUN --mount=type=secret,id=pip.conf \
     && pip --python /opt/venv/bin/python uninstall --yes openvino-telemetry \
     && python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 
+# What is installed, for scanners. The tool stays in this stage.
+RUN --mount=type=secret,id=pip.conf \
+    python -m venv /opt/sbom \
+    && /opt/sbom/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \
+    && /opt/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+       --output-file sbom.cdx.json /opt/venv/bin/python
+
 WORKDIR /app
 COPY models ./models
 COPY service ./service
@@ -39,10 +46,13 @@ RUN chmod -R a+rX,go-w . \
 
 FROM ${BASE}
 ARG BASE
+# of the sources, for the label
+ARG REVISION=""
 LABEL org.opencontainers.image.title="docsplit" \
       org.opencontainers.image.description="Vectors of whole documents over HTTP" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
 # the official builds of onnxruntime report to their makers unless told not to
 ENV PATH=/opt/venv/bin:${PATH} \
@@ -56,6 +66,7 @@ COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/models ./models
 COPY --from=build /app/export ./export
 COPY --from=build /app/service ./service
+COPY --from=build /build/sbom.cdx.json ./sbom.cdx.json
 # indexes and heads: for a volume, which takes over the owner
 COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532

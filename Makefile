@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo train-demo test lint bench format constraints clean
+.PHONY: help serve demo train-demo test lint bench audit format constraints clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,13 +46,17 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
 	@$(BIN)/python -m benchmarks.compare $(ARGS)
 
+audit: $(VENV)/.dev ## ask PyPI whether a pinned version has a known vulnerability
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --disable-pip --no-deps --requirement constraints.txt
+
 format: $(VENV)/.dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra dev --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra dev --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt
 
 clean: ## remove what the targets made

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.edge import errors
@@ -17,6 +18,7 @@ from service.edge.guard import Guard
 from service.edge.inflight import Inflight
 from service.edge.keys import Keys
 from service.edge.repeats import Repeats
+from service.edge.security import SecurityHeaders
 from service.lifecycle import Service
 from service.routes import (
     citation,
@@ -32,6 +34,27 @@ from service.routes import (
     suggest,
 )
 
+# what scripts of other origins may send, beside what all may, and read
+_SENT_HEADERS = [
+    "authorization",
+    "content-type",
+    "traceparent",
+    "x-request-id",
+    "x-request-timeout",
+]
+_TOLD_HEADERS = [
+    "retry-after",
+    "x-cache",
+    "x-compute-characters",
+    "x-compute-tokens",
+    "x-inference-time",
+    "x-queue-time",
+    "x-request-id",
+    "x-tokenization-time",
+    "x-total-time",
+    "x-truncated",
+]
+
 
 def create_app(service: Service) -> FastAPI:
     """The application around a service; the engine starts with its lifespan.
@@ -46,9 +69,11 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         starting = asyncio.create_task(start())
+        watching = asyncio.create_task(service.keys.watch())
         try:
             yield
         finally:
+            watching.cancel()
             await starting
             await service.stop()
 
@@ -88,9 +113,19 @@ def create_app(service: Service) -> FastAPI:
         inflight=inflight,
         request_timeout=settings.request_timeout,
         max_request_timeout=settings.max_request_timeout,
+        body_timeout=settings.body_timeout,
     )
     app.add_middleware(Clients)
-    app.add_middleware(Keys, keys=settings.api_keys)
+    app.add_middleware(Keys, ring=service.keys, refused=service.metrics.keys_refused)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=_SENT_HEADERS,
+            expose_headers=_TOLD_HEADERS,
+        )
+    app.add_middleware(SecurityHeaders)
     paths = frozenset(app.openapi()["paths"])
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     if settings.trusted_proxies:

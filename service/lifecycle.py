@@ -29,6 +29,7 @@ from service.engines.processor import Processor, detect
 from service.heads.background import Background
 from service.index.background import BackgroundEmbedder
 from service.index.store import Store
+from service.keys.ring import Keyring
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tracing.setup import tracing
@@ -72,7 +73,8 @@ class Service:
 
     Raises:
         EngineError: no engine can meet the settings on this machine.
-        ValueError: the bundle's prompts do not fit its windows, or tracing is not installed.
+        ValueError: the bundle's prompts do not fit its windows, tracing is not installed, or the
+            keys' file cannot be used.
     """
 
     settings: Settings
@@ -88,6 +90,7 @@ class Service:
     store: Store = field(init=False)
     background: Background = field(init=False)
     tracing: Tracing | None = field(init=False)
+    keys: Keyring = field(init=False)
     calibration: Calibration | None = None
     running: Running | None = None
 
@@ -111,6 +114,8 @@ class Service:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
         self.tracing = tracing(self.settings, self.bundle, self.choice)
+        self.keys = Keyring(self.settings.api_keys, self.settings.keys_file)
+        self.metrics.keys_stale.set_function(lambda: self.keys.stale)
 
     @property
     def degraded(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+import traceback
+from typing import Any, Literal
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
@@ -44,10 +45,35 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
         )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=final)
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=[*shared, outlined], processors=final)
     )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
     # our access log says what uvicorn's would, with ids and without the query string
     logging.getLogger("uvicorn.access").disabled = True
+
+
+def outline(error: BaseException) -> list[str]:
+    """Where an exception that nobody expected came from: types and places, causes first.
+
+    Messages are left out: those of libraries may repeat texts, ids or paths of callers.
+    """
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = [] if cause is None else outline(cause)
+    places = traceback.extract_tb(error.__traceback__)
+    where = [f"{place.filename}:{place.lineno} {place.name}" for place in places]
+    return [*before, type(error).__qualname__, *where]
+
+
+def outlined(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Keep messages of exceptions out of what libraries log; a structlog processor."""
+    info = event.pop("exc_info", None)
+    error = info[1] if isinstance(info, tuple) else info
+    if isinstance(error, BaseException):
+        event["outline"] = outline(error)
+    # what follows in asyncio's is the repr of a task, with its exception
+    event["event"] = str(event["event"]).split("\n", 1)[0]
+    return event

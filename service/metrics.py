@@ -143,6 +143,26 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        self.connections = Gauge(
+            "docsplit_connections", "Connections of clients that are open", registry=self.registry
+        )
+        self.connections_closed = Counter(
+            "docsplit_connections_closed_total",
+            "Connections closed from this side before their time, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.keys_refused = Counter(
+            "docsplit_keys_refused_total",
+            "Requests refused for their API key, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.keys_stale = Gauge(
+            "docsplit_keys_stale",
+            "Above 0 while the keys' file cannot be used as it stands, and former keys count",
+            registry=self.registry,
+        )
         self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry

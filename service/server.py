@@ -10,7 +10,9 @@ from types import FrameType
 import structlog
 import uvicorn
 
+from service import descriptors
 from service.app import create_app
+from service.edge.connection import Limits, bounded
 from service.lifecycle import Phase, Service
 
 log = structlog.get_logger("docsplit")
@@ -56,10 +58,21 @@ class DrainingServer(uvicorn.Server):
 def configure(service: Service) -> uvicorn.Config:
     """What uvicorn is told, whichever process it runs in."""
     settings = service.settings
+    metrics = service.metrics
+    limits = Limits(
+        head_bytes=settings.max_header_bytes,
+        head_seconds=settings.header_timeout,
+        read_seconds=settings.body_timeout,
+        connections=descriptors.room(max(1, settings.max_connections // settings.workers)),
+        opened=metrics.connections,
+        closed=metrics.connections_closed,
+    )
     return uvicorn.Config(
         create_app(service),
         host=settings.host,
         port=settings.port,
+        http=bounded(limits),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

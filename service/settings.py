@@ -106,6 +106,22 @@ class Settings(BaseSettings):
         ge=0,
         description="seconds after which a client's oldest work leads one in four of its batches",
     )
+    max_header_bytes: int = Field(
+        32_768, ge=1024, description="request line and headers of one request, at most"
+    )
+    header_timeout: float = Field(
+        20.0, gt=0, description="seconds that request line and headers may take to arrive"
+    )
+    body_timeout: float = Field(
+        20.0,
+        gt=0,
+        description="seconds that a body may take to arrive, and one more for every 16 KiB of it",
+    )
+    max_connections: int = Field(
+        2048,
+        ge=1,
+        description="open connections, at most; beyond, the longest idle one makes room for each",
+    )
     request_timeout: float = Field(
         60.0, gt=0, description="seconds a request may take unless x-request-timeout says"
     )
@@ -135,6 +151,14 @@ class Settings(BaseSettings):
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"
     )
+    keys_file: Path | None = Field(
+        None, description="TOML file of named, hashed keys; read anew when it changes"
+    )
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="web origins whose scripts may call the service, separated by commas, or *; "
+        "none: no script of another origin",
+    )
     trusted_proxies: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="addresses and networks whose X-Forwarded-For names the client, separated by "
@@ -160,7 +184,7 @@ class Settings(BaseSettings):
         1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
     )
 
-    @field_validator("api_keys", "trusted_proxies", "model_aliases", mode="before")
+    @field_validator("api_keys", "cors_origins", "trusted_proxies", "model_aliases", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
@@ -183,6 +207,16 @@ class Settings(BaseSettings):
         for proxy in proxies:
             ipaddress.ip_network(proxy)
         return proxies
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            parts = urlsplit(origin)
+            whole = f"{parts.scheme}://{parts.netloc}"
+            if origin != "*" and (parts.scheme not in ("http", "https") or origin != whole):
+                raise ValueError("an origin is https://host, with a port where it has one, or *")
+        return origins
 
     @field_validator("workers")
     @classmethod

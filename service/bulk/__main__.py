@@ -74,8 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise SourceError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
         links = read_links(given.links)
-        # a variable that is meant for the service would leave cores idle here
-        settings = load(rest).model_copy(update={"workers": 1})
+        # variables that are meant for the service would leave cores idle here, or stop the start
+        settings = load(rest).model_copy(update={"workers": 1, "keys_file": None})
         with ExitStack() as stack:
             cluster = None
             if given.ray is not None:

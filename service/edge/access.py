@@ -12,6 +12,7 @@ import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.edge.keys import KEY
 from service.metrics import Metrics
 from service.tracing import stages
 
@@ -96,6 +97,7 @@ class Access:
                     status=int(outcome),
                     ms=round(seconds * 1000, 1),
                     client=(scope.get("client") or ("",))[0],
+                    **({"key": scope[KEY]} if KEY in scope else {}),
                     **usage,
                 )
                 if span is not None:

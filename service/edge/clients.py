@@ -32,7 +32,7 @@ class Clients:
 
 
 def identify(scope: Scope) -> Client:
-    """The client of a request; its name holds the position of the key, never the key."""
+    """The client of a request; its name holds the name of the key, never the key."""
     if KEY in scope:
         return Client(f"key {scope[KEY]}")
     host = (scope.get("client") or ("",))[0]

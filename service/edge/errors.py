@@ -24,6 +24,7 @@ from service.index.faults import (
     NotFoundError,
     StoreError,
 )
+from service.logs import outline
 
 log = structlog.get_logger("docsplit")
 
@@ -31,6 +32,7 @@ log = structlog.get_logger("docsplit")
 _KINDS = {
     400: ("Empty", "invalid_request_error"),
     401: ("Unauthorized", "authentication_error"),
+    403: ("Forbidden", "permission_error"),
     404: ("NotFound", "not_found_error"),
     405: ("MethodNotAllowed", "invalid_request_error"),
     408: ("Timeout", "timeout_error"),
@@ -123,17 +125,21 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
     said = {
         400: "An input is empty, or the body is no JSON.",
         401: "No valid API key.",
+        403: "The API key is revoked, has expired, or has no right on that name.",
         404: "Unknown model, index, document or classifier.",
         408: "The body did not arrive in time.",
         409: "It belongs to another model, or differs from what is there.",
         413: "A document, a batch or the body is over its limit.",
         415: "The body is not JSON.",
         422: "A field has a wrong type or value.",
-        429: "Too much waits, or is in flight, already; Retry-After says when to come back.",
+        429: "Too much waits, or is in flight, already, or the API key is over its rate; "
+        "Retry-After says when to come back.",
         500: "The engine failed on this request.",
         503: "Not ready, the index is being re-embedded, or the deadline passed.",
     }
-    return {status: {"model": dialect, "description": said[status]} for status in statuses}
+    # whoever asks for a key may refuse it, or its rate
+    named = {*statuses, 403, 429} if 401 in statuses else {*statuses}
+    return {status: {"model": dialect, "description": said[status]} for status in sorted(named)}
 
 
 def translate(error: Exception) -> ApiError:
@@ -195,7 +201,7 @@ def translate(error: Exception) -> ApiError:
             return _validation(error)
         case HTTPException():
             return _http(error)
-    log.error("unexpected", exc_info=error)
+    log.error("unexpected", outline=outline(error))
     return ApiError(500, "internal error", code="internal_error")
 
 

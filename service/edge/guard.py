@@ -11,6 +11,9 @@ from service.edge import deadline
 from service.edge.errors import ApiError, response, translate
 from service.edge.inflight import Body, FullError, Inflight
 
+# bytes a second that a body must keep up to be waited for
+BODY_RATE = 16_384
+
 
 class Guard:
     """Bounds size and arrival time of bodies; cancels the route when the client has gone.
@@ -22,6 +25,7 @@ class Guard:
             is told.
         request_timeout: seconds that a request may take by default.
         max_request_timeout: most that ``x-request-timeout`` may ask for.
+        body_timeout: seconds that a body may take, and one more for every ``BODY_RATE`` bytes.
     """
 
     def __init__(
@@ -31,12 +35,14 @@ class Guard:
         inflight: Inflight,
         request_timeout: float,
         max_request_timeout: float,
+        body_timeout: float,
     ) -> None:
         self._app = app
         self._max_body = max_body_bytes
         self._inflight = inflight
         self._timeout = request_timeout
         self._max_timeout = max_request_timeout
+        self._body_timeout = body_timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,8 +91,10 @@ class Guard:
         """The body; None when the client left before it was whole."""
         chunks: list[bytes] = []
         size = 0
+        began = asyncio.get_running_loop().time()
+        due = began + allowed
         try:
-            async with asyncio.timeout(allowed):
+            async with asyncio.timeout_at(min(due, began + self._body_timeout)) as limit:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -96,11 +104,12 @@ class Guard:
                     if size > self._max_body:
                         raise self._too_large("has more")
                     room.reach(size)
+                    limit.reschedule(min(due, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         return b"".join(chunks)
         except TimeoutError as error:
-            raise ApiError(408, "the body did not arrive within the request's time") from error
+            raise ApiError(408, "the body did not arrive in time") from error
 
     def _too_large(self, found: str) -> ApiError:
         return ApiError(

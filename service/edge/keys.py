@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Sequence
+import math
 
-from pydantic import SecretStr
+from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.edge.errors import ApiError, response
+from service.keys.ring import Keyring, Refusal, Verdict
 
 OPEN_PATHS = frozenset(
     {"/health", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/models"}
 )
-# where the scope holds which of the keys a request came with, by position
+# where the scope holds the name of the key that a request came with, and what it may do
 KEY = "docsplit.key"
+RIGHTS = "docsplit.rights"
+# longer ones are none; so that hashing what is sent costs next to nothing
+_LONGEST_TOKEN = 512
 
 
 class Keys:
@@ -22,33 +25,56 @@ class Keys:
 
     Args:
         app: what it protects.
-        keys: accepted keys; with none, every request passes.
+        ring: the keys; where none are required, every request passes.
+        refused: counts refusals by reason.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[SecretStr]) -> None:
+    def __init__(self, app: ASGIApp, ring: Keyring, refused: Counter) -> None:
         self._app = app
-        self._keys = [key.get_secret_value().encode() for key in keys]
+        self._ring = ring
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._keys or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or not self._ring.required or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
-        if (position := self._position(scope)) is not None:
-            scope[KEY] = position
-            await self._app(scope, receive, send)
+        verdict = self._ring.check(_token(scope))
+        if verdict.refusal is not None:
+            self._refused.labels(verdict.refusal).inc()
+            await response(scope["path"], _error(verdict.refusal, verdict))(scope, receive, send)
             return
-        error = ApiError(
-            401,
-            "no valid API key: send the header Authorization: Bearer KEY",
-            code="invalid_api_key",
-            headers={"www-authenticate": "Bearer"},
-        )
-        await response(scope["path"], error)(scope, receive, send)
+        scope[KEY] = verdict.key.name
+        scope[RIGHTS] = verdict.key.rights
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            verdict.key.tokens.take(scope.get("docsplit.usage", {}).get("tokens", 0))
 
-    def _position(self, scope: Scope) -> int | None:
-        value = dict(scope["headers"]).get(b"authorization", b"")
-        scheme, _, offered = value.partition(b" ")
-        # every key is compared, so that the time does not tell which came close
-        matches = [hmac.compare_digest(offered.strip(), key) for key in self._keys]
-        right = scheme.lower() == b"bearer" and any(matches)
-        return matches.index(True) if right else None
+
+def _token(scope: Scope) -> bytes:
+    value = dict(scope["headers"]).get(b"authorization", b"")
+    scheme, _, offered = value.partition(b" ")
+    offered = offered.strip()
+    return offered if scheme.lower() == b"bearer" and len(offered) <= _LONGEST_TOKEN else b""
+
+
+def _error(refusal: Refusal, verdict: Verdict) -> ApiError:
+    match refusal:
+        case Refusal.REVOKED:
+            return ApiError(403, "this API key has been revoked", code="key_revoked")
+        case Refusal.EXPIRED:
+            return ApiError(403, "this API key has expired", code="key_expired")
+        case Refusal.RATE:
+            wait = max(1, math.ceil(verdict.wait))
+            return ApiError(
+                429,
+                f"over the rate of this API key; try again in {wait} s",
+                code="rate_limit_exceeded",
+                headers={"retry-after": str(wait)},
+            )
+    return ApiError(
+        401,
+        "no valid API key: send the header Authorization: Bearer KEY",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )

@@ -20,6 +20,7 @@ from service.heads import embedding
 from service.heads.examples import Examples
 from service.index.faults import InvalidError, NotFoundError
 from service.index.store import Store
+from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ class Background:
             raise
         except InvalidError as error:
             await jobs.refuse(job, str(error))
-        except Exception as error:
-            log.error("training_failed", classifier=job.name, exc_info=error)
+        except Exception as error:  # noqa: BLE001 it is logged
+            log.error("training_failed", classifier=job.name, outline=outline(error))
             said = "the engine failed on a document" if isinstance(error, EngineFailedError) else ""
             said = said or "internal error; the log of the replica tells more"
             await jobs.update(job, state="failed", error=said)

@@ -7,11 +7,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import documented
 from service.index.faults import ConflictError, InvalidError, NotFoundError
 from service.routes import inference
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from service.heads.store import Head
     from service.index.documents import Index
 
-router = APIRouter(prefix="/indexes/{name}/citation", tags=["index"])
+router = APIRouter(
+    prefix="/indexes/{name}/citation",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
 
 LEAST_LINKS = 10
 LEAST_CITING = 5

@@ -8,14 +8,15 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from service.documents.pooling import Vectors
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
 from service.heads.examples import Examples
 from service.index.faults import ConflictError, NotFoundError
+from service.keys.rights import Right
 from service.lifecycle import Service
 from service.routes import inference
 from service.routes.classifier_bodies import (
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from service.heads.jobs import Job
     from service.heads.store import Head
 
-router = APIRouter(prefix="/classifiers", tags=["classify"])
+router = APIRouter(
+    prefix="/classifiers", tags=["classify"], dependencies=[Depends(rights.of_classifier)]
+)
 
 # more of either, and the request is answered before the training
 MOST_EXAMPLES = 500
@@ -63,6 +66,7 @@ async def train_classifier(
     service = inference.service_of(request)
     vectors = None
     if body.index is not None:
+        rights.require(request, Right.READ_INDEXES, body.index)
         async with deadline.within(request):
             index = await (await service.store.indexes()).open(body.index)
             from service.heads import sources
@@ -103,13 +107,14 @@ async def retrain_classifier(request: Request, response: Response, name: Name) -
 
 @router.get("", responses=documented(401, 422, 503))
 async def list_classifiers(request: Request) -> ClassifiersOut:
-    """Names of all classifiers."""
+    """Names of all classifiers that the key may use or train."""
     store = inference.service_of(request).store
     async with deadline.within(request):
         # in this order: a training that ends between the two is in both, and not in neither
         names = set(await (await store.jobs()).names())
         names.update(await (await store.classifiers()).names())
-    return ClassifiersOut(classifiers=sorted(names))
+    known = rights.seen(request, names, Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
+    return ClassifiersOut(classifiers=sorted(known))
 
 
 @router.get("/{name}", responses=_READ, response_model_exclude_none=True)
@@ -157,6 +162,8 @@ async def _train(
     background: bool,
 ) -> ClassifierOut:
     service = inference.service_of(request)
+    if examples.unlabelled is not None:
+        rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):
         (await service.store.classifiers()).free(name)
     embedder = inference.embedder_of(service)

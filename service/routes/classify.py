@@ -10,12 +10,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
 from service.heads import explain
 from service.heads.examples import UNSURE
 from service.heads.network import Floats
 from service.index.faults import ConflictError, NotFoundError
+from service.keys.rights import Right
 from service.routes import inference
 from service.routes.encoding import json_response
 from service.routes.fields import Inputs
@@ -119,17 +120,18 @@ async def trained_head(request: Request, name: str | None) -> Head:
     """A classifier of the served bundle; the only one where ``name`` is None.
 
     Raises:
-        ApiError, NotFoundError, ConflictError: there is none, or of another revision.
+        ApiError, NotFoundError, ConflictError: there is none, of another revision, or no right.
     """
     service = inference.service_of(request)
     async with deadline.within(request):
         heads = await service.store.classifiers()
         if name is None:
-            names = await heads.names()
+            names = rights.seen(request, await heads.names(), Right.USE_CLASSIFIERS)
             if len(names) != 1:
                 known = ", ".join(names[:20]) or "none: train one with PUT /classifiers/{name}"
                 raise ApiError(422, f"classifier: name one; there is {known}", param="classifier")
             [name] = names
+        rights.require(request, Right.USE_CLASSIFIERS, name)
         hint = f"train it anew from its stored examples with POST /classifiers/{name}/retrain"
         try:
             return await heads.current(name, service.bundle.manifest.revision, hint)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.documents.embedder import Embedded
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
 from service.index import fields
 from service.index.faults import NotFoundError
@@ -19,7 +19,11 @@ from service.routes.fields import TEXT, valid_text
 from service.routes.names import Identifier, Name, optional_text
 from service.tracing.stages import Stage
 
-router = APIRouter(prefix="/indexes/{name}/documents", tags=["index"])
+router = APIRouter(
+    prefix="/indexes/{name}/documents",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
 
 Scalar = str | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 Metadata = dict[Annotated[str, Field(min_length=1, max_length=64)], Scalar]

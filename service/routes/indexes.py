@@ -5,17 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
 from service.index.faults import NotFoundError
 from service.index.fields import FieldType
+from service.keys.rights import Right
 from service.routes import inference
 from service.routes.names import Name
 
-router = APIRouter(prefix="/indexes", tags=["index"])
+router = APIRouter(prefix="/indexes", tags=["index"], dependencies=[Depends(rights.of_index)])
 
 FieldName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")]
 Revision = Annotated[
@@ -96,10 +97,11 @@ async def create_index(
 
 @router.get("", responses=documented(401, 422, 503))
 async def list_indexes(request: Request) -> IndexesOut:
-    """Names of all indexes."""
+    """Names of all indexes that the key may read or write."""
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        return IndexesOut(indexes=await indexes.names())
+        names = await indexes.names()
+    return IndexesOut(indexes=rights.seen(request, names, Right.READ_INDEXES, Right.WRITE_INDEXES))
 
 
 @router.get("/{name}", responses=documented(401, 404, 409, 422, 503))

@@ -10,10 +10,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.documents.pooling import normalise
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import documented
 from service.index.filters import Filter, compile_filter
 from service.index.record import Windows
+from service.keys.rights import Right
 from service.routes import inference
 from service.routes.citation import citation_head
 from service.routes.encoding import json_response
@@ -97,6 +98,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def similar(request: Request, body: SimilarRequest) -> Response:
     """Documents that resemble a text, or a document of the index, which is itself left out."""
     service = inference.service_of(request)
+    rights.require(request, Right.READ_INDEXES, body.index)
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(body.index)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.edge import deadline
+from service.edge import deadline, rights
 from service.edge.errors import documented
 from service.index.filters import Filter, compile_filter
+from service.keys.rights import Right
 from service.routes import inference
 from service.routes.classify import Prediction, trained_head
 from service.routes.names import INDEX_NAME, Name
 
-router = APIRouter(prefix="/classifiers", tags=["classify"])
+router = APIRouter(
+    prefix="/classifiers",
+    tags=["classify"],
+    dependencies=[Depends(rights.to_use_classifier)],
+)
 
 MOST = 200
 SHOWN = 2
@@ -47,6 +52,7 @@ async def suggest_documents(
     request: Request, name: Name, body: SuggestRequest
 ) -> list[SuggestionOut]:
     """Unlabelled documents of an index whose labels would help the classifier most."""
+    rights.require(request, Right.READ_INDEXES, body.index)
     store = inference.service_of(request).store
     head = await trained_head(request, name)
     async with deadline.within(request):

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.batching.clients import Client, working_for
 from service.lifecycle import Service
+from service.logs import outline
 from service.workers import wire
 
 log = structlog.get_logger("docsplit")
@@ -155,8 +156,8 @@ class FrontChannel:
             self._send(failed | {"error": "engine", "message": str(error)})
         except ConnectionError:
             pass
-        except Exception as error:
-            log.error("unexpected", exc_info=error)
+        except Exception as error:  # noqa: BLE001 it is logged
+            log.error("unexpected", outline=outline(error))
             self._send(failed | {"error": "internal", "message": type(error).__name__})
 
     async def _get(self, frame: wire.Frame) -> None:

@@ -21,6 +21,7 @@ from prometheus_client import generate_latest
 from uvicorn.config import STARTUP_FAILURE
 
 from service.lifecycle import Phase, Service
+from service.logs import outline
 from service.workers.acceptor import Acceptor, listen
 from service.workers.channel import FrontChannel
 from service.workers.metrics import Totals
@@ -187,8 +188,8 @@ class Supervisor:
         log.info("front_started", front=worker, pid=process.pid)
         try:
             await channel.serve(connection, worker)
-        except Exception as error:
-            log.error("unexpected", front=worker, exc_info=error)
+        except Exception as error:  # noqa: BLE001 it is logged
+            log.error("unexpected", front=worker, outline=outline(error))
             process.kill()
         finally:
             del self._channels[worker]

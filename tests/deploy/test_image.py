@@ -147,7 +147,7 @@ def test_it_holds_what_it_runs_and_no_more() -> None:
             "run", "--rm", "--pull=never", "--user=0", "--entrypoint=python", IMAGE, "-c", CONTENT
         ).stdout
     )
-    assert content["app"] == ["export", "models", "service"]
+    assert content["app"] == ["export", "models", "sbom.cdx.json", "service"]
     assert content["suffixes"] == [".py", ".pyc"]
     assert content["bytecode"] == content["sources"] > 0
     # the last name of each list shows that the search finds
@@ -155,6 +155,18 @@ def test_it_holds_what_it_runs_and_no_more() -> None:
     assert content["modules"] == ["openvino"]
     assert content["left"] == []
     assert content["writable"] == []
+
+
+def test_it_says_what_is_installed() -> None:
+    command = ("--pull=never", "--entrypoint=cat", IMAGE, "/app/sbom.cdx.json")
+    listed = json.loads(podman("run", "--rm", *command).stdout)
+    assert listed["bomFormat"] == "CycloneDX"
+    versions = {c["name"].lower(): c["version"] for c in listed["components"]}
+    pins = (ROOT / "constraints.txt").read_text()
+    for name in ("uvicorn", "openvino", "lancedb"):
+        assert f"{name}=={versions[name]}" in pins
+    assert "pip-audit" not in versions
+    assert "openvino-telemetry" not in versions
 
 
 def test_it_serves_without_rights(hardened: Container) -> None:

@@ -1,0 +1,168 @@
+"""``docsplit-keys``: make, list and revoke the keys of a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from service.keys import file
+from service.keys.file import KeyEntry, KeysError
+from service.keys.rights import Right
+
+_MOST_DAYS = 36_500
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Change or show a keys' file.
+
+    Returns:
+        Exit status: 0, or 2 when the file or what is asked for cannot be used.
+    """
+    given = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    try:
+        match given.command:
+            case "new":
+                _new(given)
+            case "revoke":
+                _revoke(given.file, given.name)
+            case _:
+                _list(given.file)
+    except (KeysError, OSError) as error:
+        print(f"docsplit-keys: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "docsplit-keys",
+        description="Keys of a file that docsplit-serve --keys-file reads. Running services take a "
+        "change within seconds.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    new = commands.add_parser("new", help="add a key and print its token, once", allow_abbrev=False)
+    new.add_argument("name", help="lower-case letters, digits, - and _; stands in the log")
+    for right in Right:
+        new.add_argument(
+            f"--{right.replace('_', '-')}",
+            action="append",
+            metavar="PATTERN",
+            help="may be repeated; without any of the four the key may do everything",
+        )
+    new.add_argument("--requests-per-second", type=float, metavar="RATE")
+    new.add_argument("--tokens-per-second", type=float, metavar="RATE")
+    new.add_argument("--days", type=float, help="until it expires")
+    revoke = commands.add_parser("revoke", help="refuse a key from now on", allow_abbrev=False)
+    revoke.add_argument("name")
+    listing = commands.add_parser("list", help="show names, rights and limits", allow_abbrev=False)
+    for command in (new, revoke, listing):
+        command.add_argument("--file", type=Path, required=True, help="made by new if missing")
+    return parser
+
+
+def _new(given: argparse.Namespace) -> None:
+    path: Path = given.file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if given.name in file.parse(text, path):
+        raise KeysError(f"{path}: there is a key {given.name} already")
+    token = file.new_token()
+    fields = {
+        "sha256": json.dumps(file.digest(token.encode()).hex()),
+        **{right.value: _array(getattr(given, right)) for right in Right},
+        "requests_per_second": given.requests_per_second,
+        "tokens_per_second": given.tokens_per_second,
+        "expires": _expiry(given.days),
+    }
+    lines = [f"{name} = {value}" for name, value in fields.items() if value is not None]
+    text = f"{text.rstrip()}\n\n" if text.strip() else ""
+    _write(path, text + "\n".join([f"[keys.{given.name}]", *lines]) + "\n")
+    # on standard output alone, so that a pipe can take it where it belongs
+    print(token)  # noqa: T201
+
+
+def _array(patterns: list[str] | None) -> str | None:
+    # of ASCII, which is all that a pattern may have, JSON and TOML write strings alike
+    return None if patterns is None else json.dumps(patterns)
+
+
+def _expiry(days: float | None) -> str | None:
+    if days is None:
+        return None
+    if not 0 < days <= _MOST_DAYS:
+        raise KeysError(f"--days: give a number above 0 and up to {_MOST_DAYS}")
+    return (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
+
+
+def _revoke(path: Path, name: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    if name not in (entries := file.parse(text, path)):
+        raise KeysError(f"{path}: there is no key {name}")
+    if entries[name].revoked:
+        return
+    table = re.compile(rf"^\[keys\.{re.escape(name)}\][^\n]*\n", re.MULTILINE)
+    changed = table.sub(lambda found: f"{found[0]}revoked = true\n", text, count=1)
+    try:
+        done = file.parse(changed, path)[name].revoked
+    except KeysError:
+        done = False
+    if not done:
+        raise KeysError(f"{path}: write revoked = true below the key {name} by hand")
+    _write(path, changed)
+
+
+def _list(path: Path) -> None:
+    table = Table("key", "may", "requests/s", "tokens/s", "expires", box=None)
+    for name, entry in file.read(path).items():
+        table.add_row(
+            name,
+            _may(entry),
+            _rate(entry.requests_per_second),
+            _rate(entry.tokens_per_second),
+            "never" if entry.expires is None else entry.expires.isoformat(timespec="minutes"),
+        )
+    Console().print(table, soft_wrap=True)
+
+
+def _may(entry: KeyEntry) -> str:
+    if entry.revoked:
+        return "nothing: revoked"
+    if entry.expires is not None and entry.expires <= datetime.now(UTC):
+        return "nothing: expired"
+    named = {right: getattr(entry, right) for right in Right}
+    if all(patterns is None for patterns in named.values()):
+        return "everything"
+    return "; ".join(f"{right} {' '.join(p)}" for right, p in named.items() if p) or "embed"
+
+
+def _rate(rate: float | None) -> str:
+    return "any" if rate is None else f"{rate:g}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file as a whole: a service that reads meanwhile sees the old or the new one."""
+    file.parse(text, path)
+    mode = path.stat().st_mode if path.exists() else 0o600
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as stream:
+        stream.write(text)
+    try:
+        os.chmod(stream.name, mode & 0o777)
+        os.replace(stream.name, path)
+    except OSError:
+        os.unlink(stream.name)
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The keys' file: TOML, a table ``[keys.NAME]`` for each key, and no secret in it.
+
+A token has 256 random bits, so its SHA-256 cannot be turned back by trying: there is no list of
+likely tokens. Slow hashes (scrypt, Argon2) protect what people choose; here they would cost every
+request milliseconds, and give whoever sends wrong keys a way to keep the service busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from service.keys.rights import EVERYTHING, Right, Rights
+
+# every key is compared with what a request brings
+MOST_KEYS = 1000
+MOST_RATE = 1e12
+TOKEN_BYTES = 32
+# by which scanners for lost secrets, and people, know one
+TOKEN_PREFIX = "docsplit_"  # noqa: S105
+
+Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,62}$")]
+_Pattern = Annotated[str, Field(pattern="^[a-z0-9_*?-]{1,63}$")]
+
+
+class KeysError(ValueError):
+    """The file cannot be used; the message names file, key and field, never a token."""
+
+
+class KeyEntry(BaseModel):
+    """One key as the file has it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    read_indexes: tuple[_Pattern, ...] | None = None
+    write_indexes: tuple[_Pattern, ...] | None = None
+    use_classifiers: tuple[_Pattern, ...] | None = None
+    train_classifiers: tuple[_Pattern, ...] | None = None
+    requests_per_second: float | None = Field(None, gt=0, le=MOST_RATE)
+    tokens_per_second: float | None = Field(None, gt=0, le=MOST_RATE)
+    expires: AwareDatetime | None = None
+    revoked: bool = False
+
+    @property
+    def rights(self) -> Rights:
+        """Everything where the file names no right, else what it names and no more."""
+        given = {right: getattr(self, right) for right in Right}
+        if all(patterns is None for patterns in given.values()):
+            return EVERYTHING
+        return Rights({right: patterns or () for right, patterns in given.items()})
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    keys: dict[Name, KeyEntry] = Field(default_factory=dict, max_length=MOST_KEYS)
+
+    @model_validator(mode="after")
+    def _once(self) -> _File:
+        seen: dict[str, str] = {}
+        for name, entry in self.keys.items():
+            if (other := seen.setdefault(entry.sha256, name)) != name:
+                raise ValueError(f"{other} and {name} are the same key")
+        return self
+
+
+def digest(token: bytes) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token).digest()
+
+
+def new_token() -> str:
+    """A token that nobody has."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def parse(text: str, path: Path) -> dict[str, KeyEntry]:
+    """The keys of a file by name.
+
+    Args:
+        path: for messages.
+
+    Raises:
+        KeysError: it is no TOML, or a key or field cannot be used.
+    """
+    try:
+        return _File.model_validate(tomllib.loads(text)).keys
+    except tomllib.TOMLDecodeError as error:
+        raise KeysError(f"{path}: no TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "keys"
+        raise KeysError(f"{path}: {place}: {first['msg']}") from None
+
+
+def read(path: Path) -> dict[str, KeyEntry]:
+    """The keys of the file at ``path`` by name.
+
+    Raises:
+        KeysError: it cannot be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KeysError(f"{path}: cannot be read: {error}") from error
+    return parse(text, path)

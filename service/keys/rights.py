@@ -1,0 +1,35 @@
+"""Which indexes and classifiers a key may use."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+class Right(enum.StrEnum):
+    """What a key may do; a field of the keys' file has the name."""
+
+    READ_INDEXES = "read_indexes"
+    WRITE_INDEXES = "write_indexes"
+    USE_CLASSIFIERS = "use_classifiers"
+    TRAIN_CLASSIFIERS = "train_classifiers"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Patterns of names for each right.
+
+    Attributes:
+        patterns: ``*`` and ``?`` as shells have them; a right that is missing allows no name.
+    """
+
+    patterns: Mapping[Right, tuple[str, ...]]
+
+    def may(self, right: Right, name: str) -> bool:
+        """Whether one of the right's patterns matches."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns.get(right, ()))
+
+
+EVERYTHING = Rights(dict.fromkeys(Right, ("*",)))

@@ -1,0 +1,188 @@
+"""The keys in memory: whose a token is, and whether it may ask now."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hmac
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pydantic import SecretStr
+
+from service.keys import file
+from service.keys.file import KeyEntry, KeysError
+from service.keys.rate import UNLIMITED, Bucket
+from service.keys.rights import EVERYTHING, Rights
+
+log = structlog.get_logger("docsplit")
+
+RELOAD_SECONDS = 1.0
+
+
+class Refusal(enum.StrEnum):
+    """Why a request does not get in."""
+
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+    RATE = "rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that requests may come with.
+
+    Attributes:
+        digest: SHA-256 of the token.
+        expires: seconds since the epoch.
+        requests: admits requests.
+        tokens: charged with the tokens of a request when it ends.
+    """
+
+    name: str
+    digest: bytes
+    rights: Rights
+    expires: float
+    revoked: bool
+    requests: Bucket
+    tokens: Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a token is worth now.
+
+    Attributes:
+        key: of that token; no one's where it is unknown.
+        refusal: None where the request may go on.
+        wait: seconds until the key's rates allow a request.
+    """
+
+    key: Key
+    refusal: Refusal | None
+    wait: float
+
+
+class Keyring:
+    """All keys that are accepted.
+
+    Args:
+        plain: tokens from the settings; their names are their positions.
+        path: the keys' file, or None.
+        now: seconds since the epoch.
+
+    Attributes:
+        stale: whether the file cannot be used as it stands, and the keys read before count.
+
+    Raises:
+        KeysError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        plain: Sequence[SecretStr] = (),
+        path: Path | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._now = now
+        self._plain = [_unbounded(str(position), token) for position, token in enumerate(plain)]
+        self._keys = [_nobody(), *self._plain]
+        self.required = bool(plain) or path is not None
+        self.stale = False
+        self._seen: tuple[int, ...] | None = None
+        if path is not None:
+            self._seen = _signature(path)
+            self._take(file.read(path))
+
+    def check(self, token: bytes) -> Verdict:
+        """Whose a token is and whether it may ask; an admitted request is counted.
+
+        All tokens take the same steps, whatever comes of them: each is hashed, compared with every
+        key in constant time, and asked for its rates. So the time tells nothing of the keys.
+        """
+        offered = file.digest(token)
+        keys = self._keys
+        matches = [hmac.compare_digest(offered, key.digest) for key in keys]
+        key = keys[max(position * match for position, match in enumerate(matches))]
+        wait = max(key.requests.wait(1.0), key.tokens.wait(0.0))
+        # in this order the first that holds is told
+        refusals = (
+            (not token, Refusal.MISSING),
+            (key is keys[0], Refusal.UNKNOWN),
+            (key.revoked, Refusal.REVOKED),
+            (key.expires <= self._now(), Refusal.EXPIRED),
+            (wait > 0, Refusal.RATE),
+        )
+        held = [refusal for holds, refusal in refusals if holds]
+        key.requests.take(float(not held))
+        return Verdict(key, held[0] if held else None, wait)
+
+    def reload(self) -> None:
+        """Take the keys' file anew if it has changed; if it cannot be used the former keys stay."""
+        if self._path is None or (signature := _signature(self._path)) == self._seen:
+            return
+        self._seen = signature
+        try:
+            entries = file.read(self._path)
+        except KeysError as error:
+            log.error("keys_unusable", reason=str(error))
+            self.stale = True
+            return
+        self.stale = False
+        self._take(entries)
+        log.info("keys_read", keys=len(entries))
+
+    async def watch(self) -> None:
+        """Look for another version of the file every second, until cancelled."""
+        while self._path is not None:
+            await asyncio.sleep(RELOAD_SECONDS)
+            await asyncio.to_thread(self.reload)
+
+    def _take(self, entries: dict[str, KeyEntry]) -> None:
+        former = {key.name: key for key in self._keys}
+        named = [_key(name, entry, former.get(name)) for name, entry in entries.items()]
+        self._keys = [_nobody(), *self._plain, *named]
+
+
+def _nobody() -> Key:
+    # of no token: it takes the place of a key that is not there, so that the steps are the same
+    return Key("", bytes(32), Rights({}), math.inf, False, Bucket(UNLIMITED), Bucket(UNLIMITED))
+
+
+def _unbounded(name: str, token: SecretStr) -> Key:
+    digest = file.digest(token.get_secret_value().encode())
+    return Key(name, digest, EVERYTHING, math.inf, False, Bucket(UNLIMITED), Bucket(UNLIMITED))
+
+
+def _key(name: str, entry: KeyEntry, former: Key | None) -> Key:
+    return Key(
+        name=name,
+        digest=bytes.fromhex(entry.sha256),
+        rights=entry.rights,
+        expires=math.inf if entry.expires is None else entry.expires.timestamp(),
+        revoked=entry.revoked,
+        requests=_bucket(entry.requests_per_second, None if former is None else former.requests),
+        tokens=_bucket(entry.tokens_per_second, None if former is None else former.tokens),
+    )
+
+
+def _bucket(rate: float | None, former: Bucket | None) -> Bucket:
+    """One of that rate; the former one, and what was taken from it, where the rate is the same."""
+    wanted = UNLIMITED if rate is None else rate
+    return former if former is not None and former.rate == wanted else Bucket(wanted)
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """What another version of a file differs in; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev

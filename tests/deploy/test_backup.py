@@ -1,0 +1,108 @@
+"""The commands of docs/operate.md that back up and restore, while documents are written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import lancedb
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT, serving
+
+DOCUMENT = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+
+
+def block(name: str, index: Path, backup: Path) -> int:
+    [commands] = re.findall(rf"```{name}\n(.*?)```", DOCUMENT, re.DOTALL)
+    env = os.environ | {"INDEX": str(index), "BACKUP": str(backup)}
+    return subprocess.run(["bash", "-uc", commands], env=env, check=False).returncode
+
+
+def tables(index: Path) -> list[str]:
+    return [path.stem for path in (index / "indexes").glob("*.lance")]
+
+
+def opened(index: Path, name: str) -> lancedb.table.Table:
+    return lancedb.connect(index / "indexes").open_table(name)
+
+
+def texts(first: int, last: int) -> list[dict[str, str]]:
+    return [{"id": f"{n:03}", "text": f"Document {n} of {n * 7919}."} for n in range(first, last)]
+
+
+def test_what_was_acknowledged_before_a_backup_is_restored(tmp_path: Path) -> None:
+    backup, restored = tmp_path / "backup", tmp_path / "restored"
+    backup.mkdir()
+    restored.mkdir()
+    index = tmp_path / "index"
+    examples = {"inputs": ["a cat", "a dog", "a tax", "a law"], "labels": list("xxyy")}
+    with (
+        serving(tmp_path / "log") as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        client.put("/indexes/papers", json={}).raise_for_status()
+        for first in range(0, 60, 20):
+            body = {"documents": texts(first, first + 20)}
+            client.post("/indexes/papers/documents", json=body).raise_for_status()
+        client.put("/classifiers/topics", json=examples).raise_for_status()
+        query = {"index": "papers", "text": "Document 7", "top_k": 5, "filter": None}
+        known = client.post("/classify", json={"inputs": "a cat"}).json()
+        over = threading.Event()
+        written: list[int] = []
+
+        def write() -> None:
+            with httpx.Client(base_url=server.url, timeout=60) as writing:
+                while not over.is_set():
+                    number = 60 + len(written)
+                    body = {"documents": texts(number, number + 1)}
+                    writing.post("/indexes/papers/documents", json=body).raise_for_status()
+                    written.append(number)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        while not written and writer.is_alive():
+            time.sleep(0.01)
+        try:
+            # whatever came or went meanwhile is no fault
+            assert block("backup", index, backup) in (0, 1)
+        finally:
+            over.set()
+            writer.join()
+    assert block("restore", restored, backup) == 0
+    # the control: half of it is nothing
+    half = tmp_path / "half"
+    half.mkdir()
+    subprocess.run(["tar", "--extract", "--file", backup / "rest.tar"], cwd=half, check=True)
+    assert tables(restored)
+    for name in tables(restored):
+        opened(restored, name)
+        with pytest.raises(ValueError, match="not found"):
+            opened(half, name)
+    with serving(tmp_path / "log2", "--index-path", str(restored)) as server:
+        client = httpx.Client(base_url=server.url, timeout=60)
+        with client:
+            page = client.get("/indexes/papers/documents", params={"limit": 1000}).json()
+            ids = {document["id"] for document in page["documents"]}
+            assert {f"{n:03}" for n in range(60)} <= ids
+            found = client.post("/similar", json=query)
+            assert found.status_code == 200
+            assert len(found.json()) == 5
+            again = client.post("/classify", json={"inputs": "a cat"}).json()
+            assert [p["label"] for p in again[0]] == [p["label"] for p in known[0]]
+            scores = [[p["score"] for p in one[0]] for one in (again, known)]
+            assert np.allclose(*scores, atol=1e-4)
+            # and it can be written to
+            body = {"documents": texts(500, 501)}
+            client.post("/indexes/papers/documents", json=body).raise_for_status()
+
+
+@pytest.mark.parametrize("name", ["backup", "restore"])
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path, name: str) -> None:
+    assert block(name, tmp_path / "nowhere", tmp_path) != 0

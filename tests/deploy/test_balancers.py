@@ -1,0 +1,271 @@
+"""Three replicas behind the shipped HAProxy and nginx: no request fails, whatever happens to them.
+
+One replica never reaches Redis, one never the index; callers must not notice that either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT, Server, free_port, wait_ready
+from tests.deploy.balancers import find, haproxy, nginx
+from tests.redis_server import RedisServer
+
+missing = [program for program in ("haproxy", "nginx") if find(program) is None]
+pytestmark = pytest.mark.skipif(
+    bool(missing), reason=f"not installed: {', '.join(missing)} (apt-get install)"
+)
+
+# above the time in which HAProxy notices: two checks, a second apart
+DRAIN_SECONDS = 3
+TEXTS = [f"Document {number} speaks of {number * 7919 % 1000} things." for number in range(40)]
+
+
+@dataclass
+class Replica:
+    """A service on a port of its own that can be ended and started again."""
+
+    folder: Path
+    name: str
+    flags: tuple[str, ...]
+    port: int = field(default_factory=free_port)
+    server: Server = field(init=False)
+
+    def start(self) -> None:
+        """Start it; ``wait_ready`` waits for it."""
+        command = [sys.executable, "-m", "service", "--port", str(self.port), "--threads", "1"]
+        command += ["--calibrate", "0", "--drain-seconds", str(DRAIN_SECONDS), *self.flags]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
+        log = self.folder / f"{self.name}.log"
+        with log.open("ab") as stream:
+            process = subprocess.Popen(command, stderr=stream, cwd=ROOT, env=env)
+        self.server = Server(f"http://127.0.0.1:{self.port}", process, log)
+
+    def end(self, number: int) -> int:
+        """Send a signal and wait for the end."""
+        self.server.process.send_signal(number)
+        return self.server.process.wait(60)
+
+    def restart(self, number: int) -> None:
+        """As a roll-out does."""
+        self.end(number)
+        self.start()
+        wait_ready(self.server)
+
+
+@dataclass
+class Cluster:
+    """Replicas, their Redis, and the URLs of the balancers."""
+
+    replicas: list[Replica]
+    redis: RedisServer
+    urls: dict[str, str]
+    vectors: np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    redis = RedisServer(folder)
+    shared = ("--index-path", str(folder / "index"))
+    # a folder cannot be made below a file
+    (folder / "file").touch()
+    replicas = [
+        Replica(folder, "whole", (*shared, "--redis-url", redis.url)),
+        Replica(folder, "no-redis", (*shared, "--redis-url", f"redis://127.0.0.1:{free_port()}")),
+        Replica(folder, "no-index", ("--index-path", f"{folder}/file/x", "--redis-url", redis.url)),
+    ]
+    with ExitStack() as stack:
+        stack.callback(redis.close)
+        for replica in replicas:
+            replica.start()
+            stack.callback(lambda r=replica: r.end(signal.SIGKILL))
+        for replica in replicas:
+            wait_ready(replica.server)
+        ports = [replica.port for replica in replicas]
+        urls = {
+            "haproxy": stack.enter_context(haproxy(folder, ports)),
+            "nginx": stack.enter_context(nginx(folder, ports)),
+        }
+        answer = httpx.post(f"{replicas[0].server.url}/embed", json={"inputs": TEXTS}, timeout=60)
+        yield Cluster(replicas, redis, urls, np.array(answer.json()))
+
+
+@dataclass
+class Load:
+    """What came of the requests of clients that never rest."""
+
+    answered: dict[str, int]
+    failures: list[str]
+
+
+@contextmanager
+def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
+    """Embed through both balancers all the while; every answer is compared with the right one."""
+    over = threading.Event()
+    result = Load(dict.fromkeys(cluster.urls, 0), [])
+    numbers = itertools.count()
+
+    def one(name: str, client: httpx.Client) -> None:
+        number = next(numbers)
+        known = number % len(TEXTS)
+        # one text that may be in the cache, and one that cannot
+        body = {"inputs": [TEXTS[known], f"Never seen before: {number}."]}
+        answer = client.post("/embed", json=body)
+        if answer.status_code != 200:
+            result.failures.append(f"{name}: {answer.status_code} {answer.text}")
+        elif np.abs(np.array(answer.json()[0]) - cluster.vectors[known]).max() > 1e-3:
+            result.failures.append(f"{name}: a wrong vector")
+        else:
+            result.answered[name] += 1
+
+    def ask(name: str) -> None:
+        with httpx.Client(base_url=cluster.urls[name], timeout=60) as client:
+            while not over.is_set():
+                try:
+                    one(name, client)
+                except httpx.TransportError as error:
+                    result.failures.append(f"{name}: {error!r}")
+                # leaves starting replicas something of the processor
+                time.sleep(0.1)
+
+    threads = [
+        threading.Thread(target=ask, args=(name,)) for name in cluster.urls for _ in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield result
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def more(result: Load, requests: int = 15) -> None:
+    """Return when so many further requests were answered through each balancer."""
+    wanted = {name: count + requests for name, count in result.answered.items()}
+    due = time.monotonic() + 60
+    while any(result.answered[name] < count for name, count in wanted.items()):
+        assert time.monotonic() < due, f"nothing is answered any more: {result}"
+        time.sleep(0.02)
+
+
+def test_the_replicas_are_as_they_should_be(cluster: Cluster) -> None:
+    def degraded(replica: Replica) -> bool:
+        said: bool = httpx.get(f"{replica.server.url}/readyz").json()["degraded"]
+        return said
+
+    text = {"inputs": "something for Redis to be asked for"}
+    for replica in cluster.replicas:
+        for _ in range(10):
+            httpx.post(f"{replica.server.url}/embed", json=text, timeout=60).raise_for_status()
+            text["inputs"] += " more"
+    assert [degraded(replica) for replica in cluster.replicas] == [False, True, False]
+    index = [httpx.get(f"{replica.server.url}/indexes", timeout=60) for replica in cluster.replicas]
+    assert [answer.status_code for answer in index] == [200, 200, 503]
+
+
+@pytest.mark.parametrize("name", ["haproxy", "nginx"])
+def test_a_replica_without_its_index_is_passed_over(cluster: Cluster, name: str) -> None:
+    with httpx.Client(base_url=cluster.urls[name], timeout=60) as client:
+        assert client.put(f"/indexes/{name}", json={}).status_code in (200, 201)
+        for number in range(9):
+            body = {"documents": [{"id": str(number), "text": TEXTS[number]}]}
+            assert client.post(f"/indexes/{name}/documents", json=body).status_code == 200
+            found = client.post("/similar", json={"index": name, "text": TEXTS[number], "top_k": 1})
+            assert found.status_code == 200
+            assert found.json()[0]["id"] == str(number)
+
+
+def test_no_request_fails_when_processes_are_killed(cluster: Cluster) -> None:
+    with load(cluster) as result:
+        more(result)
+        cluster.replicas[0].end(signal.SIGKILL)
+        more(result)
+        cluster.replicas[0].start()
+        cluster.redis.kill()
+        more(result)
+        wait_ready(cluster.replicas[0].server)
+        cluster.redis.start()
+        more(result)
+    assert result.failures == []
+
+
+def test_no_request_fails_when_all_are_restarted_in_turn(cluster: Cluster) -> None:
+    with load(cluster) as result:
+        more(result)
+        for replica in cluster.replicas:
+            replica.restart(signal.SIGTERM)
+            more(result, 5)
+    assert result.failures == []
+
+
+@pytest.mark.parametrize("name", ["haproxy", "nginx"])
+def test_a_document_can_keep_its_replica(cluster: Cluster, name: str) -> None:
+    # without the cache that replicas share
+    cluster.redis.kill()
+
+    def second(client: httpx.Client, text: str, headers: dict[str, str]) -> str:
+        for _ in range(2):
+            answer = client.post("/embed", json={"inputs": text}, headers=headers)
+            assert answer.status_code == 200
+        return answer.headers["x-cache"]
+
+    with httpx.Client(base_url=cluster.urls[name], timeout=60) as client:
+        kept = [
+            second(client, f"{name} keeps {n}", {"x-document-hash": f"{n * 7919}"})
+            for n in range(12)
+        ]
+        anywhere = [second(client, f"{name} sends {n} anywhere", {}) for n in range(12)]
+    cluster.redis.start()
+    assert set(kept) == {"hit"}
+    assert "miss" in anywhere
+
+
+@pytest.mark.parametrize("name", ["haproxy", "nginx"])
+def test_metrics_stay_inside_and_large_bodies_outside(cluster: Cluster, name: str) -> None:
+    url = cluster.urls[name]
+    assert httpx.get(f"{url}/metrics").status_code == 404
+    assert httpx.get(f"{cluster.replicas[0].server.url}/metrics").status_code == 200
+    headers = {"content-type": "application/json"}
+    large = httpx.post(f"{url}/embed", content=b" " * 17_000_000, headers=headers, timeout=60)
+    assert large.status_code == 413
+
+
+def test_balancers_log_no_path(cluster: Cluster) -> None:
+    secret = "caller-secret-9120"
+    for url in cluster.urls.values():
+        httpx.get(f"{url}/indexes/{secret}/documents/{secret}?after={secret}", timeout=60)
+    folder = cluster.replicas[0].folder
+    for name in ("haproxy.log", "nginx.log"):
+        log = (folder / name).read_text()
+        assert "127.0.0.1" in log
+        assert secret not in log
+
+
+def test_the_load_would_tell(cluster: Cluster) -> None:
+    """The control: without a balancer the same load fails when its replica is killed."""
+    doomed = cluster.replicas[2]
+    alone = Cluster([doomed], cluster.redis, {"alone": doomed.server.url}, cluster.vectors)
+    with load(alone) as result:
+        more(result)
+        doomed.end(signal.SIGKILL)
+        due = time.monotonic() + 10
+        while not result.failures and time.monotonic() < due:
+            time.sleep(0.02)
+    assert result.failures

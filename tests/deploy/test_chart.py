@@ -1,0 +1,156 @@
+"""The chart, rendered for each file of values and validated against Kubernetes' schemas.
+
+What it needs is large, so it is an extra of its own: ``pip install -e '.[charts]'``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.settings import Settings
+from tests.conftest import ROOT
+
+helm_python = pytest.importorskip("helm_python", reason="the extra charts is not installed")
+kubernetes_validate = pytest.importorskip(
+    "kubernetes_validate", reason="the extra charts is not installed"
+)
+
+HELM = ROOT / "deploy" / "helm"
+CHART = HELM / "docsplit"
+VALUES = sorted((HELM / "values").glob("*.yaml"))
+VERSIONS = ("1.27", "1.37")
+
+
+def values(path: Path | None) -> dict[str, Any]:
+    return {} if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def render(given: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Objects by kind and name."""
+    with helm_python.Chart.load(str(CHART)) as chart:
+        texts = chart.render(given, name="prod", namespace="documents", is_install=True)
+    found = [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def container(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    pod = objects["Deployment", "prod-docsplit"]["spec"]["template"]["spec"]
+    found: dict[str, Any] = pod["containers"][0]
+    return found
+
+
+def variables(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    listed = container(objects)["env"]
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in listed}
+
+
+@pytest.mark.parametrize("path", [None, *VALUES], ids=lambda p: p.stem if p else "defaults")
+def test_it_is_what_kubernetes_takes(path: Path | None) -> None:
+    linted = helm_python.lint(str(CHART), values(path), strict=True)
+    assert linted["errors"] == []
+    # 1 is a hint
+    assert {message["severity"] for message in linted["messages"]} <= {0, 1}
+    objects = render(values(path))
+    assert ("Deployment", "prod-docsplit") in objects
+    for one in objects.values():
+        for version in VERSIONS:
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_the_schemas_would_tell() -> None:
+    broken = render({})["Deployment", "prod-docsplit"]
+    broken["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("path", [None, *VALUES], ids=lambda p: p.stem if p else "defaults")
+def test_the_service_takes_its_settings(path: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {f"DOCSPLIT_{name.upper()}" for name in Settings.model_fields}
+    given = variables(render(values(path)))
+    ours = {name: value for name, value in given.items() if name.startswith("DOCSPLIT_")}
+    assert ours
+    assert set(ours) <= known
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value if isinstance(value, str) else "redis://of-a-secret")
+    settings = Settings()
+    grace = render(values(path))["Deployment", "prod-docsplit"]["spec"]["template"]["spec"]
+    needed = settings.drain_seconds + settings.request_timeout
+    assert grace["terminationGracePeriodSeconds"] > needed
+
+
+def test_nothing_runs_with_rights() -> None:
+    for (kind, _), one in render({}).items():
+        if kind != "Deployment":
+            continue
+        pod = one["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for each in pod["containers"]:
+            assert each["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_probes_ask_routes_that_are_there() -> None:
+    api = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    found = container(render({}))
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert f"`GET {found[probe]['httpGet']['path']}`" in api
+    assert found["livenessProbe"]["httpGet"]["path"] == "/livez"
+    # the model may take minutes to be ready, and the endpoints change before a replica closes
+    assert found["startupProbe"]["periodSeconds"] * found["startupProbe"]["failureThreshold"] >= 120
+
+
+def test_each_variant_has_what_it_is_for() -> None:
+    plain = render({})
+    assert ("Deployment", "prod-docsplit-redis") in plain
+    assert variables(plain)["DOCSPLIT_REDIS_URL"] == "redis://prod-docsplit-redis:6379/0"
+    assert "HorizontalPodAutoscaler" not in {kind for kind, _ in plain}
+    bucket = render(values(HELM / "values" / "s3-autoscaled.yaml"))
+    assert ("Deployment", "prod-docsplit-redis") not in bucket
+    assert variables(bucket)["DOCSPLIT_KEYS_FILE"] == "/keys/keys.toml"
+    assert variables(bucket)["DOCSPLIT_TRUSTED_PROXIES"] == "10.0.0.0/8"
+    assert "replicas" not in bucket["Deployment", "prod-docsplit"]["spec"]
+    scaler = bucket["HorizontalPodAutoscaler", "prod-docsplit"]["spec"]["metrics"][0]
+    assert scaler["pods"]["metric"]["name"] == "docsplit_queue_tokens"
+    gpu = render(values(HELM / "values" / "gpu.yaml"))
+    assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert variables(gpu)["DOCSPLIT_ENGINE"] == "onnx-cuda"
+    assert variables(gpu)["DOCSPLIT_WORKERS"] == "8"
+    assert ("PersistentVolumeClaim", "prod-docsplit-index") in gpu
+    bundle = render(values(HELM / "values" / "bundle.yaml"))
+    assert variables(bundle)["DOCSPLIT_BUNDLE"] == "/bundle"
+
+
+def test_two_places_for_the_index_are_refused() -> None:
+    both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
+    with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
+        render(both)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{chart["appVersion"]}"' in project
+
+
+def test_every_value_is_used() -> None:
+    text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+
+    def used(tree: dict[str, Any], prefix: str) -> None:
+        for name, value in tree.items():
+            place = f"{prefix}.{name}"
+            if isinstance(value, dict) and value and name not in ("settings", "requests", "limits"):
+                used(value, place)
+            elif not re.search(rf"{re.escape(place)}\b", text):
+                assert re.search(rf"\.{name}\b", text), place
+
+    used(yaml.safe_load((CHART / "values.yaml").read_text()), ".Values")

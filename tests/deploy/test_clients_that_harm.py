@@ -1,0 +1,242 @@
+"""Slow, huge and many clients at a running service: they are cut off, others are served."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.conftest import Server, serving
+
+MIB = 1 << 20
+HEAD = "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+CROWD = 10_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service that is soon out of patience."""
+    flags = ("--header-timeout", "1.5", "--body-timeout", "1.5", "--max-header-bytes", "8192")
+    with serving(tmp_path_factory.mktemp("harmed") / "log", *flags) as running:
+        yield running
+
+
+def connect(server: Server) -> socket.socket:
+    parts = urlsplit(server.url)
+    made = socket.create_connection((parts.hostname, parts.port), timeout=10)
+    made.settimeout(10)
+    return made
+
+
+def closed(server: Server, reason: str) -> float:
+    text = httpx.get(f"{server.url}/metrics").text
+    pattern = rf'^docsplit_connections_closed_total\{{reason="{reason}"\}} (\S+)'
+    found = re.search(pattern, text, re.M)
+    return float(found[1]) if found else 0
+
+
+def served(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/embed", json={"inputs": "others are served"}, timeout=10)
+    assert answer.status_code == 200
+
+
+def until(condition: Callable[[], bool]) -> None:
+    due = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < due, "it never came"
+        time.sleep(0.05)
+
+
+def answer(opened: socket.socket) -> bytes:
+    """All until the service closes; an empty answer where it only closes."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while part := opened.recv(65_536):
+            received += part
+    return received
+
+
+def dripped(opened: socket.socket, drop: bytes, most: int = 100) -> bytes:
+    """Send a drop at a time until the service has had enough."""
+    with suppress(ConnectionError):
+        for _ in range(most):
+            opened.sendall(drop)
+            time.sleep(0.05)
+    return answer(opened)
+
+
+def test_a_head_that_drips_is_cut_off(server: Server) -> None:
+    before = closed(server, "slow_head")
+    with closing(connect(server)) as first, closing(connect(server)) as second:
+        first.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n")
+        # nothing at all on the second
+        assert dripped(first, b"x: y\r\n") == b""
+        assert answer(second) == b""
+    assert closed(server, "slow_head") == before + 2
+
+
+def test_a_head_that_drips_on_a_kept_connection_is_cut_off(server: Server) -> None:
+    with closing(connect(server)) as opened:
+        for rest in (2, 0):
+            opened.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            received = b""
+            while not received.endswith(b"}"):
+                received += opened.recv(4096)
+            assert received.startswith(b"HTTP/1.1 200")
+            # to be idle for longer than a head may take is no fault
+            time.sleep(rest)
+        assert dripped(opened, b"\r\n") == b""
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_a_head_that_is_too_large_is_refused(server: Server, one: bool) -> None:
+    before = closed(server, "head")
+    headers = f"x: {'y' * 9000}\r\n" if one else "x: y\r\n" * 2000
+    with closing(connect(server)) as opened:
+        opened.sendall(f"GET /livez HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
+        said = answer(opened)
+    assert said.startswith(b"HTTP/1.1 431")
+    assert json.loads(said.partition(b"\r\n\r\n")[2])["error_type"] == "TooLarge"
+    assert closed(server, "head") == before + 1
+
+
+def test_a_head_just_below_the_limit_is_answered(server: Server) -> None:
+    with closing(connect(server)) as opened:
+        opened.sendall(f"GET /livez HTTP/1.1\r\nHost: a\r\nx: {'y' * 8000}\r\n\r\n".encode())
+        assert opened.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("start", ["GET /livez HTTP/1.1\r\nx: ", "GET /"])
+def test_a_head_without_end_is_refused(server: Server, start: str) -> None:
+    with closing(connect(server)) as opened:
+        opened.sendall(start.encode())
+        with suppress(ConnectionError):
+            for _ in range(20):
+                time.sleep(0.01)
+                opened.sendall(b"y" * 1000)
+        assert answer(opened)[:12] in (b"HTTP/1.1 431", b"")
+    served(server)
+
+
+@pytest.mark.parametrize("start", ["0\r\nx: ", "1;x="])
+def test_trailers_and_extensions_without_end_are_cut_off(server: Server, start: str) -> None:
+    before = closed(server, "head")
+    with closing(connect(server)) as opened:
+        opened.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n{start}".encode())
+        with suppress(ConnectionError):
+            for _ in range(20):
+                time.sleep(0.01)
+                opened.sendall(b"y" * 1000)
+        answer(opened)
+    assert closed(server, "head") == before + 1
+
+
+def test_a_body_that_drips_gets_408(server: Server) -> None:
+    with closing(connect(server)) as opened:
+        opened.sendall(f"{HEAD}Content-Length: 1000\r\nx-request-timeout: 60\r\n\r\n".encode())
+        assert dripped(opened, b" ").startswith(b"HTTP/1.1 408")
+
+
+def test_a_body_that_keeps_up_is_waited_for(server: Server) -> None:
+    body = b'{"inputs": "' + b"word " * 16_000 + b'"}'
+    with closing(connect(server)) as opened:
+        opened.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode())
+        for start in range(0, len(body), 8000):
+            opened.sendall(body[start : start + 8000])
+            time.sleep(0.25)
+        assert opened.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_after_its_answer_is_not_read_for_ever(server: Server) -> None:
+    before = closed(server, "unread")
+    with closing(connect(server)) as opened:
+        opened.sendall(f"{HEAD}Content-Length: 1000000\r\nContent-Encoding: gzip\r\n\r\n".encode())
+        assert dripped(opened, b"x", 200).startswith(b"HTTP/1.1 415")
+    assert closed(server, "unread") == before + 1
+
+
+def test_a_bomb_is_not_unfolded(server: Server) -> None:
+    bomb = gzip.compress(b'{"inputs": "' + b"a " * (50 * MIB) + b'"}')
+    assert len(bomb) < MIB
+    before = server.metric("process_resident_memory_bytes")
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    refused = httpx.post(f"{server.url}/embed", content=bomb, headers=headers)
+    assert refused.status_code == 415
+    assert server.metric("process_resident_memory_bytes") - before < 50 * MIB
+
+
+def test_who_does_not_read_the_answer_is_cut_off(server: Server) -> None:
+    before = closed(server, "slow_reader")
+    body = json.dumps({"inputs": ["a"] * 2048}).encode()
+    with closing(socket.socket()) as opened:
+        # as little as the kernel takes on the client's behalf
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        opened.settimeout(10)
+        opened.connect(("127.0.0.1", urlsplit(server.url).port))
+        opened.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: closed(server, "slow_reader") == before + 1)
+    whole = httpx.post(
+        f"{server.url}/embed", content=body, headers={"content-type": "application/json"}
+    )
+    assert len(whole.json()) == 2048
+
+
+def test_upgrades_are_not_taken(server: Server) -> None:
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    headers["sec-websocket-key"] = "AAAAAAAAAAAAAAAAAAAAAA=="
+    assert httpx.get(f"{server.url}/livez", headers=headers).status_code == 200
+
+
+def test_ten_thousand_idle_connections_leave_room(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < CROWD + 500:
+        pytest.skip(f"this process may open {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CROWD + 500), hard))
+    with serving(tmp_path / "log") as server, ExitStack() as opened:
+        served(server)
+        before = server.metric("process_resident_memory_bytes")
+        for number in range(CROWD):
+            opened.enter_context(closing(connect(server)))
+            if number % 2000 == 0:
+                served(server)
+        served(server)
+        assert server.metric("docsplit_connections") <= 2048
+        assert closed(server, "crowd") >= CROWD - 2048
+        assert server.metric("process_resident_memory_bytes") - before < 200 * MIB
+
+
+def test_answers_tell_browsers_what_not_to_do(server: Server) -> None:
+    for path in ("/livez", "/nowhere", "/docs"):
+        headers = httpx.get(f"{server.url}{path}").headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "access-control-allow-origin" not in headers
+    assert "server" not in headers
+
+
+def test_origins_must_be_named(tmp_path: Path, server: Server) -> None:
+    asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
+    refused = httpx.options(f"{server.url}/embed", headers=asked)
+    assert refused.status_code == 405
+    flags = ("--cors-origins", "https://app.example", "--api-keys", "a-key-for-tests-only")
+    with serving(tmp_path / "log", *flags) as opened:
+        allowed = httpx.options(f"{opened.url}/embed", headers=asked)
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+        other = httpx.options(f"{opened.url}/embed", headers=asked | {"origin": "https://evil"})
+        assert "access-control-allow-origin" not in other.headers
+        # the key is asked for all the same, and the script may read why it was refused
+        unknown = httpx.post(f"{opened.url}/embed", json={}, headers=asked)
+        assert unknown.status_code == 401
+        assert unknown.headers["access-control-allow-origin"] == "https://app.example"

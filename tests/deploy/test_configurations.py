@@ -1,0 +1,140 @@
+"""The shipped configurations, checked by the programs that read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.settings import Settings
+from tests.conftest import ROOT
+from tests.deploy.balancers import (
+    find,
+    haproxy_configuration,
+    nginx_configuration,
+)
+
+DEPLOY = ROOT / "deploy"
+COMPOSE = DEPLOY / "compose.yaml"
+RULES = DEPLOY / "prometheus"
+
+
+def run(*command: str | Path, cwd: Path = DEPLOY) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def program(name: str) -> str:
+    """Where it is; skips the test where it is not."""
+    found = find(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def test_haproxy_reads_its_configuration(tmp_path: Path) -> None:
+    haproxy = program("haproxy")
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(haproxy_configuration(8080, [8081, 8082, 8083], 8405))
+    checked = run(haproxy, "-c", "-f", file)
+    assert checked.returncode == 0, checked.stderr
+    # as it stands: a server's name is resolved when it runs
+    shipped = run(haproxy, "-c", "-f", DEPLOY / "haproxy" / "haproxy.cfg")
+    assert shipped.returncode == 0, shipped.stderr
+    assert "WARNING" not in shipped.stderr
+    file.write_text(file.read_text().replace("balance leastconn", "balance least"))
+    assert run(haproxy, "-c", "-f", file).returncode != 0
+
+
+def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
+    nginx = program("nginx")
+    file = tmp_path / "nginx.conf"
+    file.write_text(nginx_configuration(8080, [8081, 8082, 8083], tmp_path))
+    checked = run(nginx, "-t", "-p", tmp_path, "-c", file)
+    assert checked.returncode == 0, checked.stderr
+    file.write_text(file.read_text().replace("non_idempotent", "non_idempotence"))
+    assert run(nginx, "-t", "-p", tmp_path, "-c", file).returncode != 0
+
+
+def test_compose_reads_its_file(tmp_path: Path) -> None:
+    compose = program("docker-compose")
+    checked = run(compose, "--file", COMPOSE, "config", "--quiet")
+    assert checked.returncode == 0, checked.stderr
+    broken = tmp_path / "compose.yaml"
+    broken.write_text(COMPOSE.read_text().replace("volumes:\n  index:", "volumes:\n  indexes:"))
+    assert run(compose, "--file", broken, "config", "--quiet").returncode != 0
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_compose_sets_what_is_a_setting_and_mounts_what_is_there(compose: dict[str, Any]) -> None:
+    known = {f"DOCSPLIT_{name.upper()}" for name in Settings.model_fields}
+    services = compose["services"]
+    assert set(services["docsplit"]["environment"]) <= known
+    assert services["docsplit"]["deploy"]["replicas"] == 3
+    for name, service in services.items():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("./"):
+                assert (DEPLOY / source).exists(), (name, source)
+
+
+def test_compose_lets_nothing_in_but_by_the_balancer(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert {name for name, service in services.items() if "ports" in service} == {
+        "haproxy",
+        "grafana",
+    }
+    assert compose["networks"]["inside"]["internal"] is True
+    [subnet] = compose["networks"]["inside"]["ipam"]["config"]
+    trusted = services["docsplit"]["environment"]["DOCSPLIT_TRUSTED_PROXIES"]
+    assert subnet["subnet"] == trusted
+    for service in services.values():
+        assert service["cap_drop"] == ["ALL"]
+        assert "no-new-privileges:true" in service["security_opt"]
+
+
+def test_a_replica_is_given_time_to_end(compose: dict[str, Any]) -> None:
+    defaults = Settings.model_construct()
+    needed = defaults.drain_seconds + defaults.request_timeout
+    assert int(compose["services"]["docsplit"]["stop_grace_period"].removesuffix("s")) > needed
+
+
+def test_balancers_notice_before_a_replica_closes() -> None:
+    text = (DEPLOY / "haproxy" / "haproxy.cfg").read_text()
+    checks = re.findall(r"check inter (\d+)s fall (\d+)", text)
+    assert len(checks) == 2
+    for inter, fall in checks:
+        assert int(inter) * int(fall) < Settings.model_construct().drain_seconds
+
+
+def test_balancers_and_service_agree_on_the_largest_body_and_the_longest_request() -> None:
+    defaults = Settings.model_construct()
+    haproxy = (DEPLOY / "haproxy" / "haproxy.cfg").read_text()
+    nginx = (DEPLOY / "nginx" / "nginx.conf").read_text()
+    assert f"req.body_size gt {defaults.max_body_bytes}" in haproxy
+    assert f"client_max_body_size {defaults.max_body_bytes >> 20}m" in nginx
+    for timeout in re.findall(r"timeout server (\d+)s|proxy_read_timeout (\d+)s", haproxy + nginx):
+        assert int("".join(timeout)) > defaults.max_request_timeout
+
+
+def test_prometheus_reads_its_rules(tmp_path: Path) -> None:
+    promtool = program("promtool")
+    checked = run(promtool, "check", "config", "prometheus.yaml", cwd=RULES)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    tested = run(promtool, "test", "rules", "alerts_test.yaml", cwd=RULES)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    for file in RULES.iterdir():
+        shutil.copy(file, tmp_path)
+    rules = tmp_path / "alerts.yaml"
+    rules.write_text(rules.read_text().replace("> 0.01", "> 0.5"))
+    assert run(promtool, "test", "rules", "alerts_test.yaml", cwd=tmp_path).returncode != 0

@@ -1,0 +1,224 @@
+"""Keys of a file, at a running service."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.__main__ import main as serve
+from service.keys import file
+from tests.conftest import Server, serving
+
+RIGHTS = {
+    "boss": "",
+    "reader": 'read_indexes = ["mine"]\nuse_classifiers = ["mine"]',
+    "writer": 'write_indexes = ["mine"]\ntrain_classifiers = ["mine"]',
+    "stranger": 'read_indexes = ["theirs"]\nwrite_indexes = ["theirs"]',
+    "revoked": "revoked = true",
+    "expired": "expires = 2020-01-01T00:00:00Z",
+    "narrow": "requests_per_second = 0.01",
+    "thrifty": "tokens_per_second = 1",
+}
+TOKENS = {name: file.new_token() for name in RIGHTS}
+
+
+def entry(name: str, token: str, fields: str) -> str:
+    return f'[keys.{name}]\nsha256 = "{file.digest(token.encode()).hex()}"\n{fields}\n'
+
+
+@dataclass
+class Locked:
+    """A service with a file of keys."""
+
+    server: Server
+    path: Path
+
+    def ask(self, name: str, method: str, path: str, **arguments: object) -> httpx.Response:
+        return self.ask_by(TOKENS[name], method, path, **arguments)
+
+    def ask_by(self, token: str, method: str, path: str, **arguments: object) -> httpx.Response:
+        headers = {"authorization": f"Bearer {token}"}
+        return httpx.request(
+            method,
+            f"{self.server.url}{path}",
+            headers=headers,
+            timeout=60,
+            **arguments,  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    folder = tmp_path_factory.mktemp("locked")
+    path = folder / "keys.toml"
+    path.write_text("".join(entry(n, TOKENS[n], fields) for n, fields in RIGHTS.items()))
+    with serving(folder / "log", "--keys-file", str(path)) as server:
+        yield Locked(server, path)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    due = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < due, "it never came"
+        time.sleep(0.05)
+
+
+def status(locked: Locked, name: str, method: str, path: str, **arguments: object) -> int:
+    return locked.ask(name, method, path, **arguments).status_code
+
+
+def test_who_gets_in(locked: Locked) -> None:
+    text = {"inputs": "a"}
+    assert httpx.post(f"{locked.server.url}/embed", json=text).status_code == 401
+    assert locked.ask_by(TOKENS["boss"] + "x", "POST", "/embed", json=text).status_code == 401
+    for name in ("boss", "reader", "stranger"):
+        assert status(locked, name, "POST", "/embed", json=text) == 200
+    for name, code in (("revoked", "key_revoked"), ("expired", "key_expired")):
+        refused = locked.ask(name, "POST", "/v1/embeddings", json={})
+        assert refused.status_code == 403
+        assert refused.json()["error"]["code"] == code
+        assert refused.json()["error"]["type"] == "permission_error"
+
+
+def test_a_rate_of_requests(locked: Locked) -> None:
+    assert status(locked, "narrow", "GET", "/info") == 200
+    late = locked.ask("narrow", "GET", "/info")
+    assert late.status_code == 429
+    assert 90 <= int(late.headers["retry-after"]) <= 100
+    # others are not concerned
+    assert status(locked, "boss", "GET", "/info") == 200
+
+
+def test_a_rate_of_tokens_is_charged_afterwards(locked: Locked) -> None:
+    many = {"inputs": "word " * 200}
+    assert status(locked, "thrifty", "POST", "/embed", json=many) == 200
+    late = locked.ask("thrifty", "POST", "/embed", json=many)
+    assert late.status_code == 429
+    assert 150 <= int(late.headers["retry-after"]) <= 200
+
+
+def operations(locked: Locked, prefix: str) -> list[tuple[str, str]]:
+    paths = httpx.get(f"{locked.server.url}/openapi.json").json()["paths"]
+    return [
+        (method.upper(), path)
+        for path, methods in paths.items()
+        if path.startswith(prefix) and "{name}" in path
+        for method in methods
+    ]
+
+
+def concrete(path: str) -> str:
+    path = path.replace("{name}", "mine").replace("{revision}", "0" * 12)
+    return path.replace("{document_id}", "a")
+
+
+def test_no_route_of_a_name_lacks_the_check(locked: Locked) -> None:
+    found = operations(locked, "/indexes/") + operations(locked, "/classifiers/")
+    assert len(found) >= 15
+    for method, path in found:
+        body = {"index": "mine"}
+        assert status(locked, "stranger", method, concrete(path), json=body) == 403, path
+        # the same with every right: it is not there, or the body is wrong, but never 403
+        assert status(locked, "boss", method, concrete(path), json={"fields": 5}) != 403, path
+    text = httpx.get(f"{locked.server.url}/metrics").text
+    refused = re.search(r'^docsplit_keys_refused_total\{reason="forbidden"\} (\S+)', text, re.M)
+    assert refused
+    assert float(refused[1]) >= len(found)
+
+
+def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
+    documents = {"documents": [{"id": "a", "text": "a text"}, {"id": "b", "text": "another"}]}
+    place = "/indexes/mine/documents"
+    assert status(locked, "reader", "PUT", "/indexes/mine", json={}) == 403
+    assert status(locked, "writer", "PUT", "/indexes/mine", json={}) == 201
+    assert status(locked, "reader", "POST", place, json=documents) == 403
+    assert status(locked, "writer", "POST", place, json=documents) == 200
+    assert status(locked, "writer", "GET", f"{place}/a") == 403
+    assert status(locked, "reader", "GET", f"{place}/a") == 200
+    query = {"index": "mine", "id": "a"}
+    assert status(locked, "writer", "POST", "/similar", json=query) == 403
+    assert status(locked, "reader", "POST", "/similar", json=query) == 200
+    assert status(locked, "reader", "DELETE", f"{place}/b") == 403
+    assert locked.ask("stranger", "GET", "/indexes").json() == {"indexes": []}
+    assert locked.ask("reader", "GET", "/indexes").json() == {"indexes": ["mine"]}
+
+
+def test_names_in_bodies_are_checked(locked: Locked) -> None:
+    examples = {"inputs": ["a cat", "a dog", "a tax", "a law"], "labels": list("xxyy")}
+    assert status(locked, "reader", "PUT", "/classifiers/mine", json=examples) == 403
+    from_index = {"index": "theirs", "ids": ["a", "b"], "labels": ["x", "y"]}
+    unreadable = examples | {"unlabelled": "theirs"}
+    for body in (from_index, unreadable):
+        assert status(locked, "writer", "PUT", "/classifiers/mine", json=body) in (403, 422)
+    assert status(locked, "writer", "PUT", "/classifiers/mine", json=unreadable) == 403
+    assert status(locked, "writer", "PUT", "/classifiers/mine", json=examples) == 200
+    text = {"inputs": "a cat"}
+    assert status(locked, "reader", "POST", "/classify", json=text) == 200
+    assert status(locked, "writer", "POST", "/classify", json=text | {"classifier": "mine"}) == 403
+    alone = locked.ask("stranger", "POST", "/classify", json=text)
+    assert alone.status_code == 422
+    assert "mine" not in alone.text
+    assert locked.ask("stranger", "GET", "/classifiers").json() == {"classifiers": []}
+    suggest = {"index": "theirs"}
+    assert status(locked, "reader", "POST", "/classifiers/mine/suggest", json=suggest) == 403
+
+
+def test_keys_change_without_a_restart(locked: Locked) -> None:
+    before = locked.path.read_text()
+    fresh = file.new_token()
+
+    def info(token: str) -> int:
+        return locked.ask_by(token, "GET", "/info").status_code
+
+    assert info(fresh) == 401
+    revoked = before.replace("[keys.boss]", "[keys.boss]\nrevoked = true")
+    locked.path.write_text(revoked + entry("fresh", fresh, ""))
+    until(lambda: info(fresh) == 200)
+    assert info(TOKENS["boss"]) == 403
+    locked.path.write_text("no TOML")
+    until(lambda: locked.server.metric("docsplit_keys_stale") == 1)
+    assert (info(fresh), info(TOKENS["boss"])) == (200, 403)
+    locked.path.write_text(before)
+    until(lambda: info(TOKENS["boss"]) == 200)
+    assert info(fresh) == 401
+    assert locked.server.metric("docsplit_keys_stale") == 0
+
+
+def test_the_log_names_the_key_and_holds_no_token(locked: Locked) -> None:
+    assert status(locked, "boss", "GET", "/info") == 200
+    log = locked.server.log.read_text()
+    assert '"key": "boss"' in log
+    assert not [name for name, token in TOKENS.items() if token in log]
+
+
+def test_a_file_that_cannot_be_used_ends_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys.toml"
+    assert serve(["--keys-file", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+    path.write_text("[keys.a]\n")
+    assert serve(["--keys-file", str(path)]) == 2
+    assert "keys.a.sha256" in capsys.readouterr().err
+
+
+def test_every_worker_takes_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(entry("boss", TOKENS["boss"], ""))
+    flags = ("--workers", "2", "--keys-file", str(path))
+    with serving(tmp_path / "log", *flags) as server:
+        locked = Locked(server, path)
+
+        def statuses() -> set[int]:
+            # each connection goes to the front that has fewest
+            return {status(locked, "boss", "GET", "/info") for _ in range(6)}
+
+        assert statuses() == {200}
+        path.write_text(entry("boss", TOKENS["boss"], "revoked = true"))
+        until(lambda: statuses() == {403})
