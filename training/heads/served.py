@@ -30,7 +30,7 @@ class Client:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
 
     def json(self, method: str, path: str, body: Any = None) -> Any:
         """The answer's body.
@@ -48,7 +48,7 @@ class Client:
             "content-type": "application/json",
             "x-request-timeout": str(_REQUEST_SECONDS),
         }
-        request = urllib.request.Request(self._url + path, data, headers, method=method)  # noqa: S310 - our own http URL
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own http URL
         try:
             with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as answer:  # noqa: S310
                 content: bytes = answer.read()
