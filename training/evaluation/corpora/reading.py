@@ -110,7 +110,7 @@ def read_linked(documents: Path, citations: Path, name: str, fields: Fields) -> 
 
 
 def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fields) -> Judged:
-    """A corpus, queries and judgements, in BEIR's form or with the columns of ``docs/evaluation.md``.
+    """A corpus, queries and judgements, as BEIR has them or with the columns of evaluation.md.
 
     Judgements with a column ``split`` count where it says ``test``. A limited corpus keeps every
     document that is an answer.

@@ -1,4 +1,4 @@
-"""A sentence-transformers folder or hub name: a checkpoint of the training, or any other encoder."""
+"""A sentence-transformers folder or hub name: a checkpoint of the training, or another encoder."""
 
 from __future__ import annotations
 

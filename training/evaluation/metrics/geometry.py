@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -49,7 +51,9 @@ def uniformity(vectors: Floats) -> float:
     return float(np.log(np.exp(-2 * np.maximum(squared, 0)).mean()))
 
 
-def pair_cosines(first: Floats, second: Floats) -> npt.NDArray[np.float64]:
-    """Cosine of each row of one with the same row of the other; rows are unit vectors."""
-    product = first.astype(np.float64) * second.astype(np.float64)
-    return np.asarray(product.sum(axis=1))
+def row_cosines(first: Any, second: Any) -> npt.NDArray[np.float64]:
+    """Cosine of each row of one with the same row of the other; unit rows, dense or sparse."""
+    if isinstance(first, np.ndarray):
+        product = first.astype(np.float64) * second.astype(np.float64)
+        return np.asarray(product.sum(axis=1))
+    return np.asarray(first.multiply(second).sum(axis=1), dtype=np.float64).ravel()

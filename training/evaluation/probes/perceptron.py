@@ -106,9 +106,9 @@ def train(
     sample = rows(pooled[:, : min(examples, 1000)])
     scale = 1.0 / max(float(sample.square().mean().sqrt()), 1e-12)
     model = Perceptrons(members, sample.shape[-1], classes, scale, seed)
-    optimiser = torch.optim.Adam(model.parameters, lr=LEARNING_RATE)
+    optimiser = torch.optim.Adam(model.parameters, lr=LEARNING_RATE, fused=True)
     order = _Order(pooled, seed)
-    best = Best(members, model) if held is not None else None
+    best = _Best(members, model) if held is not None else None
     per_epoch = -(-examples // BATCH)
     for step in range(1, schedule.steps(examples) + 1):
         chosen = order.next()
@@ -136,10 +136,8 @@ def scores(
     model: Perceptrons, rows: Rows, numbers: Numbers, member: int
 ) -> npt.NDArray[np.float32]:
     """Logits of rows by one member, float32 ``[rows, classes]``."""
-    parts = []
     with torch.no_grad():
-        for part in torch.from_numpy(numbers).split(8192):
-            parts.append(model.logits(rows(part), member))
+        parts = [model.logits(rows(p), member) for p in torch.from_numpy(numbers).split(8192)]
     found: npt.NDArray[np.float32] = torch.cat(parts).numpy()
     return found
 
@@ -151,7 +149,7 @@ def _accuracy(
     return float((predict(model, rows, numbers, member) == expected).mean())
 
 
-class Best:
+class _Best:
     """The weights of each member's best epoch; the first of equals."""
 
     def __init__(self, members: int, model: Perceptrons) -> None:

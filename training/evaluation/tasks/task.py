@@ -1,0 +1,94 @@
+"""What a task is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from training.evaluation.corpora.sets import AnySet
+from training.evaluation.encoders.interface import Reading, Representation
+from training.evaluation.results import Figure, Measured
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line can change of the protocols.
+
+    Attributes:
+        seed: of every draw.
+        draws: repetitions of few-shot and of the split of linked documents.
+        shots: examples of each class in few-shot.
+        epochs: of a probe on full data.
+        copies: times a text is repeated in the elongation attack, ascending.
+        sample: documents that the tasks without labels read.
+        reading: how documents are read, ``whole`` or ``first``, where a task does not compare both.
+    """
+
+    seed: int = 0
+    draws: int = 10
+    shots: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
+    epochs: int = 20
+    copies: tuple[int, ...] = (2, 5, 10, 20, 50, 100)
+    sample: int = 200
+    reading: Reading = "whole"
+
+    def facts(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return asdict(self)
+
+
+class Task:
+    """A measurement.
+
+    Attributes:
+        name: on the command line.
+        title: in the report.
+        source: paper and section.
+        differences: where protocol or data are not the paper's.
+        columns: heading of each figure that the report's table shows, by name.
+        kinds: the sets it reads.
+        uses: names of the options that its numbers depend on.
+        version: raised when its numbers change though nothing else does.
+        main: the figure of the bars and of the time-quality plot; None has no place there.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    differences: ClassVar[str]
+    columns: ClassVar[Mapping[str, str]]
+    kinds: ClassVar[tuple[type[AnySet], ...]]
+    uses: ClassVar[tuple[str, ...]] = ("seed", "reading")
+    version: ClassVar[int] = 1
+    main: ClassVar[str | None] = None
+
+    def suits(self, representation: Representation) -> bool:
+        """Whether the encoder can be measured so."""
+        del representation
+        return True
+
+    def run(self, representation: Representation, data: Any, options: Options) -> Measured:
+        """Measure.
+
+        Args:
+            representation: gives the features.
+            data: a set of one of ``kinds``.
+            options: of the run.
+        """
+        raise NotImplementedError
+
+
+def over_draws(values: Sequence[float]) -> Figure:
+    """Mean and standard deviation (of the draws themselves, ``n`` in the denominator)."""
+    return Figure(value=float(np.mean(values)), deviation=float(np.std(values)))
+
+
+def sampled(count: int, most: int, seed: int) -> npt.NDArray[np.int64]:
+    """Numbers of ``most`` of ``count`` rows, drawn without replacement, ascending."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
