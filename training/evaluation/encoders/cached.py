@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from rich.progress import Progress
 
 from training.errors import DataError
 from training.evaluation.encoders.interface import Encoder, Reading, Vectors
 from training.evaluation.encoders.store import Store, text_digest
+from training.evaluation.progress import EmbeddingProgress
 
 _GROUP_TEXTS = 64
 _GROUP_CHARACTERS = 200_000
@@ -25,7 +25,8 @@ class CachedEncoder:
     Args:
         encoder: computes what is missing.
         store: of its revision.
-        progress: shows how far it is; None shows nothing.
+        progress: shows how far it is.
+        clock: seconds.
     """
 
     readings: tuple[Reading, ...] = ("whole", "first")
@@ -35,13 +36,13 @@ class CachedEncoder:
         self,
         encoder: Encoder,
         store: Store,
-        progress: Progress | None = None,
+        progress: EmbeddingProgress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.kind = encoder.name, encoder.kind
         self.revision, self.details = encoder.revision, encoder.details
         self._encoder, self._store = encoder, store
-        self._progress = progress or Progress(disable=True)
+        self._progress = progress or EmbeddingProgress()
         self._clock = clock
 
     def fitted(self, texts: Sequence[str]) -> CachedEncoder:
@@ -70,8 +71,7 @@ class CachedEncoder:
     ) -> dict[bytes, Vectors]:
         found: dict[bytes, Vectors] = {}
         total = sum(len(texts[digest]) for digest in missing)
-        bar = self._progress.add_task(f"{self.name}: {len(missing)} texts", total=total)
-        try:
+        with self._progress.embedding(self.name, len(missing), total) as advance:
             for group in _groups(missing, texts):
                 own = [texts[digest] for digest in group]
                 began = self._clock()
@@ -80,9 +80,7 @@ class CachedEncoder:
                 words = sum(len(text.split()) for text in own)
                 self._store.put(group, vectors, reading, words, seconds)
                 found.update(zip(group, vectors, strict=True))
-                self._progress.advance(bar, sum(map(len, own)))
-        finally:
-            self._progress.remove_task(bar)
+                advance(sum(map(len, own)))
         return found
 
     def _checked(self, vectors: Vectors, count: int) -> Vectors:

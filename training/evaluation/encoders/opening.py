@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.progress import Progress
-
 from export.bundle import MANIFEST
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
@@ -18,6 +16,7 @@ from training.evaluation.encoders.random_vectors import RandomVectors
 from training.evaluation.encoders.service import ServiceEncoder
 from training.evaluation.encoders.store import Store
 from training.evaluation.encoders.tf_idf import TfIdf
+from training.evaluation.progress import EmbeddingProgress
 
 CONTROLS = ("random", "tf-idf")
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9 ._+-]*)=(?P<place>.+)")
@@ -25,7 +24,11 @@ _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9 ._+-]*)=(?P<place>.+)")
 
 @contextmanager
 def opened(
-    given: str, cache: Path, *, max_tokens: int | None = None, progress: Progress | None = None
+    given: str,
+    cache: Path,
+    *,
+    max_tokens: int | None = None,
+    progress: EmbeddingProgress | None = None,
 ) -> Iterator[Representation]:
     """An encoder with its cache, for as long as it is needed.
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from training.errors import DataError
 from training.evaluation.corpora.sets import Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.classification import accuracy
@@ -19,7 +18,7 @@ from training.evaluation.metrics.thresholds import best_threshold, threshold_acc
 from training.evaluation.probes.perceptron import Rows, Schedule, predict, train
 from training.evaluation.results import Measured
 from training.evaluation.tasks.pairs import Pairs, PairSplit, split_pairs
-from training.evaluation.tasks.task import Options, Task, over_draws
+from training.evaluation.tasks.task import Options, Task, UnfitError, over_draws
 
 TEST_SHARE = 0.4
 
@@ -56,7 +55,7 @@ class CitationLinks(Task):
             split_pairs(data, TEST_SHARE, options.seed + number) for number in range(options.draws)
         ]
         if min(min(len(s.train), len(s.test)) for s in splits) < 2:
-            raise DataError(f"{data.name}: too few links for a split by document")
+            raise UnfitError(f"{data.name}: too few links for a split by document")
         found = {"cosine_accuracy": [_by_cosine(vectors, split) for split in splits]}
         if own.sparse:
             found["accuracy"] = [_linear(vectors, split) for split in splits]

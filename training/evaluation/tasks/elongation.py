@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from training.errors import DataError
 from training.evaluation.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.geometry import row_cosines
 from training.evaluation.results import Figure, Measured, Series
-from training.evaluation.tasks.task import Options, Task, over_draws, sampled
+from training.evaluation.tasks.task import Options, Task, UnfitError, over_draws, sampled
 
 CHARACTERS = 300
 _TEXTS = 40
@@ -54,7 +53,7 @@ class Elongation(Task):
         """Cosines before and after, for each number of copies."""
         long = [text for text in data.documents if len(text) >= 2 * CHARACTERS]
         if len(long) < 3:
-            raise DataError(f"{data.name}: fewer than three documents of {2 * CHARACTERS} letters")
+            raise UnfitError(f"{data.name}: fewer than three documents of {2 * CHARACTERS} letters")
         texts = [long[i] for i in sampled(len(long), _TEXTS, options.seed)]
         heads = [text[:CHARACTERS] for text in texts]
         nexts = [text[CHARACTERS : 2 * CHARACTERS] for text in texts]

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from training.data.sentences import split_sentences
-from training.errors import DataError
 from training.evaluation.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.metrics.geometry import (
@@ -20,7 +19,7 @@ from training.evaluation.metrics.geometry import (
 )
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.same_document import span_pairs
-from training.evaluation.tasks.task import Options, Task, sampled
+from training.evaluation.tasks.task import Options, Task, UnfitError, sampled
 
 _SENTENCES = 20
 _LEAST_WORDS = 4
@@ -65,7 +64,7 @@ class Geometry(Task):
         cut = [_sentences(text) for text in data.documents]
         long = [i for i, sentences in enumerate(cut) if len(sentences) >= 2]
         if len(long) < 4:
-            raise DataError(f"{data.name}: fewer than four documents have two sentences")
+            raise UnfitError(f"{data.name}: fewer than four documents have two sentences")
         chosen = [long[i] for i in sampled(len(long), options.sample, options.seed)]
         documents = representation.features([data.documents[i] for i in chosen], options.reading)
         sentences = representation.features([s for i in chosen for s in cut[i]])

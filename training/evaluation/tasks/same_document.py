@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from training.errors import DataError
 from training.evaluation.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.geometry import row_cosines
 from training.evaluation.metrics.thresholds import best_threshold, threshold_accuracy
 from training.evaluation.results import Figure, Measured
-from training.evaluation.tasks.task import Options, Task, sampled
+from training.evaluation.tasks.task import Options, Task, UnfitError, sampled
 from training.evaluation.validation import two_spans
 
 SPAN_WORDS = 48
@@ -63,11 +62,11 @@ def span_pairs(documents: Sequence[str], most: int, seed: int) -> tuple[list[str
     """Two spans of each of ``most`` documents that are long enough for two.
 
     Raises:
-        DataError: fewer than four documents are.
+        UnfitError: fewer than four documents are.
     """
     longest = [i for i, text in enumerate(documents) if len(text.split()) >= 2 * _LEAST_WORDS]
     if len(longest) < 4:
-        raise DataError(f"fewer than four documents have {2 * _LEAST_WORDS} words")
+        raise UnfitError(f"fewer than four documents have {2 * _LEAST_WORDS} words")
     first, second = [], []
     for place in sampled(len(longest), most, seed):
         words = documents[longest[place]].split()

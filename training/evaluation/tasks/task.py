@@ -9,9 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from training.errors import DataError
 from training.evaluation.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.results import Figure, Measured
+
+
+class UnfitError(DataError):
+    """A set that a task cannot be measured on; the message says what it lacks."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,9 @@ class Task:
             representation: gives the features.
             data: a set of one of ``kinds``.
             options: of the run.
+
+        Raises:
+            UnfitError: the set lacks what the task needs.
         """
         raise NotImplementedError
 

@@ -1,0 +1,126 @@
+"""Every encoder through every task on every set that suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from training.errors import SettingsError
+from training.evaluation.corpora.catalogue import Found
+from training.evaluation.corpora.sets import AnySet
+from training.evaluation.encoders.interface import Representation
+from training.evaluation.encoders.opening import opened
+from training.evaluation.progress import EmbeddingProgress
+from training.evaluation.report.markdown import main_figure, main_heading
+from training.evaluation.report.text import figure
+from training.evaluation.results import Result, key, path_of, read, write
+from training.evaluation.tasks.task import Options, Task, UnfitError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate.
+
+    Attributes:
+        encoders: as ``opened`` takes them.
+        sets: that were found.
+        tasks: to run on those that suit.
+        options: of the tasks.
+        out: folder of the results.
+        cache: folder of the vectors.
+        max_tokens: window of a sentence-transformers encoder.
+    """
+
+    encoders: Sequence[str]
+    sets: Sequence[Found]
+    tasks: Sequence[Task]
+    options: Options
+    out: Path
+    cache: Path
+    max_tokens: int | None = None
+
+
+def evaluate(request: Request, console: Console) -> list[str]:
+    """Measure what is not measured yet; each result is on disk as soon as it is there.
+
+    Returns:
+        What was left out, and why, a line each.
+
+    Raises:
+        TrainingError: an encoder or a set cannot be read.
+    """
+    loaded = _Loaded(request.sets)
+    left_out: list[str] = []
+    taken: dict[str, str] = {}
+    for given in request.encoders:
+        with opened(
+            given,
+            request.cache,
+            max_tokens=request.max_tokens,
+            progress=EmbeddingProgress(console),
+        ) as representation:
+            name = representation.name
+            if name in taken:
+                raise SettingsError(
+                    f"{given} and {taken[name]} are both called {name}; name them, as in "
+                    f"second={given}"
+                )
+            taken[name] = given
+            for found in request.sets:
+                for task in request.tasks:
+                    if not issubclass(found.kind, task.kinds) or not task.suits(representation):
+                        continue
+                    try:
+                        _measure(task, representation, loaded[found.name], request, console)
+                    except UnfitError as error:
+                        left_out.append(f"{name}, {task.name}: {error}")
+    return left_out
+
+
+class _Loaded:
+    """Sets, read when they are first asked for."""
+
+    def __init__(self, sets: Sequence[Found]) -> None:
+        self._sets = {found.name: found for found in sets}
+        self._held: dict[str, AnySet] = {}
+
+    def __getitem__(self, name: str) -> AnySet:
+        if name not in self._held:
+            self._held[name] = self._sets[name].load()
+        return self._held[name]
+
+
+def _measure(
+    task: Task, representation: Representation, data: AnySet, request: Request, console: Console
+) -> None:
+    used = {name: request.options.facts()[name] for name in task.uses}
+    digest = key(task.name, task.version, representation.revision, data.name, data.digest, used)
+    path = path_of(request.out, task.name, data.name, representation.name)
+    result = read(path)
+    again = result is not None and result.key == digest
+    if result is None or not again:
+        measured = task.run(representation, data, request.options)
+        result = Result(
+            task=task.name,
+            data=data.name,
+            encoder=representation.name,
+            kind=representation.kind,
+            revision=representation.revision,
+            details=representation.details,
+            key=digest,
+            left_out=data.left_out,
+            measured=measured,
+            seconds_per_1000_words=representation.pace(),
+        )
+        write(path, result)
+    shown = main_figure(result)
+    said = f"{main_heading(task)} {figure(shown)}" if shown is not None else "done"
+    kept = " (kept)" if again else ""
+    console.print(
+        f"{representation.name}: {task.name} on {data.name}: {said}{kept}",
+        markup=False,
+        soft_wrap=True,
+    )
