@@ -62,7 +62,10 @@ def evaluate(request: Request, console: Console) -> list[str]:
             max_tokens=request.max_tokens,
             progress=EmbeddingProgress(console),
         ) as representation:
-            name = representation.name
+            name = called(representation, request.options)
+            if request.options.reading not in representation.readings:
+                left_out.append(f"{name}: has no windows")
+                continue
             if name in taken:
                 raise SettingsError(
                     f"{given} and {taken[name]} are both called {name}; name them, as in "
@@ -78,6 +81,12 @@ def evaluate(request: Request, console: Console) -> list[str]:
                     except UnfitError as error:
                         left_out.append(f"{name}, {task.name}: {error}")
     return left_out
+
+
+def called(representation: Representation, options: Options) -> str:
+    """The name in the report; what reads first windows alone says so."""
+    suffix = ", first window" if options.reading == "first" else ""
+    return f"{representation.name}{suffix}"
 
 
 class _Loaded:
@@ -96,9 +105,10 @@ class _Loaded:
 def _measure(
     task: Task, representation: Representation, data: AnySet, request: Request, console: Console
 ) -> None:
-    used = {name: request.options.facts()[name] for name in task.uses}
+    used = {option: request.options.facts()[option] for option in task.uses}
     digest = key(task.name, task.version, representation.revision, data.name, data.digest, used)
-    path = path_of(request.out, task.name, data.name, representation.name)
+    name = called(representation, request.options)
+    path = path_of(request.out, task.name, data.name, name)
     result = read(path)
     again = result is not None and result.key == digest
     if result is None or not again:
@@ -106,7 +116,7 @@ def _measure(
         result = Result(
             task=task.name,
             data=data.name,
-            encoder=representation.name,
+            encoder=name,
             kind=representation.kind,
             revision=representation.revision,
             details=representation.details,
@@ -120,7 +130,7 @@ def _measure(
     said = f"{main_heading(task)} {figure(shown)}" if shown is not None else "done"
     kept = " (kept)" if again else ""
     console.print(
-        f"{representation.name}: {task.name} on {data.name}: {said}{kept}",
+        f"{name}: {task.name} on {data.name}: {said}{kept}",
         markup=False,
         soft_wrap=True,
     )
