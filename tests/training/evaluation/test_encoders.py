@@ -67,9 +67,9 @@ class Counting:
     """An encoder that remembers what it was asked, and can fail."""
 
     name, kind, revision = "counting", "test", "counting-1"
-    details: dict[str, str] = {}
 
     def __init__(self, fail_after: int = 1000) -> None:
+        self.details: dict[str, str] = {}
         self.asked: list[str] = []
         self._fail_after = fail_after
 
