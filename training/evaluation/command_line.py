@@ -30,7 +30,7 @@ NAME in the report. The controls, random vectors and TF-IDF, are measured beside
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
 What is measured already is not measured again: the same command goes on after an interruption.
-Without an ENCODER the report is written anew from the results in --out. docs/evaluation.md
+Without ENCODER and --data the report is written anew from the results in --out. docs/evaluation.md
 explains tasks, data and report.
 """
 
@@ -54,7 +54,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     from training.evaluation.report.writing import write_report
 
     left_out: list[str] = []
-    if given.encoders:
+    if given.encoders or given.data:
         from training.evaluation.run import evaluate
 
         left_out = evaluate(_request(given), console)
@@ -99,6 +99,7 @@ def _request(given: argparse.Namespace) -> Request:
             copies=tuple(given.copies),
             sample=given.sample,
             reading="first" if given.first_window else "whole",
+            spacy_model=given.spacy_model,
         ),
         out=given.out,
         cache=given.cache,
@@ -172,6 +173,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of every draw; default: 0")
     add("--text-field", default="text", help="column of the text; default: text")
     add("--label-field", default="label", help="column of the class; default: label")
+    add(
+        "--spacy-model",
+        default="en_core_web_sm",
+        help="pipeline that tags parts of speech; default: en_core_web_sm",
+    )
     add(
         "--mask",
         action="append",

@@ -13,6 +13,7 @@ from training.evaluation.corpora.catalogue import Found
 from training.evaluation.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
+from training.evaluation.encoders.texts_alone import TextsAlone
 from training.evaluation.progress import EmbeddingProgress
 from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.report.text import figure
@@ -52,54 +53,60 @@ def evaluate(request: Request, console: Console) -> list[str]:
     Raises:
         TrainingError: an encoder or a set cannot be read.
     """
-    loaded = _Loaded(request.sets)
-    left_out: list[str] = []
+    evaluation = _Evaluation(request, console)
+    evaluation.of(TextsAlone(), [task for task in request.tasks if task.of_texts])
+    tasks = [task for task in request.tasks if not task.of_texts]
     taken: dict[str, str] = {}
-    for given in request.encoders:
+    for given in request.encoders if tasks else ():
         with opened(
             given,
             request.cache,
             max_tokens=request.max_tokens,
             progress=EmbeddingProgress(console),
         ) as representation:
-            name = called(representation, request.options)
-            if request.options.reading not in representation.readings:
-                left_out.append(f"{name}: has no windows")
-                continue
+            name = representation.name
             if name in taken:
                 raise SettingsError(
                     f"{given} and {taken[name]} are both called {name}; name them, as in "
                     f"second={given}"
                 )
             taken[name] = given
-            for found in request.sets:
-                for task in request.tasks:
-                    if not issubclass(found.kind, task.kinds) or not task.suits(representation):
-                        continue
-                    try:
-                        _measure(task, representation, loaded[found.name], request, console)
-                    except UnfitError as error:
-                        left_out.append(f"{name}, {task.name}: {error}")
-    return left_out
+            evaluation.of(representation, tasks)
+    return evaluation.left_out
+
+
+class _Evaluation:
+    """The sets, read when they are first asked for, and what could not be measured on them."""
+
+    def __init__(self, request: Request, console: Console) -> None:
+        self._request, self._console = request, console
+        self._held: dict[str, AnySet] = {}
+        self.left_out: list[str] = []
+
+    def of(self, representation: Representation, tasks: Sequence[Task]) -> None:
+        """Measure one encoder."""
+        name = called(representation, self._request.options)
+        if self._request.options.reading not in representation.readings:
+            self.left_out.append(f"{name}: has no windows")
+            return
+        for found in self._request.sets:
+            for task in tasks:
+                if not issubclass(found.kind, task.kinds) or not task.suits(representation):
+                    continue
+                if found.name not in self._held:
+                    self._held[found.name] = found.load()
+                data = self._held[found.name]
+                try:
+                    _measure(task, representation, data, self._request, self._console)
+                except UnfitError as error:
+                    self.left_out.append(f"{name}, {task.name}: {error}")
 
 
 def called(representation: Representation, options: Options) -> str:
     """The name in the report; what reads first windows alone says so."""
-    suffix = ", first window" if options.reading == "first" else ""
-    return f"{representation.name}{suffix}"
-
-
-class _Loaded:
-    """Sets, read when they are first asked for."""
-
-    def __init__(self, sets: Sequence[Found]) -> None:
-        self._sets = {found.name: found for found in sets}
-        self._held: dict[str, AnySet] = {}
-
-    def __getitem__(self, name: str) -> AnySet:
-        if name not in self._held:
-            self._held[name] = self._sets[name].load()
-        return self._held[name]
+    if options.reading == "whole" or representation.kind == "texts":
+        return representation.name
+    return f"{representation.name}, first window"
 
 
 def _measure(

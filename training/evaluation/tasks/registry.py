@@ -13,6 +13,7 @@ from training.evaluation.tasks.few_shot import FewShot
 from training.evaluation.tasks.geometry import Geometry
 from training.evaluation.tasks.length import Length
 from training.evaluation.tasks.probe import Probe
+from training.evaluation.tasks.redundancy import Redundancy
 from training.evaluation.tasks.retrieval import Retrieval
 from training.evaluation.tasks.same_document import SameDocument
 from training.evaluation.tasks.task import Task
@@ -29,18 +30,19 @@ TASKS: dict[str, Task] = {
         Length(),
         Geometry(),
         SameDocument(),
+        Redundancy(),
     )
 }
 
 
 def chosen(names: Sequence[str] | None) -> list[Task]:
-    """Tasks by name; all where None.
+    """Tasks by name; where None, all but those that must be asked for.
 
     Raises:
         SettingsError: no such task.
     """
     if names is None:
-        return list(TASKS.values())
+        return [task for task in TASKS.values() if not task.asked_for]
     for name in names:
         if name not in TASKS:
             close = difflib.get_close_matches(name, TASKS, n=1)

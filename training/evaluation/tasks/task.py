@@ -12,6 +12,7 @@ import numpy.typing as npt
 from training.errors import DataError
 from training.evaluation.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Reading, Representation
+from training.evaluation.linguistics import DEFAULT_MODEL
 from training.evaluation.results import Figure, Measured
 
 
@@ -31,6 +32,7 @@ class Options:
         copies: times a text is repeated in the elongation attack, ascending.
         sample: documents that the tasks without labels read.
         reading: how documents are read, ``whole`` or ``first``, where a task does not compare both.
+        spacy_model: name or folder of the spaCy pipeline that tags parts of speech.
     """
 
     seed: int = 0
@@ -40,6 +42,7 @@ class Options:
     copies: tuple[int, ...] = (2, 5, 10, 20, 50, 100)
     sample: int = 200
     reading: Reading = "whole"
+    spacy_model: str = DEFAULT_MODEL
 
     def facts(self) -> dict[str, Any]:
         """All of them, by name."""
@@ -59,6 +62,8 @@ class Task:
         uses: names of the options that its numbers depend on.
         version: raised when its numbers change though nothing else does.
         main: the figure of the bars and of the time-quality plot; None has no place there.
+        of_texts: measured once for a set, whatever the encoder.
+        asked_for: measured only where it is named, as it needs more than is installed by default.
     """
 
     name: ClassVar[str]
@@ -70,6 +75,8 @@ class Task:
     uses: ClassVar[tuple[str, ...]] = ("seed", "reading")
     version: ClassVar[int] = 1
     main: ClassVar[str | None] = None
+    of_texts: ClassVar[bool] = False
+    asked_for: ClassVar[bool] = False
 
     def suits(self, representation: Representation) -> bool:
         """Whether the encoder can be measured so."""
