@@ -34,13 +34,14 @@ def done(tiny_model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory)
 
 def test_the_report_has_every_task_and_encoder(done: Path) -> None:
     report = (done / "out" / "report.md").read_text(encoding="utf-8")
-    for task in TASKS.values():
+    tasks = [task for task in TASKS.values() if not task.asked_for]
+    for task in tasks:
         assert f"## {task.title}\n\nSource: {task.source}.\n\n{task.differences}" in report
     for encoder in ("tiny", "random", "tf-idf"):
         assert f"\n| {encoder} |" in report
     rows = json.loads((done / "out" / "report.json").read_text(encoding="utf-8"))
     assert {(row["task"], row["encoder"]) for row in rows} >= {
-        (task, encoder) for task in TASKS for encoder in ("tiny", "random") if task != "geometry"
+        (task.name, encoder) for task in tasks for encoder in ("tiny", "random")
     }
     [probe] = [r for r in rows if (r["task"], r["encoder"]) == ("probe", "tiny")]
     shown = figure(Figure(**probe["measured"]["figures"]["accuracy"]))
@@ -180,9 +181,10 @@ def test_numbers_as_the_tables_show_them() -> None:
 
 def test_paper_figures_stand_under_columns_that_exist() -> None:
     for task, data in _FIGURES:
+        assert reported(task, data)
         for row in reported(task, data):
             assert set(row.figures) <= set(TASKS[task].columns)
-            assert all(0 < value < 1 for value in row.figures.values())
+            assert all(0 < value < 2 for value in row.figures.values())
 
 
 def test_tasks_and_flags_are_documented() -> None:

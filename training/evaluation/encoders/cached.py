@@ -41,7 +41,7 @@ class CachedEncoder:
     ) -> None:
         self.name, self.kind = encoder.name, encoder.kind
         self.revision, self.details = encoder.revision, encoder.details
-        self._encoder, self._store = encoder, store
+        self.encoder, self._store = encoder, store
         self._progress = progress or EmbeddingProgress()
         self._clock = clock
 
@@ -75,7 +75,7 @@ class CachedEncoder:
             for group in _groups(missing, texts):
                 own = [texts[digest] for digest in group]
                 began = self._clock()
-                vectors = self._checked(self._encoder.encode(own, reading), len(own))
+                vectors = self._checked(self.encoder.encode(own, reading), len(own))
                 seconds = self._clock() - began
                 words = sum(len(text.split()) for text in own)
                 self._store.put(group, vectors, reading, words, seconds)

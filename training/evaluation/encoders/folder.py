@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from training.losses.contrastive import pool_windows
 from training.views.types import View
 from training.views.windows import pack_windows
 
+Offsets = npt.NDArray[np.int64]
 _CPU_TOKENS = 2048
 _DEVICE_TOKENS = 32_768
 
@@ -94,6 +96,29 @@ class FolderEncoder:
         pooled = pool_windows(vectors, torch.tensor(owner), torch.tensor(weight), len(texts))
         unit: Vectors = torch.nn.functional.normalize(pooled, dim=-1).numpy()
         return unit
+
+    def first_token_attention(self, text: str) -> tuple[Offsets, Vectors]:
+        """What the first token of the first window attends to, in the last layer.
+
+        Returns:
+            Characters of each token of the window, int64 ``[tokens, 2]``, special tokens left out;
+            its weight, the mean over the heads, float32 ``[tokens]``.
+        """
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        ids = np.asarray(encoding.ids[: self._capacity], dtype=np.int64)
+        row = torch.from_numpy(self._specials.wrap(np.concatenate([self._lead, ids])))[None]
+        transformer = self._model[0].auto_model
+        # Fused attention keeps no weights.
+        transformer.set_attn_implementation("eager")
+        row = row.to(self._model.device)
+        with torch.inference_mode():
+            states = transformer(
+                input_ids=row, attention_mask=torch.ones_like(row), output_attentions=True
+            )
+        first = len(self._specials.prefix) + len(self._lead)
+        weights = states.attentions[-1][0].mean(0)[0, first : first + len(ids)]
+        offsets = np.asarray(encoding.offsets[: self._capacity], dtype=np.int64).reshape(-1, 2)
+        return offsets, weights.float().cpu().numpy()
 
     def _pieces(self, text: str) -> View:
         sentences = split_sentences(text) or [text]

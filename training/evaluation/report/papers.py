@@ -36,6 +36,8 @@ def _classified(shots: str, *rows: tuple[str, float, float]) -> list[Reported]:
 
 _BERT, _SIMCSE, _OURS, _LONG = "BERT", "SimCSE", "DocSplit, BERT", "DocSplit, Longformer"
 
+_BUCKETS = ("words_50", "words_100", "words_200", "words_300", "words_more", "all")
+
 _FIGURES: dict[tuple[str, str], list[Reported]] = {
     ("probe", "fakenews"): _classified(
         "",
@@ -137,6 +139,16 @@ _FIGURES: dict[tuple[str, str], list[Reported]] = {
             ("news20", 0.21, 0.07),
             ("arxiv", 0.51, 0.35),
             ("bbc", 0.32, 0.09),
+        )
+    },
+    **{
+        ("redundancy", data): [
+            Reported("SimLTE, Table 3", dict(zip(_BUCKETS, figures, strict=True)))
+        ]
+        for data, figures in (
+            ("news20", (1.12, 1.18, 1.24, 1.31, 1.50, 1.28)),
+            ("arxiv", (1.12, 1.25, 1.36, 1.49, 1.62, 1.34)),
+            ("bbc", (1.05, 1.14, 1.20, 1.29, 1.46, 1.19)),
         )
     },
     ("same-document", "*"): [

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from training.errors import SettingsError
+from training.evaluation.tasks.attention import Attention
 from training.evaluation.tasks.citation_links import CitationLinks
 from training.evaluation.tasks.citation_retrieval import CitationRetrieval
 from training.evaluation.tasks.elongation import Elongation
@@ -31,6 +32,7 @@ TASKS: dict[str, Task] = {
         Geometry(),
         SameDocument(),
         Redundancy(),
+        Attention(),
     )
 }
 
