@@ -35,7 +35,7 @@ RULES = {
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A pipeline that knows the words above, and takes every tenth of the tiny model's for verbs."""
+    """A pipeline of rules for the words above and for those of the tiny model."""
     made = spacy.blank("en")
     ruler = made.add_pipe("attribute_ruler")
     for number, word in enumerate(WORDS):

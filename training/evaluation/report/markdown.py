@@ -41,7 +41,7 @@ def _overview(results: Sequence[Result]) -> str:
     shown = [r for r in results if TASKS[r.task].main]
     pairs = [(t, d) for t in TASKS for d in dict.fromkeys(r.data for r in shown if r.task == t)]
     rows = []
-    for encoder in dict.fromkeys(r.encoder for r in results):
+    for encoder in dict.fromkeys(r.encoder for r in shown):
         own = {(r.task, r.data): r for r in shown if r.encoder == encoder}
         rows.append([encoder, *(figure(main_figure(own.get(pair))) for pair in pairs)])
     heading = [f"{task}: {data}, {main_heading(TASKS[task])}" for task, data in pairs]
@@ -58,10 +58,7 @@ def main_figure(result: Result | None) -> Figure | None:
     if result is None:
         return None
     main = TASKS[result.task].main
-    found = result.measured.figures
-    if main is not None and main not in found:
-        main = next((name for name in TASKS[result.task].columns if name in found), None)
-    return found.get(main) if main else None
+    return result.measured.figures.get(main) if main else None
 
 
 def _section(task: Task, data: str, results: Sequence[Result]) -> str:
