@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from training.errors import DataError
@@ -42,7 +43,7 @@ class Found:
 def discover(
     paths: Sequence[Path], fields: Fields, masks: Mapping[str, str] | None = None
 ) -> list[Found]:
-    """The sets below some paths, sorted by kind of path and name.
+    """The sets below some paths, in the order of the paths and of the names below each.
 
     A folder with ``documents`` and ``citations`` files is a linked set, one with ``corpus``,
     ``queries`` and ``qrels`` a judged one; any other is looked into. A table with a label column
@@ -79,9 +80,9 @@ def _below(path: Path, fields: Fields, masks: Mapping[str, str]) -> Iterator[Fou
     qrels = _named(path, "qrels") or _named(path / "qrels", "test")
     if documents and citations:
         own = replace(fields, mask=masks.get(name))
-        yield Found(name, Linked, lambda: read_linked(documents, citations, name, own))
+        yield Found(name, Linked, partial(read_linked, documents, citations, name, own))
     elif corpus and queries and qrels:
-        yield Found(name, Judged, lambda: read_judged(corpus, queries, qrels, name, fields))
+        yield Found(name, Judged, partial(read_judged, corpus, queries, qrels, name, fields))
     else:
         for child in sorted(path.iterdir()):
             if child.is_dir() or is_table(child):
@@ -93,8 +94,8 @@ def _table(path: Path, fields: Fields) -> Found:
         raise DataError(f"{path}: give a .parquet, .csv, .tsv or .jsonl file, or a folder")
     name = stem(path)
     if fields.label in columns(path):
-        return Found(name, Labelled, lambda: read_labelled(path, name, fields))
-    return Found(name, Documents, lambda: read_documents(path, name, fields))
+        return Found(name, Labelled, partial(read_labelled, path, name, fields))
+    return Found(name, Documents, partial(read_documents, path, name, fields))
 
 
 def _named(folder: Path, name: str) -> Path | None:
