@@ -28,3 +28,18 @@ def threshold_accuracy(positive: Floats, negative: Floats, threshold: float) -> 
     """Share of the scores on their side of a threshold."""
     right = (positive >= threshold).sum() + (negative < threshold).sum()
     return float(right / (len(positive) + len(negative)))
+
+
+def two_fold_accuracy(positive: Floats, negative: Floats) -> float:
+    """Accuracy of a threshold that serves one half of the rows best, on the other half, both ways.
+
+    Args:
+        positive, negative: scores of as many pairs each, two or more; those of row i belong
+            together and are on the same side of the halving.
+    """
+    even = np.arange(len(positive)) % 2 == 0
+    right = 0.0
+    for fit, test in ((even, ~even), (~even, even)):
+        threshold = best_threshold(positive[fit], negative[fit])
+        right += threshold_accuracy(positive[test], negative[test], threshold) * float(test.mean())
+    return right
