@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 LEARNING_RATE = 3e-4
 BATCH = 8
+HIDDEN = 128
 
 Numbers = npt.NDArray[np.int64]
 # Row numbers int64 [..., rows] to features float32 [..., rows, inputs].
@@ -37,14 +39,13 @@ class Schedule:
 
 
 class Perceptrons:
-    """Members of one shape: a hidden layer as wide as the input, ReLU, a linear layer.
+    """Members of one shape: a hidden layer of 128 units, ReLU, a linear layer.
 
-    A hidden layer wider than 512 units is 512 wide. Nothing couples the members: each has its own
+    Nothing couples the members: each has its own
     weights, its own examples and its own state of the optimiser.
     """
 
     def __init__(self, members: int, inputs: int, classes: int, scale: float, seed: int) -> None:
-        hidden = min(inputs, 512)
         draw = torch.Generator().manual_seed(seed)
 
         def uniform(*shape: int, fan_in: int) -> Tensor:
@@ -53,17 +54,18 @@ class Perceptrons:
             return (values / fan_in**0.5).requires_grad_()
 
         self.parameters = [
-            uniform(members, inputs, hidden, fan_in=inputs),
-            uniform(members, 1, hidden, fan_in=inputs),
-            uniform(members, hidden, classes, fan_in=hidden),
-            uniform(members, 1, classes, fan_in=hidden),
+            uniform(members, inputs, HIDDEN, fan_in=inputs),
+            uniform(members, 1, HIDDEN, fan_in=inputs),
+            uniform(members, HIDDEN, classes, fan_in=HIDDEN),
+            uniform(members, 1, classes, fan_in=HIDDEN),
         ]
         self._scale = scale
 
-    def logits(self, features: Tensor, member: int | slice = slice(None)) -> Tensor:
+    def logits(self, features: Tensor, member: int | None = None) -> Tensor:
         """Float32 ``[members, rows, inputs]`` to ``[members, rows, classes]``; one member's
         ``[rows, inputs]`` to ``[rows, classes]``."""
-        w1, b1, w2, b2 = (p[member] for p in self.parameters)
+        one = self.parameters if member is None else [p[member] for p in self.parameters]
+        w1, b1, w2, b2 = one
         return F.relu(features * self._scale @ w1 + b1) @ w2 + b2
 
     def state(self) -> list[Tensor]:
@@ -100,6 +102,19 @@ def train(
         schedule: how long.
         held: row numbers on which the best of the epochs is chosen, by member; None takes the last.
     """
+    with _one_thread():
+        return _trained(rows, labels, pools, classes, seed, schedule, held)
+
+
+def _trained(
+    rows: Rows,
+    labels: Numbers,
+    pools: Sequence[Numbers],
+    classes: int,
+    seed: int,
+    schedule: Schedule,
+    held: Sequence[Numbers] | None,
+) -> Perceptrons:
     members, examples = len(pools), len(pools[0])
     truth = torch.from_numpy(np.broadcast_to(labels, (members, labels.shape[-1])).copy())
     pooled = torch.from_numpy(np.stack(pools))
@@ -125,6 +140,17 @@ def train(
     if best is not None:
         best.give(model)
     return model
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices of eight rows are too small for threads to pay; waiting for them costs more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def predict(model: Perceptrons, rows: Rows, numbers: Numbers, member: int) -> Numbers:

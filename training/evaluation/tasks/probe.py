@@ -26,7 +26,7 @@ class Probe(Task):
     source = "DocSplit, section 3.3 and appendix A.3 (Table 2, upper half); SimLTE, appendix B"
     differences = (
         "The papers say learning rate 3e-4 and batch 8 and leave width, epochs and scale open: "
-        "here one hidden layer as wide as the embedding, Adam, 20 epochs of which the one that "
+        "here one hidden layer of 128 units, Adam, 20 epochs of which the one that "
         "does best on a tenth of the training part counts, embeddings scaled to a root mean "
         "square of 1; mean and deviation over three initialisations. The papers cut at 512 "
         "tokens. The last column trains on shuffled labels and has to be at chance. The splits "
