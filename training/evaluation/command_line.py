@@ -96,6 +96,7 @@ def _request(given: argparse.Namespace) -> Request:
             draws=given.draws,
             shots=tuple(given.shots),
             epochs=given.epochs,
+            steps=given.steps,
             copies=tuple(given.copies),
             sample=given.sample,
             reading="first" if given.first_window else "whole",
@@ -169,7 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")
     add("--copies", type=_counts, default=[2, 5, 10, 20, 50, 100], help="of the elongation attack")
     add("--sample", type=_count, default=200, help="documents of unlabelled tasks; default: 200")
-    add("--epochs", type=_count, default=20, help="of the probe on full data; default: 20")
+    add("--epochs", type=_count, default=20, help="of a probe; default: 20")
+    add("--steps", type=_count, default=1000, help="of a probe, at least; default: 1000")
     add("--seed", type=int, default=0, help="of every draw; default: 0")
     add("--text-field", default="text", help="column of the text; default: text")
     add("--label-field", default="label", help="column of the class; default: label")

@@ -20,7 +20,7 @@ def topical(topic: int, seed: int, sentences: int = 6) -> str:
     own = WORDS[topic * 10 : topic * 10 + 10]
     made = []
     for _ in range(sentences):
-        words = [draw.choice(own) if draw.random() < 0.7 else draw.choice(WORDS) for _ in range(9)]
+        words = [draw.choice(own) if draw.random() < 0.4 else draw.choice(WORDS) for _ in range(9)]
         made.append(" ".join(words).capitalize() + ".")
     return " ".join(made)
 
@@ -76,5 +76,5 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["query-id\tcorpus-id\tscore"]
     lines += [f"q{t}\td{t}-{n}\t1" for t, n in names if n < 10]
     qrels.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    write_rows(folder / "plain.jsonl", [{"text": topical(t, 400 + n, 12)} for t, n in names])
+    write_rows(folder / "plain.jsonl", [{"text": topical(t, 400 + n, 24)} for t, n in names])
     return folder

@@ -41,7 +41,7 @@ class TestFolder:
         assert np.abs(encoder.encode(short[::-1], "whole") - with_theirs).max() > 0.01
 
     def test_a_long_text_is_the_weighted_mean_of_its_windows(self, tiny_model: Path) -> None:
-        encoder = FolderEncoder(str(tiny_model), "tiny", 22)
+        encoder = FolderEncoder(str(tiny_model), "tiny", 20)
         pieces = ["Bal bel bil bol bul bal bel bil bol bul.", "Dal del dil dol dul dal del dil."]
         [whole] = encoder.encode([" ".join(pieces)], "whole")
         first, second = encoder.encode(pieces, "whole")
@@ -49,7 +49,7 @@ class TestFolder:
         assert whole == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
         # the first window is filled to its last token
         [start] = encoder.encode([" ".join(pieces)], "first")
-        [filled] = encoder.encode([pieces[0] + " Dal del dil dol dul dal del dil dol"], "first")
+        [filled] = encoder.encode([pieces[0] + " Dal del dil dol dul dal del"], "first")
         assert start == pytest.approx(filled, abs=1e-5)
         assert np.abs(start - whole).max() > 0.01
 
@@ -152,7 +152,7 @@ class TestControls:
 class TestService:
     def test_vectors_are_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:
         encoder = ServiceEncoder(server.url)
-        documents = ["A short text.", peps["pep-8"]]
+        documents = ["A short text.", peps["pep-8"][:6000]]
         for reading, truncate in (("whole", False), ("first", True)):
             body = {"inputs": documents, "truncate": truncate}
             served = httpx.post(f"{server.url}/embed", json=body, timeout=60).json()

@@ -13,8 +13,11 @@ from tests.training.evaluation.conftest import TOPICS
 from training.evaluation.corpora.catalogue import discover
 from training.evaluation.corpora.reading import Fields
 from training.evaluation.corpora.sets import AnySet, Documents, Labelled, Linked
+from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
+from training.evaluation.encoders.random_vectors import RandomVectors
+from training.evaluation.encoders.store import Store
 from training.evaluation.results import Measured
 from training.evaluation.tasks.buckets import NAMES, bucket_of
 from training.evaluation.tasks.elongation import repeated
@@ -24,7 +27,7 @@ from training.evaluation.tasks.registry import TASKS
 from training.evaluation.tasks.same_document import span_pairs
 from training.evaluation.tasks.task import Options, UnfitError
 
-OPTIONS = Options(draws=4, shots=(1, 5), epochs=5, copies=(2, 20), sample=60)
+OPTIONS = Options(draws=3, shots=(1, 5), epochs=5, steps=400, copies=(2, 20), sample=60)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +43,9 @@ def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def noise(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Representation]:
-    with opened("random", tmp_path_factory.mktemp("cache")) as opening:
-        yield opening
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Representation:
+    encoder = RandomVectors(128)
+    return CachedEncoder(encoder, Store(tmp_path_factory.mktemp("cache"), encoder.revision))
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +86,10 @@ def test_few_shot(
 
 
 def test_few_shot_leaves_out_what_classes_have_no_examples_for(
-    sets: dict[str, AnySet], noise: Representation
+    sets: dict[str, AnySet], words: Representation
 ) -> None:
     options = Options(draws=2, shots=(1, 31))
-    measured = TASKS["few-shot"].run(noise, sets["topics"], options)
+    measured = TASKS["few-shot"].run(words, sets["topics"], options)
     assert measured.series["accuracy"].x == [1.0]
 
 
@@ -110,8 +113,8 @@ def test_citation_links(
 ) -> None:
     found = figures("citation-links", model, sets["papers"])
     assert found["cosine_accuracy"] > 0.7
-    assert found["product_accuracy"] > 0.6
     control = figures("citation-links", noise, sets["papers"])
+    assert found["product_accuracy"] > max(0.55, control["product_accuracy"])
     assert abs(control["cosine_accuracy"] - 0.5) < 0.12
     assert abs(control["product_accuracy"] - 0.5) < 0.12
     counted = figures("citation-links", words, sets["papers"])
@@ -145,15 +148,15 @@ def test_retrieval(
 def test_elongation(
     sets: dict[str, AnySet], model: Representation, noise: Representation, words: Representation
 ) -> None:
-    own = figures("elongation", model, sets["topics"])
+    own = figures("elongation", model, sets["plain"])
     assert own["self_lowest"] <= own["self"] <= 1.0
     assert own["self"] > 0.9
-    control = figures("elongation", noise, sets["topics"])
+    control = figures("elongation", noise, sets["plain"])
     assert abs(control["self"]) < 0.1
     assert abs(control["drift_unrelated"]) < 0.05
     # logarithmic counts of words that occur once and of those that occur twice grow alike enough
-    assert figures("elongation", words, sets["topics"])["self"] > 0.95
-    measured = TASKS["elongation"].run(model, sets["topics"], OPTIONS)
+    assert figures("elongation", words, sets["plain"])["self"] > 0.95
+    measured = TASKS["elongation"].run(model, sets["plain"], OPTIONS)
     assert measured.series["itself"].x == [1.0, 2.0, 20.0]
     assert measured.series["itself"].y[0] == pytest.approx(1.0, abs=1e-5)
 
@@ -185,7 +188,7 @@ def test_geometry(sets: dict[str, AnySet], model: Representation, noise: Represe
     assert control["inner"] == pytest.approx(control["inter"], abs=0.01)
     assert control["intra"] == pytest.approx(0, abs=0.02)
     assert control["anisotropy"] == pytest.approx(0, abs=0.01)
-    assert control["alignment"] == pytest.approx(2, abs=0.05)
+    assert control["alignment"] == pytest.approx(2, abs=0.1)
     assert own["alignment"] < control["alignment"]
     assert own["uniformity"] > control["uniformity"]
     assert own["isotropy"] < control["isotropy"] <= 1
@@ -215,7 +218,8 @@ def test_spans_do_not_overlap() -> None:
     for one, two in zip(first, second, strict=True):
         assert not set(one.split()) & set(two.split())
         assert one.split()[0].split("-")[0] == two.split()[0].split("-")[0]
-    assert [len(span.split()) for span in first] == [20, 30, 40, 48, 48, 48, 48, 48]
+    lengths = sorted(len(span.split()) for span in first)
+    assert lengths == [20, 30, 40, 48, 48, 48, 48, 48]
 
 
 @pytest.mark.parametrize("task", ["elongation", "geometry", "same-document"])
@@ -230,11 +234,11 @@ def test_too_few_links(noise: Representation) -> None:
         TASKS["citation-links"].run(noise, tiny, OPTIONS)
 
 
-def test_numbers_follow_from_the_seed(sets: dict[str, AnySet], noise: Representation) -> None:
+def test_numbers_follow_from_the_seed(sets: dict[str, AnySet], model: Representation) -> None:
     topics = sets["topics"]
     assert isinstance(topics, Labelled)
     runs = [
-        TASKS["few-shot"].run(noise, topics, Options(draws=3, shots=(2,), seed=seed))
+        TASKS["few-shot"].run(model, topics, Options(draws=2, shots=(2,), seed=seed, steps=50))
         for seed in (0, 0, 1)
     ]
     assert runs[0] == runs[1]

@@ -128,4 +128,4 @@ def _separated(path: Path, stream: IO[str]) -> Iterator[Row]:
                 raise DataError(f"{path}:{reader.line_num}: not as many values as columns")
             yield row
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: no valid CSV ({error})") from None
+        raise DataError(f"{path}:{reader.reader.line_num}: no valid CSV ({error})") from None

@@ -15,7 +15,7 @@ from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.classification import accuracy
 from training.evaluation.metrics.geometry import row_cosines
 from training.evaluation.metrics.thresholds import best_threshold, threshold_accuracy
-from training.evaluation.probes.perceptron import Rows, Schedule, predict, train
+from training.evaluation.probes.perceptron import Rows, predict, train
 from training.evaluation.results import Measured
 from training.evaluation.tasks.pairs import Pairs, PairSplit, split_pairs
 from training.evaluation.tasks.task import Options, Task, UnfitError, over_draws
@@ -44,7 +44,7 @@ class CitationLinks(Task):
         "cosine_accuracy": "accuracy, cosine",
     }
     kinds = (Linked,)
-    uses = ("seed", "reading", "draws")
+    uses = ("seed", "reading", "draws", "epochs", "steps")
     main = "product_accuracy"
 
     def run(self, representation: Representation, data: Linked, options: Options) -> Measured:
@@ -61,7 +61,7 @@ class CitationLinks(Task):
             found["accuracy"] = [_linear(vectors, split) for split in splits]
         else:
             for name, product in (("accuracy", False), ("product_accuracy", True)):
-                found[name] = _by_perceptron(vectors, splits, product, options.seed)
+                found[name] = _by_perceptron(vectors, splits, product, options)
         return Measured(
             figures={name: over_draws(values) for name, values in found.items()},
             counts={
@@ -97,7 +97,7 @@ def pair_rows(vectors: npt.NDArray[np.float32], pairs: Pairs, product: bool) -> 
 
 
 def _by_perceptron(
-    vectors: npt.NDArray[np.float32], splits: list[PairSplit], product: bool, seed: int
+    vectors: npt.NDArray[np.float32], splits: list[PairSplit], product: bool, options: Options
 ) -> list[float]:
     every = np.concatenate([part for split in splits for part in (split.train, split.test)])
     labels = np.concatenate([halves(part) for s in splits for part in (s.train, s.test)])
@@ -107,12 +107,12 @@ def _by_perceptron(
     for number, split in enumerate(splits):
         own = np.arange(first, first + len(split.train))
         # The members train side by side, on equally many pairs.
-        order = np.random.default_rng([seed, number]).permutation(len(own))
+        order = np.random.default_rng([options.seed, number]).permutation(len(own))
         pools.append(own[order[:least]])
         first += len(split.train)
         tests.append(np.arange(first, first + len(split.test)))
         first += len(split.test)
-    model = train(rows, labels, pools, classes=2, seed=seed, schedule=Schedule())
+    model = train(rows, labels, pools, classes=2, seed=options.seed, schedule=options.schedule)
     return [
         accuracy(labels[test], predict(model, rows, test, member))
         for member, test in enumerate(tests)

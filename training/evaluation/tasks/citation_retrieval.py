@@ -11,7 +11,7 @@ import numpy.typing as npt
 from training.evaluation.corpora.sets import Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.ranking import Ranked, rank
-from training.evaluation.probes.perceptron import Schedule, scores, train
+from training.evaluation.probes.perceptron import scores, train
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.citation_links import halves, pair_rows
 from training.evaluation.tasks.pairs import balanced
@@ -44,6 +44,7 @@ class CitationRetrieval(Task):
         "mlp_ndcg_10": "nDCG@10, + MLP",
     }
     kinds = (Linked,)
+    uses = ("seed", "reading", "epochs", "steps")
     main = "mrr"
 
     def run(self, representation: Representation, data: Linked, options: Options) -> Measured:
@@ -54,7 +55,7 @@ class CitationRetrieval(Task):
         similar = cosines(vectors, queries)
         figures = _figures(rank(similar, _relevant(data, queries)), "")
         if not own.sparse:
-            figures |= _figures(_reranked(vectors, data, queries, similar, options.seed), "mlp_")
+            figures |= _figures(_reranked(vectors, data, queries, similar, options), "mlp_")
         return Measured(
             figures=figures,
             counts={
@@ -82,9 +83,9 @@ def _reranked(
     data: Linked,
     queries: npt.NDArray[np.int64],
     similar: npt.NDArray[np.float32],
-    seed: int,
+    options: Options,
 ) -> Ranked:
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(options.seed)
     fold = draw.permutation(len(queries)) % _FOLDS
     trained = []
     for number in range(_FOLDS):
@@ -100,7 +101,12 @@ def _reranked(
     starts = np.cumsum([0, *map(len, turns)])[:-1]
     pools = [start + draw.permutation(least) for start in starts]
     model = train(
-        pair_rows(vectors, every, True), labels, pools, classes=2, seed=seed, schedule=Schedule()
+        pair_rows(vectors, every, True),
+        labels,
+        pools,
+        classes=2,
+        seed=options.seed,
+        schedule=options.schedule,
     )
     depth = min(_SHORTLIST, len(data.documents) - 1)
     combined = similar.astype(np.float64) - 1e6

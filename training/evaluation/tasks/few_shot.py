@@ -9,7 +9,6 @@ from training.evaluation.corpora.sets import Labelled
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.metrics.classification import accuracy, macro_f1
 from training.evaluation.probes.classifier import classify, drawn
-from training.evaluation.probes.perceptron import Schedule
 from training.evaluation.results import Figure, Measured, Series
 from training.evaluation.tasks.task import Options, Task, over_draws
 
@@ -32,7 +31,7 @@ class FewShot(Task):
         "macro_f1_10": "macro-F1, 10",
     }
     kinds = (Labelled,)
-    uses = ("seed", "reading", "draws", "shots")
+    uses = ("seed", "reading", "draws", "shots", "epochs", "steps")
     main = "accuracy_5"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
@@ -53,7 +52,7 @@ class FewShot(Task):
                 tests,
                 classes=len(data.classes),
                 seed=options.seed,
-                schedule=Schedule(),
+                schedule=options.schedule,
             )
             found = over_draws([accuracy(data.test_labels, p) for p in predicted])
             curve.append((shots, found))

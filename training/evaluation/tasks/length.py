@@ -12,7 +12,6 @@ from training.evaluation.corpora.sets import Labelled, Linked
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.metrics.ranking import rank
 from training.evaluation.probes.classifier import classify
-from training.evaluation.probes.perceptron import Schedule
 from training.evaluation.results import Figure, Measured, Series
 from training.evaluation.tasks.buckets import NAMES, bucket_of
 from training.evaluation.tasks.citation_retrieval import cosines
@@ -40,7 +39,7 @@ class Length(Task):
         "difference_long": "the same, over 300 words",
     }
     kinds = (Labelled, Linked)
-    uses = ("seed", "epochs")
+    uses = ("seed", "epochs", "steps")
 
     def run(
         self, representation: Representation, data: Labelled | Linked, options: Options
@@ -86,7 +85,7 @@ def _right(
         own.features(data.test, reading),
         classes=len(data.classes),
         seed=options.seed,
-        schedule=Schedule(options.epochs),
+        schedule=options.schedule,
         choose=True,
     )
     return np.asarray(predicted == data.test_labels, dtype=np.float64)

@@ -11,7 +11,6 @@ from training.evaluation.corpora.sets import Labelled
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.metrics.classification import accuracy, macro_f1
 from training.evaluation.probes.classifier import classify
-from training.evaluation.probes.perceptron import Schedule
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.task import Options, Task, over_draws
 
@@ -39,7 +38,7 @@ class Probe(Task):
         "shuffled_accuracy": "accuracy, labels shuffled",
     }
     kinds = (Labelled,)
-    uses = ("seed", "reading", "epochs")
+    uses = ("seed", "reading", "epochs", "steps")
     main = "accuracy"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
@@ -57,7 +56,7 @@ class Probe(Task):
             tests,
             classes=len(data.classes),
             seed=options.seed,
-            schedule=Schedule(options.epochs),
+            schedule=options.schedule,
             choose=True,
         )
         *honest, control = predicted

@@ -13,6 +13,7 @@ from training.errors import DataError
 from training.evaluation.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.linguistics import DEFAULT_MODEL
+from training.evaluation.probes.perceptron import Schedule
 from training.evaluation.results import Figure, Measured
 
 
@@ -29,6 +30,7 @@ class Options:
         draws: repetitions of few-shot and of the split of linked documents.
         shots: examples of each class in few-shot.
         epochs: of a probe on full data.
+        steps: of a probe, at least, whatever the epochs.
         copies: times a text is repeated in the elongation attack, ascending.
         sample: documents that the tasks without labels read.
         reading: how documents are read, ``whole`` or ``first``, where a task does not compare both.
@@ -39,10 +41,16 @@ class Options:
     draws: int = 10
     shots: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
     epochs: int = 20
+    steps: int = 1000
     copies: tuple[int, ...] = (2, 5, 10, 20, 50, 100)
     sample: int = 200
     reading: Reading = "whole"
     spacy_model: str = DEFAULT_MODEL
+
+    @property
+    def schedule(self) -> Schedule:
+        """How long a probe is trained."""
+        return Schedule(self.epochs, self.steps)
 
     def facts(self) -> dict[str, Any]:
         """All of them, by name."""
@@ -103,7 +111,8 @@ def over_draws(values: Sequence[float]) -> Figure:
 
 
 def sampled(count: int, most: int, seed: int) -> npt.NDArray[np.int64]:
-    """Numbers of ``most`` of ``count`` rows, drawn without replacement, ascending."""
-    if count <= most:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+    """Numbers of ``most`` of ``count`` rows, or of all, in random order.
+
+    Neighbours in the order are strangers, though a file may be sorted by class.
+    """
+    return np.random.default_rng(seed).permutation(count)[:most]
