@@ -102,7 +102,7 @@ def _records(path: Path) -> Iterator[Row]:
 def _text(path: Path) -> Iterator[IO[str]]:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
-        yield stream  # type: ignore[misc]
+        yield stream
 
 
 def _json_lines(path: Path, stream: IO[str]) -> Iterator[Row]:

@@ -107,7 +107,7 @@ class FolderEncoder:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids[: self._capacity], dtype=np.int64)
         row = torch.from_numpy(self._specials.wrap(np.concatenate([self._lead, ids])))[None]
-        transformer = self._model[0].auto_model
+        transformer: Any = self._model[0].auto_model
         # Fused attention keeps no weights.
         transformer.set_attn_implementation("eager")
         row = row.to(self._model.device)
@@ -123,7 +123,7 @@ class FolderEncoder:
     def _pieces(self, text: str) -> View:
         sentences = split_sentences(text) or [text]
         encoded = self._tokenizer.encode_batch(sentences, add_special_tokens=False)
-        pieces = [np.asarray(e.ids, dtype=np.int64) for e in encoded if e.ids]
+        pieces: View = [np.asarray(e.ids, dtype=np.int64) for e in encoded if e.ids]
         # Where the tokenizer drops every character, a lone padding token stands for the text.
         return pieces or [np.asarray([self._specials.pad], dtype=np.int64)]
 

@@ -51,7 +51,8 @@ class Perceptrons:
         def uniform(*shape: int, fan_in: int) -> Tensor:
             # as torch.nn.Linear draws weights and biases
             values = torch.rand(*shape, generator=draw) * 2 - 1
-            return (values / fan_in**0.5).requires_grad_()
+            drawn: Tensor = (values / fan_in**0.5).requires_grad_()
+            return drawn
 
         self.parameters = [
             uniform(members, inputs, HIDDEN, fan_in=inputs),
@@ -133,7 +134,7 @@ def _trained(
             reduction="sum",
         )
         optimiser.zero_grad()
-        (loss / chosen.shape[1]).backward()
+        torch.autograd.backward(loss / chosen.shape[1])
         optimiser.step()
         if best is not None and held is not None and step % per_epoch == 0:
             best.offer(model, [_accuracy(model, rows, truth, m, held[m]) for m in range(members)])
@@ -163,7 +164,9 @@ def scores(
 ) -> npt.NDArray[np.float32]:
     """Logits of rows by one member, float32 ``[rows, classes]``."""
     with torch.no_grad():
-        parts = [model.logits(rows(p), member) for p in torch.from_numpy(numbers).split(8192)]
+        parts = [
+            model.logits(rows(p), member) for p in torch.split(torch.from_numpy(numbers), 8192)
+        ]
     found: npt.NDArray[np.float32] = torch.cat(parts).numpy()
     return found
 

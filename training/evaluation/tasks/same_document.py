@@ -65,7 +65,8 @@ def span_pairs(documents: Sequence[str], most: int, seed: int) -> tuple[list[str
     longest = [i for i, text in enumerate(documents) if len(text.split()) >= 2 * _LEAST_WORDS]
     if len(longest) < 4:
         raise UnfitError(f"fewer than four documents have {2 * _LEAST_WORDS} words")
-    first, second = [], []
+    first: list[str] = []
+    second: list[str] = []
     for place in sampled(len(longest), most, seed):
         words = documents[longest[place]].split()
         draw = np.random.default_rng([seed, int(place)])
