@@ -20,6 +20,7 @@ from training.errors import HeadError
 
 _READY_SECONDS = 120
 _REQUEST_SECONDS = 86_400
+_ENGINE_SECONDS = 1_800
 
 
 class Client:
@@ -71,6 +72,8 @@ def served(bundle: Path, index_path: Path) -> Iterator[Client]:
     command += [*flags(bundle, index_path), "--drain-seconds", "0", "--log-level", "error"]
     command += ["--max-body-bytes", str(2**31), "--max-inflight-bytes", str(2**32)]
     command += ["--max-request-timeout", str(_REQUEST_SECONDS)]
+    # On a machine that is busy otherwise a batch may be slow and the engine in order.
+    command += ["--engine-timeout", str(_ENGINE_SECONDS)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stderr=log, env=environment())  # noqa: S603
         try:

@@ -61,7 +61,7 @@ class CitationLinks(Task):
             found["accuracy"] = [_linear(vectors, split) for split in splits]
         else:
             for name, product in (("accuracy", False), ("product_accuracy", True)):
-                found[name] = _by_perceptron(vectors, splits, product, options)
+                found[name] = by_perceptron(vectors, splits, product, options)
         return Measured(
             figures={name: over_draws(values) for name, values in found.items()},
             counts={
@@ -96,9 +96,10 @@ def pair_rows(vectors: npt.NDArray[np.float32], pairs: Pairs, product: bool) -> 
     return rows
 
 
-def _by_perceptron(
+def by_perceptron(
     vectors: npt.NDArray[np.float32], splits: list[PairSplit], product: bool, options: Options
 ) -> list[float]:
+    """Test accuracy of an MLP on each split; with ``product`` on ``[u; v; u * v]``."""
     every = np.concatenate([part for split in splits for part in (split.train, split.test)])
     labels = np.concatenate([halves(part) for s in splits for part in (s.train, s.test)])
     rows = pair_rows(vectors, every, product)
