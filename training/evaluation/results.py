@@ -58,7 +58,7 @@ class Result(_Strict):
 
     Attributes:
         key: digest of all that the numbers follow from; another key is another measurement.
-        seconds_per_1000_words: of embedding, over all texts of the encoder so far.
+        seconds_per_1000_words: of embedding, the median over groups of texts so far.
     """
 
     task: str

@@ -72,7 +72,7 @@ def _bars(results: Sequence[Result], out: Path) -> Iterator[str]:
                 )
             axis.set_xticks(range(len(sets)), sets)
             axis.grid(axis="y", alpha=0.3)
-            axis.legend(fontsize="small")
+            plot.legend(loc="outside lower center", fontsize="small", ncols=3)
         yield name
 
 
