@@ -106,8 +106,12 @@ class Task:
 
 
 def over_draws(values: Sequence[float]) -> Figure:
-    """Mean and standard deviation (of the draws themselves, ``n`` in the denominator)."""
-    return Figure(value=float(np.mean(values)), deviation=float(np.std(values)))
+    """Mean and standard deviation (of the draws themselves, ``n`` in the denominator).
+
+    A single draw has no deviation.
+    """
+    deviation = float(np.std(values)) if len(values) > 1 else None
+    return Figure(value=float(np.mean(values)), deviation=deviation)
 
 
 def sampled(count: int, most: int, seed: int) -> npt.NDArray[np.int64]:
