@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate as the command line says; returns the exit status."""
     errors = Console(stderr=True, highlight=False)
     given = _parser().parse_args(arguments)
+    # A service of our own is ended, and nothing half done is kept, on SIGTERM as on SIGINT.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(given, errors)
     except TrainingError as error:
@@ -47,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         errors.print("interrupted; the same command goes on")
         return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(given: argparse.Namespace, console: Console) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -95,7 +97,7 @@ def test_an_interrupted_evaluation_goes_on(
     chosen = ["--tasks", "same-document,retrieval", "--sets", "claims", "--no-controls"]
 
     def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
         patch.setattr(TASKS["retrieval"], "run", interrupted)
