@@ -12,6 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from training.errors import DataError
+from training.evaluation.metrics.ranking import rank
 
 _RESAMPLES = 2_000
 
@@ -70,13 +71,9 @@ def reciprocal_ranks(
     """
     scores = (vectors @ vectors.T).numpy().copy()
     np.fill_diagonal(scores, -np.inf)
-    first, recall = [], []
-    for query in sorted(links):
-        order = np.argsort(-scores[query], kind="stable")
-        hits = np.isin(order, list(links[query]))
-        first.append(1.0 / (1 + int(hits.argmax())))
-        recall.append(float(hits[:10].sum()) / len(links[query]))
-    return np.asarray(first), np.asarray(recall)
+    queries = sorted(links)
+    found = rank(scores[queries], [dict.fromkeys(links[query], 1.0) for query in queries])
+    return found.reciprocal_rank, found.recall
 
 
 def citation_retrieval(vectors: Tensor, links: Mapping[int, set[int]]) -> Retrieval:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from training.data.cache import Numbers, TokenCache
+from training.evaluation.metrics.thresholds import two_fold_accuracy
 from training.settings import ObjectiveSettings
 from training.views.docsplit import docsplit
 from training.views.types import Ids, View, ViewContext, tokens_of
@@ -84,8 +84,7 @@ def two_spans(ids: Ids, length: int, rng: np.random.Generator) -> tuple[Ids, Ids
 def same_document_accuracy(first: Tensor, second: Tensor) -> float:
     """Accuracy of a cosine threshold at telling same-document pairs from others.
 
-    Each document gives one pair of its own and one with its successor. The threshold that serves
-    one half of the documents best is applied to the other half, both ways round.
+    Each document gives one pair of its own and one with its successor.
 
     Args:
         first: unit vectors float ``[documents, width]``, at least two.
@@ -93,20 +92,7 @@ def same_document_accuracy(first: Tensor, second: Tensor) -> float:
     """
     same = (first * second).sum(1).numpy()
     other = (first * second.roll(-1, 0)).sum(1).numpy()
-    even = np.arange(len(same)) % 2 == 0
-    right = 0.0
-    for fit, test in ((even, ~even), (~even, even)):
-        threshold = _best_threshold(same[fit], other[fit])
-        right += (same[test] >= threshold).sum() + (other[test] < threshold).sum()
-    return float(right / (2 * len(same)))
-
-
-def _best_threshold(same: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
-    values = np.sort(np.concatenate([same, other]))
-    candidates = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
-    hits = [(same >= t).sum() + (other < t).sum() for t in candidates]
-    best = np.flatnonzero(np.asarray(hits) == max(hits))
-    return float(candidates[best[len(best) // 2]])
+    return two_fold_accuracy(same, other)
 
 
 def mean_reciprocal_rank(queries: Tensor, candidates: Tensor) -> float:

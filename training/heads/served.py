@@ -20,6 +20,7 @@ from training.errors import HeadError
 
 _READY_SECONDS = 120
 _REQUEST_SECONDS = 86_400
+_ENGINE_SECONDS = 1_800
 
 
 class Client:
@@ -30,7 +31,7 @@ class Client:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
 
     def json(self, method: str, path: str, body: Any = None) -> Any:
         """The answer's body.
@@ -48,7 +49,7 @@ class Client:
             "content-type": "application/json",
             "x-request-timeout": str(_REQUEST_SECONDS),
         }
-        request = urllib.request.Request(self._url + path, data, headers, method=method)  # noqa: S310 - our own http URL
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own http URL
         try:
             with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as answer:  # noqa: S310
                 content: bytes = answer.read()
@@ -71,6 +72,8 @@ def served(bundle: Path, index_path: Path) -> Iterator[Client]:
     command += [*flags(bundle, index_path), "--drain-seconds", "0", "--log-level", "error"]
     command += ["--max-body-bytes", str(2**31), "--max-inflight-bytes", str(2**32)]
     command += ["--max-request-timeout", str(_REQUEST_SECONDS)]
+    # On a machine that is busy otherwise a batch may be slow and the engine in order.
+    command += ["--engine-timeout", str(_ENGINE_SECONDS)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stderr=log, env=environment())  # noqa: S603
         try:

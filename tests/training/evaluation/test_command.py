@@ -1,0 +1,201 @@
+"""``docsplit-evaluate`` from the command line to the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from training.evaluation.command_line import _parser, main
+from training.evaluation.report.papers import _FIGURES, reported
+from training.evaluation.report.text import figure, number, table
+from training.evaluation.results import Figure, every
+from training.evaluation.tasks.registry import TASKS
+
+QUICK = ["--draws", "2", "--shots", "1,2", "--epochs", "1", "--steps", "20"]
+QUICK += ["--copies", "2,5", "--sample", "30"]
+FEW = ["--tasks", "retrieval,few-shot", "--sets", "claims,topics"]
+
+
+def run(tiny_model: Path, data: Path, work: Path, *more: str) -> int:
+    out, cache = work / "out", work / "cache"
+    given = [f"tiny={tiny_model}", "--max-tokens", "32", "--data", str(data), "--out", str(out)]
+    return main([*given, "--cache", str(cache), *QUICK, *more])
+
+
+@pytest.fixture(scope="module")
+def done(tiny_model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished evaluation of everything."""
+    work = tmp_path_factory.mktemp("evaluation")
+    assert run(tiny_model, data, work) == 0
+    return work
+
+
+def test_the_report_has_every_task_and_encoder(done: Path) -> None:
+    report = (done / "out" / "report.md").read_text(encoding="utf-8")
+    tasks = [task for task in TASKS.values() if not task.asked_for]
+    for task in tasks:
+        assert f"## {task.title}\n\nSource: {task.source}.\n\n{task.differences}" in report
+    for encoder in ("tiny", "random", "tf-idf"):
+        assert f"\n| {encoder} |" in report
+    rows = json.loads((done / "out" / "report.json").read_text(encoding="utf-8"))
+    assert {(row["task"], row["encoder"]) for row in rows} >= {
+        (task.name, encoder) for task in tasks for encoder in ("tiny", "random")
+    }
+    [probe] = [r for r in rows if (r["task"], r["encoder"]) == ("probe", "tiny")]
+    shown = figure(Figure(**probe["measured"]["figures"]["accuracy"]))
+    section = report.split("## Probe classification")[1].split("\n## ")[0]
+    assert f"| tiny | {shown} |" in section
+
+
+def test_plots_are_written_and_shown(done: Path) -> None:
+    report = (done / "out" / "report.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"!\[(.+?)\]", report))
+    assert shown == {path.name for path in (done / "out").glob("*.png")}
+    assert shown >= {
+        "bars-probe.png",
+        "few-shot-topics.png",
+        "time-quality.png",
+        "elongation-plain.png",
+        "similarities-plain.png",
+        "length-papers.png",
+    }
+    assert all((done / "out" / name).stat().st_size > 5_000 for name in shown)
+
+
+def test_nothing_is_measured_twice(
+    tiny_model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tiny_model, data, tmp_path, *FEW) == 0
+    assert "(kept)" not in capsys.readouterr().err
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "results").rglob("*.json")}
+    report = tmp_path / "out" / "report.md"
+    first = report.read_text(encoding="utf-8")
+    assert run(tiny_model, data, tmp_path, *FEW) == 0
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+    assert capsys.readouterr().err.count("(kept)") == len(before)
+    report.unlink()
+    assert main(["--out", str(tmp_path / "out")]) == 0
+    assert report.read_text(encoding="utf-8") == first
+    assert run(tiny_model, data, tmp_path, *FEW, "--shots", "1") == 0
+    changed = [p for p in before if p.stat().st_mtime_ns != before[p]]
+    assert {p.name for p in changed} == {"few-shot-topics.json"}
+
+
+def test_an_interrupted_evaluation_goes_on(
+    tiny_model: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen = ["--tasks", "same-document,retrieval", "--sets", "claims", "--no-controls"]
+
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TASKS["retrieval"], "run", interrupted)
+        assert run(tiny_model, data, tmp_path, *chosen) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert [r.task for r in every(tmp_path / "out")] == ["same-document"]
+    assert run(tiny_model, data, tmp_path, *chosen) == 0
+    assert capsys.readouterr().err.count("(kept)") == 1
+    assert len(list(every(tmp_path / "out"))) == 2
+
+
+def test_first_windows_are_a_row_of_their_own(
+    tiny_model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--tasks", "retrieval"]
+    assert run(tiny_model, data, tmp_path, *chosen) == 0
+    assert run(tiny_model, data, tmp_path, *chosen, "--first-window") == 0
+    assert "left out: tf-idf, first window: has no windows" in capsys.readouterr().err
+    found = {r.encoder: r.measured.figures["ndcg_10"].value for r in every(tmp_path / "out")}
+    assert set(found) == {"tiny", "tiny, first window", "random", "random, first window", "tf-idf"}
+    assert found["tiny"] != found["tiny, first window"]
+
+
+def test_there_must_be_something_to_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(tmp_path)]) == 1
+    assert "no results to report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--tasks", "few-shoot"], "no task 'few-shoot'; did you mean few-shot?"),
+        (["--sets", "bbc"], "no set 'bbc'; --data holds claims, papers, plain, topics"),
+        (["--tasks", "probe", "--sets", "plain"], "--tasks probe: none fits plain (documents)"),
+        (["--mask", "papers"], "--mask papers: expected SET=REGEX"),
+        (["--mask", "papers=("], "no valid regular expression"),
+        (["--data", "away"], "--data away: no such file or folder"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    more: list[str],
+    message: str,
+    tiny_model: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(tiny_model, data, tmp_path, *more) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_two_encoders_of_one_name(
+    tiny_model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [f"tiny={tiny_model}", "--tasks", "retrieval"]
+    given = [f"tiny={tiny_model}", *more, "--data", str(data), "--max-tokens", "32"]
+    assert main([*given, "--out", str(tmp_path), "--cache", str(tmp_path)]) == 1
+    assert "both called tiny" in capsys.readouterr().err
+
+
+def test_no_data(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tiny_model)]) == 1
+    assert "--data: name a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--draws", "--shots", "--limit"])
+def test_counts_are_above_zero(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["random", flag, "0"])
+    assert "no whole number above 0" in capsys.readouterr().err
+
+
+def test_numbers_as_the_tables_show_them() -> None:
+    assert [number(v) for v in (0.9578, 1.0, -0.012, -0.0001, 12.3)] == [
+        ".958",
+        "1.000",
+        "−.012",
+        ".000",
+        "12.300",
+    ]
+    assert figure(Figure(value=0.5, deviation=0.01)) == ".500 ± .010"
+    assert figure(None) == "–"
+    assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+
+
+def test_paper_figures_stand_under_columns_that_exist() -> None:
+    for task, data in _FIGURES:
+        assert reported(task, data)
+        for row in reported(task, data):
+            assert set(row.figures) <= set(TASKS[task].columns)
+            assert all(0 < value < 2 for value in row.figures.values())
+
+
+def test_tasks_and_flags_are_documented() -> None:
+    said = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `([a-z-]+)` \|", said, re.MULTILINE)
+    assert documented == list(TASKS)
+    flags = {o for action in _parser()._actions for o in action.option_strings if o[:2] == "--"}
+    assert {flag for flag in flags if f"`{flag}" not in said} == {"--help"}

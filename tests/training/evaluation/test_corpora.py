@@ -1,0 +1,175 @@
+"""What is found in a folder, and what is said of what cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.training.evaluation.conftest import TOPICS, write_rows
+from training.errors import DataError
+from training.evaluation.corpora.catalogue import discover
+from training.evaluation.corpora.reading import Fields
+from training.evaluation.corpora.sets import Documents, Judged, Labelled, Linked
+
+
+def only(path: Path, **fields: object) -> object:
+    [found] = discover([path], Fields(**fields))  # type: ignore[arg-type]
+    return found.load()
+
+
+def test_every_kind_is_told_by_its_files(data: Path) -> None:
+    kinds = {found.name: found.kind for found in discover([data], Fields())}
+    assert kinds == {"claims": Judged, "papers": Linked, "plain": Documents, "topics": Labelled}
+
+
+def test_a_labelled_set(data: Path) -> None:
+    topics = only(data / "topics.csv")
+    assert isinstance(topics, Labelled)
+    assert (len(topics.train), len(topics.test), len(topics.classes)) == (120, 60, TOPICS)
+    assert np.bincount(topics.test_labels).tolist() == [15] * TOPICS
+    assert not set(topics.train) & set(topics.test)
+
+
+def test_a_limit_keeps_the_classes_in_proportion(data: Path) -> None:
+    topics = only(data / "topics.csv", limit=20)
+    assert isinstance(topics, Labelled)
+    assert np.bincount(topics.train_labels).tolist() == [5] * TOPICS
+    assert np.bincount(topics.test_labels).tolist() == [5] * TOPICS
+    whole = only(data / "topics.csv")
+    assert isinstance(whole, Labelled)
+    assert topics.digest != whole.digest
+    assert set(topics.train) < set(whole.train)
+
+
+def test_a_set_without_split_is_split_by_digest(tmp_path: Path) -> None:
+    rows = [{"text": f"Text number {i}.", "label": i % 2} for i in range(200)]
+    write_rows(tmp_path / "a.jsonl", rows)
+    write_rows(tmp_path / "b.jsonl", rows[::-1])
+    first, second = only(tmp_path / "a.jsonl"), only(tmp_path / "b.jsonl")
+    assert isinstance(first, Labelled)
+    assert isinstance(second, Labelled)
+    assert set(first.test) == set(second.test)
+    assert 20 <= len(first.test) <= 60
+
+
+def test_rows_without_text_are_counted(tmp_path: Path) -> None:
+    rows = [{"text": f"Text {i}", "label": i % 2, "split": "train"} for i in range(6)]
+    rows += [{"text": f"Other {i}", "label": i % 2, "split": "test"} for i in range(4)]
+    rows += [{"text": " . ", "label": 0, "split": "test"}]
+    write_rows(tmp_path / "a.jsonl", rows)
+    found = only(tmp_path / "a.jsonl")
+    assert isinstance(found, Labelled)
+    assert (found.left_out, len(found.test)) == (1, 4)
+
+
+def test_parquet_and_columns_of_other_names(tmp_path: Path) -> None:
+    table = {"body": ["One two."] * 5 + ["Three four."] * 5, "kind": ["a", "b"] * 5}
+    table["split"] = ["train"] * 4 + ["test"] * 2 + ["train"] * 4
+    pq.write_table(pa.table(table), tmp_path / "own.parquet")
+    found = only(tmp_path / "own.parquet", text="body", label="kind")
+    assert isinstance(found, Labelled)
+    assert len(found.train) == 8
+    with pytest.raises(DataError, match=r"own\.parquet: no column text; there are body.*--text-fi"):
+        only(tmp_path / "own.parquet")
+
+
+def test_a_linked_set(data: Path) -> None:
+    papers = only(data / "papers")
+    assert isinstance(papers, Linked)
+    assert len(papers.documents) == TOPICS * 20
+    assert papers.documents[0].startswith("Paper 0\n\n")
+    assert len(papers.pairs) == sum(map(len, papers.links.values()))
+    assert all(citing not in cited for citing, cited in papers.links.items())
+
+
+def test_what_gives_links_away_is_masked(tmp_path: Path) -> None:
+    folder = tmp_path / "specs_cite"
+    texts = ["See PEP 484, and pep-8 too.", "As in EIP-20 and `BIP 32`."]
+    rows = [{"id": str(i), "title": f"PEP {i}", "text": text} for i, text in enumerate(texts)]
+    write_rows(folder / "documents.jsonl", rows)
+    write_rows(folder / "citations.csv", [{"citing": "0", "cited": "1"}])
+    masked = only(folder)
+    assert isinstance(masked, Linked)
+    assert not any(digit in text for text in masked.documents for digit in "0123456789")
+    [found] = discover([folder], Fields(), {"specs_cite": "nothing"})
+    unmasked = found.load()
+    assert "PEP 484" in unmasked.documents[0]
+
+
+def test_the_form_of_beir(data: Path) -> None:
+    claims = only(data / "claims")
+    assert isinstance(claims, Judged)
+    assert (len(claims.documents), len(claims.queries)) == (TOPICS * 20, TOPICS)
+    assert [len(grades) for grades in claims.relevant] == [10] * TOPICS
+    limited = only(data / "claims", limit=50)
+    assert isinstance(limited, Judged)
+    assert len(limited.documents) == 50
+    answers = [limited.documents[d] for grades in limited.relevant for d in grades]
+    assert sorted(answers) == sorted(claims.documents[d] for g in claims.relevant for d in g)
+
+
+def test_judgements_of_the_test_part_count(tmp_path: Path) -> None:
+    write_rows(tmp_path / "c" / "corpus.jsonl", [{"id": i, "text": f"Text {i}"} for i in range(3)])
+    write_rows(tmp_path / "c" / "queries.jsonl", [{"id": i, "text": f"Query {i}"} for i in "ab"])
+    qrels = [
+        {"query_id": "a", "doc_id": 0, "score": 1, "split": "test"},
+        {"query_id": "a", "doc_id": 1, "score": 0, "split": "test"},
+        {"query_id": "b", "doc_id": 2, "score": 1, "split": "train"},
+        {"query_id": "a", "doc_id": 7, "score": 1, "split": "test"},
+    ]
+    write_rows(tmp_path / "c" / "qrels.jsonl", qrels)
+    found = only(tmp_path / "c")
+    assert isinstance(found, Judged)
+    assert (list(found.queries), found.relevant, found.left_out) == (["Query a"], [{0: 1.0}], 1)
+
+
+def test_packed_json_lines(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "notes.jsonl.gz", "wt", encoding="utf-8") as stream:
+        stream.write(json.dumps({"text": "One."}) + "\n")
+    found = only(tmp_path / "notes.jsonl.gz")
+    assert isinstance(found, Documents)
+    assert found.name == "notes"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "a.jsonl:2: no valid JSON"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: expected an object"),
+        ("a.jsonl", "", "a.jsonl: holds no rows"),
+        ("a.csv", 'text,label\n"a,b\n', "a.csv:2: no valid CSV"),
+        ("a.csv", "text,label\na\n", "a.csv:2: not as many values as columns"),
+        ("a.csv", "text,label\na,1\nb,1\n", "documents to train on"),
+        ("a.csv", "text,label,split\na,1,train\nb,1,test\n", "the label '1'"),
+        ("a.csv", "text,label,split\na,1,train\nb,2,train\nc,3,test\n", "label '3' is in the test"),
+        ("a.parquet", "no parquet", "no readable Parquet file"),
+        ("a.txt", "text", "give a .parquet, .csv, .tsv or .jsonl file"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message.replace(".", r"\.")):
+        only(tmp_path / name)
+
+
+def test_folders_without_sets(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file or folder"):
+        discover([tmp_path / "away"], Fields())
+    with pytest.raises(DataError, match="no set in it"):
+        discover([tmp_path], Fields())
+    write_rows(tmp_path / "a.jsonl", [{"text": "One."}])
+    with pytest.raises(DataError, match="a second set named a"):
+        discover([tmp_path, tmp_path / "a.jsonl"], Fields())
+
+
+def test_links_must_be_among_the_documents(tmp_path: Path) -> None:
+    write_rows(tmp_path / "p" / "documents.jsonl", [{"id": "1", "text": "One."}])
+    write_rows(tmp_path / "p" / "citations.csv", [{"citing": "1", "cited": "2"}])
+    with pytest.raises(DataError, match="no pair of ids that are both in"):
+        only(tmp_path / "p")

@@ -1,0 +1,203 @@
+"""Encoders behind one protocol: the same vectors as their makers', computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from tests.conftest import ROOT, Server
+from tests.training.conftest import make_documents
+from training.data.sentences import split_sentences
+from training.demo import installed_start
+from training.errors import DataError, SettingsError
+from training.evaluation.encoders.cached import CachedEncoder
+from training.evaluation.encoders.folder import FolderEncoder
+from training.evaluation.encoders.interface import Reading, Vectors
+from training.evaluation.encoders.opening import opened, split_name
+from training.evaluation.encoders.random_vectors import RandomVectors
+from training.evaluation.encoders.service import ServiceEncoder
+from training.evaluation.encoders.store import Store
+from training.evaluation.encoders.tf_idf import TfIdf
+
+BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
+
+
+def texts(count: int = 6) -> list[str]:
+    return [document["text"] for document in make_documents(count)]
+
+
+class TestFolder:
+    def test_a_short_text_is_encoded_as_its_makers_do(self, tiny_model: Path) -> None:
+        encoder = FolderEncoder(str(tiny_model), "tiny", 64)
+        short = [split_sentences(text)[0] for text in texts()]
+        with_theirs = SentenceTransformer(str(tiny_model)).encode(short, normalize_embeddings=True)
+        assert encoder.encode(short, "whole") == pytest.approx(with_theirs, abs=1e-5)
+        assert encoder.encode(short, "first") == pytest.approx(with_theirs, abs=1e-5)
+        assert np.abs(encoder.encode(short[::-1], "whole") - with_theirs).max() > 0.01
+
+    def test_a_long_text_is_the_weighted_mean_of_its_windows(self, tiny_model: Path) -> None:
+        encoder = FolderEncoder(str(tiny_model), "tiny", 20)
+        pieces = ["Bal bel bil bol bul bal bel bil bol bul.", "Dal del dil dol dul dal del dil."]
+        [whole] = encoder.encode([" ".join(pieces)], "whole")
+        first, second = encoder.encode(pieces, "whole")
+        mean = 11 * first + 9 * second
+        assert whole == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
+        # the first window is filled to its last token
+        [start] = encoder.encode([" ".join(pieces)], "first")
+        [filled] = encoder.encode([pieces[0] + " Dal del dil dol dul dal del"], "first")
+        assert start == pytest.approx(filled, abs=1e-5)
+        assert np.abs(start - whole).max() > 0.01
+
+    def test_the_revision_is_that_of_what_shapes_a_vector(self, tiny_model: Path) -> None:
+        revision = FolderEncoder(str(tiny_model), "tiny", 32).revision
+        assert FolderEncoder(str(tiny_model), "other name", 32).revision == revision
+        assert FolderEncoder(str(tiny_model), "tiny", 24).revision != revision
+
+    def test_a_window_too_short_is_refused(self, tiny_model: Path) -> None:
+        with pytest.raises(SettingsError, match="leave no room in 2 tokens"):
+            FolderEncoder(str(tiny_model), "tiny", 2)
+
+
+class Counting:
+    """An encoder that remembers what it was asked, and can fail."""
+
+    name, kind, revision = "counting", "test", "counting-1"
+
+    def __init__(self, fail_after: int = 1000) -> None:
+        self.details: dict[str, str] = {}
+        self.asked: list[str] = []
+        self._fail_after = fail_after
+
+    def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
+        if len(self.asked) + len(texts) > self._fail_after:
+            raise KeyboardInterrupt
+        self.asked += texts
+        return RandomVectors().encode([f"{reading} {text}" for text in texts], reading)
+
+
+class TestCache:
+    def test_no_text_is_computed_twice(self, tmp_path: Path) -> None:
+        first = Counting()
+        cached = CachedEncoder(first, Store(tmp_path, first.revision))
+        rows = cached.features(["a", "b", "a", "c"])
+        assert sorted(first.asked) == ["a", "b", "c"]
+        assert np.array_equal(rows[0], rows[2])
+        later = Counting()
+        again = CachedEncoder(later, Store(tmp_path, later.revision))
+        assert np.array_equal(again.features(["c", "a"]), rows[[3, 0]])
+        assert later.asked == []
+        assert again.pace() is not None
+
+    def test_readings_and_revisions_are_kept_apart(self, tmp_path: Path) -> None:
+        encoder = Counting()
+        cached = CachedEncoder(encoder, Store(tmp_path, encoder.revision))
+        whole, first = cached.features(["a"]), cached.features(["a"], "first")
+        assert encoder.asked == ["a", "a"]
+        assert not np.array_equal(whole, first)
+        other = CachedEncoder(encoder, Store(tmp_path, "counting-2"))
+        other.features(["a"])
+        assert len(encoder.asked) == 3
+
+    def test_an_interruption_loses_one_group_at_most(self, tmp_path: Path) -> None:
+        many = [f"text {number:03}" for number in range(150)]
+        broken = Counting(fail_after=140)
+        with pytest.raises(KeyboardInterrupt):
+            CachedEncoder(broken, Store(tmp_path, broken.revision)).features(many)
+        rest = Counting()
+        CachedEncoder(rest, Store(tmp_path, rest.revision)).features(many)
+        assert len(broken.asked) == 128
+        assert sorted(broken.asked + rest.asked) == many
+
+    def test_vectors_that_are_none_are_refused(self, tmp_path: Path) -> None:
+        class Long(Counting):
+            def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
+                return 2 * super().encode(texts, reading)
+
+        with pytest.raises(DataError, match="vectors of length"):
+            CachedEncoder(Long(), Store(tmp_path, "long")).features(["a"])
+
+    def test_a_damaged_cache_is_named(self, tmp_path: Path) -> None:
+        Store(tmp_path, "one").close()
+        [file] = tmp_path.glob("*.sqlite")
+        file.write_bytes(b"no database" * 100)
+        with pytest.raises(DataError, match="no readable cache of vectors"):
+            Store(tmp_path, "one")
+
+
+class TestControls:
+    def test_random_vectors_know_nothing_but_identity(self) -> None:
+        rows = RandomVectors().encode(["a text", "a text", *texts(40)], "whole")
+        cosines = rows @ rows.T
+        assert cosines[0, 1] == pytest.approx(1.0)
+        others = cosines[1:, 1:][np.triu_indices(41, 1)]
+        assert np.abs(others).max() < 0.3
+        assert others.std() == pytest.approx(384**-0.5, rel=0.15)
+
+    def test_tf_idf_counts_the_words_of_its_texts(self) -> None:
+        own = TfIdf().fitted(["red green", "red blue"])
+        rows = own.features(["red", "green", "unknown", "red red red"]).toarray()
+        assert rows.shape == (4, 3)
+        assert rows[0] @ rows[1] == 0
+        assert rows[2].tolist() == [0, 0, 0]
+        assert rows[0] == pytest.approx(rows[3])
+        with pytest.raises(ValueError, match="no windows"):
+            own.features(["red"], "first")
+
+
+class TestService:
+    def test_vectors_are_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:
+        encoder = ServiceEncoder(server.url)
+        documents = ["A short text.", peps["pep-8"][:6000]]
+        for reading, truncate in (("whole", False), ("first", True)):
+            body = {"inputs": documents, "truncate": truncate}
+            served = httpx.post(f"{server.url}/embed", json=body, timeout=60).json()
+            assert encoder.encode(documents, reading) == pytest.approx(  # type: ignore[arg-type]
+                np.asarray(served), abs=1e-6
+            )
+        whole, first = (encoder.encode(documents, r) for r in ("whole", "first"))  # type: ignore[arg-type]
+        assert whole[0] == pytest.approx(first[0], abs=1e-6)
+        assert np.abs(whole[1] - first[1]).max() > 0.01
+        assert encoder.details["window"] == "512 tokens"
+
+    def test_a_bundle_is_served_for_the_time_of_it(self, server: Server, tmp_path: Path) -> None:
+        with opened(f"own={BUNDLE}", tmp_path) as representation:
+            assert (representation.name, representation.kind) == ("own", "bundle")
+            assert representation.revision == ServiceEncoder(server.url).revision
+            [row] = representation.features(["A short text."])
+        [served] = ServiceEncoder(server.url).encode(["A short text."], "whole")
+        assert row == pytest.approx(served, abs=1e-5)
+
+    def test_its_weights_as_a_folder_give_nearly_the_same(self, server: Server) -> None:
+        weights = FolderEncoder(installed_start(), "minilm", 512)
+        documents = ["A short text.", "How do cats purr?"]
+        ours = weights.encode(documents, "whole")
+        served = ServiceEncoder(server.url).encode(documents, "whole")
+        assert (ours * served).sum(1).min() > 0.98
+        assert (ours * served[::-1]).sum(1).max() < 0.5
+
+    def test_a_refusal_says_why(self, server: Server) -> None:
+        with pytest.raises(SettingsError, match=r"/embed: 400 .*input 0 is empty"):
+            ServiceEncoder(server.url).encode([""], "whole")
+
+    def test_nobody_there(self) -> None:
+        with pytest.raises(SettingsError, match="no answer"):
+            ServiceEncoder("http://127.0.0.1:9")
+
+
+def test_names() -> None:
+    assert split_name("ours=runs/first/model") == ("ours", "runs/first/model")
+    assert split_name("http://host:8080/?a=b") == (None, "http://host:8080/?a=b")
+    assert split_name("models/a") == (None, "models/a")
+
+
+def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SettingsError, match="give the folder of a bundle"),
+        opened(str(tmp_path), tmp_path),
+    ):
+        pass

@@ -1,0 +1,111 @@
+"""Tasks that read parts of speech, with a spaCy pipeline of rules made here."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spacy
+
+from tests.training.conftest import WORDS
+from training.errors import SettingsError
+from training.evaluation.command_line import main
+from training.evaluation.corpora.sets import Documents
+from training.evaluation.encoders.folder import FolderEncoder
+from training.evaluation.encoders.opening import opened
+from training.evaluation.encoders.texts_alone import TextsAlone
+from training.evaluation.linguistics import open_tagger
+from training.evaluation.results import every
+from training.evaluation.tasks.attention import by_word
+from training.evaluation.tasks.redundancy import redundancy
+from training.evaluation.tasks.registry import TASKS
+from training.evaluation.tasks.task import Options, UnfitError
+
+RULES = {
+    "cat": ("NOUN", "cat"),
+    "cats": ("NOUN", "cat"),
+    "Rome": ("PROPN", "Rome"),
+    "chase": ("VERB", "chase"),
+    "chases": ("VERB", "chase"),
+    "old": ("ADJ", "old"),
+}
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A pipeline of rules for the words above and for those of the tiny model."""
+    made = spacy.blank("en")
+    ruler = made.add_pipe("attribute_ruler")
+    for number, word in enumerate(WORDS):
+        part = "VERB" if number % 10 == 0 else "NOUN" if number % 2 else "ADJ"
+        ruler.add([[{"LOWER": word}]], {"POS": part, "LEMMA": word})
+    for word, (part, lemma) in RULES.items():
+        ruler.add([[{"LOWER": word.lower()}]], {"POS": part, "LEMMA": lemma})
+    folder = tmp_path_factory.mktemp("pipeline")
+    made.to_disk(folder)
+    return str(folder)
+
+
+def test_redundancy_by_hand() -> None:
+    words = [("NOUN", "cat"), ("VERB", "chase"), ("NOUN", "cat"), ("DET", "a"), ("VERB", "cat")]
+    assert redundancy(words) == pytest.approx(4 / 3)
+    assert redundancy([("NOUN", "Rome"), ("PROPN", "Rome")]) == 2.0
+    assert redundancy([("DET", "a")]) is None
+
+
+def test_redundancy_by_length(pipeline: str) -> None:
+    short, long = "Cats chase cats. A cat chases Rome.", "Old Rome. " + "and " * 60
+    data = Documents("cats", [short, long, "Nothing here."])
+    measured = TASKS["redundancy"].run(TextsAlone(), data, Options(spacy_model=pipeline))
+    found = {name: figure.value for name, figure in measured.figures.items()}
+    # cat three times, chase twice, Rome once
+    assert found == pytest.approx({"words_50": 2.0, "words_100": 1.0, "all": 1.5})
+    assert measured.counts["documents of 0-50 words"] == 1
+    with pytest.raises(UnfitError, match="no nouns or verbs"):
+        TASKS["redundancy"].run(
+            TextsAlone(), Documents("none", ["Nothing here."]), Options(spacy_model=pipeline)
+        )
+
+
+def test_weights_of_words_by_hand() -> None:
+    # "old cats chase": the second word has two tokens, the third is beyond the window
+    words = [(0, 3, "ADJ"), (4, 8, "NOUN"), (9, 14, "VERB")]
+    offsets = np.asarray([[0, 3], [4, 7], [7, 8]])
+    weights = np.asarray([0.1, 0.2, 0.1], dtype=np.float32)
+    found = dict(by_word(words, offsets, weights))
+    assert found == pytest.approx({"adjectives": 0.5, "nouns": 1.5})
+
+
+def test_attention_is_that_of_the_model(tiny_model: Path) -> None:
+    encoder = FolderEncoder(str(tiny_model), "tiny", 32)
+    offsets, weights = encoder.first_token_attention("Bal bel bil.")
+    assert offsets.tolist() == [[0, 3], [4, 7], [8, 11], [11, 12]]
+    # the special tokens have the rest
+    assert 0 < weights.sum() < 1
+    assert len(encoder.first_token_attention("bal " * 100)[1]) == 30
+
+
+def test_attention(tiny_model: Path, pipeline: str, data: Path, tmp_path: Path) -> None:
+    given = [f"tiny={tiny_model}", "--max-tokens", "32", "--data", str(data), "--sets", "plain"]
+    given += ["--tasks", "attention,redundancy", "--spacy-model", pipeline, "--sample", "20"]
+    assert main([*given, "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]) == 0
+    found = {(r.encoder, r.task): r.measured for r in every(tmp_path / "out")}
+    assert set(found) == {("tiny", "attention"), ("the texts", "redundancy")}
+    kinds = found["tiny", "attention"].figures
+    assert set(kinds) == {"nouns", "verbs", "adjectives"}
+    assert all(0.5 < figure.value < 2 for figure in kinds.values())
+    report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "\n| the texts | – |" not in report
+    with opened("random", tmp_path) as noise:
+        assert not TASKS["attention"].suits(noise)
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="--spacy-model away: no such pipeline"):
+        open_tagger("away")
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda _: None)
+        with pytest.raises(SettingsError, match=r"pip install 'docsplit\[linguistics\]'"):
+            open_tagger("away")

@@ -1,0 +1,199 @@
+"""``docsplit-evaluate``: encoders and data in, one comparable table out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from training.errors import SettingsError, TrainingError
+
+if TYPE_CHECKING:
+    from training.evaluation.run import Request
+
+_INTERRUPTED = 130
+_CONTROLS = ("random", "tf-idf")
+
+DESCRIPTION = """\
+Measure encoders on the protocols of the papers, and print one table.
+
+An ENCODER is the folder of a bundle, the folder or hub name of a sentence-transformers encoder
+(a checkpoint of docsplit-train is one), or the URL of a running service; NAME=ENCODER calls it
+NAME in the report. The controls, random vectors and TF-IDF, are measured beside it.
+
+  docsplit-evaluate models/all-minilm-l6-v2-w512 --data examples/peps --out runs/peps
+  docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
+
+What is measured already is not measured again: the same command goes on after an interruption.
+Without ENCODER and --data the report is written anew from the results in --out. docs/evaluation.md
+explains tasks, data and report.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Evaluate as the command line says; returns the exit status."""
+    errors = Console(stderr=True, highlight=False)
+    given = _parser().parse_args(arguments)
+    # A service of our own is ended, and nothing half done is kept, on SIGTERM as on SIGINT.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(given, errors)
+    except TrainingError as error:
+        errors.print(f"docsplit-evaluate: {error}", markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        errors.print("interrupted; the same command goes on")
+        return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(given: argparse.Namespace, console: Console) -> int:
+    # Not before the command line is known to be sound: torch takes seconds to import.
+    from training.evaluation.report.writing import write_report
+
+    left_out: list[str] = []
+    if given.encoders or given.data:
+        from training.evaluation.run import evaluate
+
+        left_out = evaluate(_request(given), console)
+    for line in left_out:
+        console.print(f"left out: {line}", markup=False, soft_wrap=True)
+    path = write_report(given.out)
+    Console(highlight=False).print(f"report: {path}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _request(given: argparse.Namespace) -> Request:
+    from training.evaluation.corpora.catalogue import discover
+    from training.evaluation.corpora.reading import Fields
+    from training.evaluation.run import Request
+    from training.evaluation.tasks.registry import chosen
+    from training.evaluation.tasks.task import Options
+
+    if not given.data:
+        raise SettingsError("--data: name a folder or file to evaluate on")
+    tasks = chosen(given.tasks)
+    fields = Fields(given.text_field, given.label_field, given.limit)
+    sets = discover(given.data, fields, _masks(given.mask))
+    if given.sets is not None:
+        unknown = sorted(set(given.sets) - {found.name for found in sets})
+        if unknown:
+            held = ", ".join(found.name for found in sets)
+            raise SettingsError(f"--sets: no set {unknown[0]!r}; --data holds {held}")
+        sets = [found for found in sets if found.name in given.sets]
+    if not any(issubclass(found.kind, task.kinds) for found in sets for task in tasks):
+        kinds = ", ".join(f"{found.name} ({found.kind.__name__.lower()})" for found in sets)
+        raise SettingsError(f"--tasks {','.join(t.name for t in tasks)}: none fits {kinds}")
+    controls = [name for name in _CONTROLS if name not in given.encoders]
+    return Request(
+        encoders=[*given.encoders, *([] if given.no_controls else controls)],
+        sets=sets,
+        tasks=tasks,
+        options=Options(
+            seed=given.seed,
+            draws=given.draws,
+            shots=tuple(given.shots),
+            epochs=given.epochs,
+            steps=given.steps,
+            copies=tuple(given.copies),
+            sample=given.sample,
+            reading="first" if given.first_window else "whole",
+            spacy_model=given.spacy_model,
+        ),
+        out=given.out,
+        cache=given.cache,
+        max_tokens=given.max_tokens,
+    )
+
+
+def _masks(given: Sequence[str]) -> dict[str, str]:
+    masks = {}
+    for one in given:
+        name, separator, pattern = one.partition("=")
+        if not separator or not name:
+            raise SettingsError(f"--mask {one}: expected SET=REGEX")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SettingsError(f"--mask {one}: no valid regular expression ({error})") from None
+        masks[name] = pattern
+    return masks
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return value
+
+
+def _counts(text: str) -> list[int]:
+    values = sorted({_count(part) for part in _names(text)})
+    if not values:
+        raise argparse.ArgumentTypeError("name at least one number")
+    return values
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="docsplit-evaluate",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("encoders", nargs="*", metavar="ENCODER")
+    add("--data", type=Path, action="append", metavar="DIR", help="folder or file; may be repeated")
+    add("--tasks", type=_names, metavar="A,B", help="default: all that suit the data")
+    add("--sets", type=_names, metavar="A,B", help="sets of --data, by name; default: all")
+    add("--out", type=Path, default=Path("runs/evaluation"), help="default: runs/evaluation")
+    add(
+        "--cache",
+        type=Path,
+        default=Path(".cache/evaluation"),
+        help="folder of the vectors; default: .cache/evaluation",
+    )
+    add("--limit", type=_count, metavar="N", help="documents of each set (and part), at most")
+    add("--first-window", action="store_true", help="read the first window of documents alone")
+    add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
+    add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
+    add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
+    add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")
+    add("--copies", type=_counts, default=[2, 5, 10, 20, 50, 100], help="of the elongation attack")
+    add("--sample", type=_count, default=200, help="documents of unlabelled tasks; default: 200")
+    add("--epochs", type=_count, default=20, help="of a probe; default: 20")
+    add("--steps", type=_count, default=1000, help="of a probe, at least; default: 1000")
+    add("--seed", type=int, default=0, help="of every draw; default: 0")
+    add("--text-field", default="text", help="column of the text; default: text")
+    add("--label-field", default="label", help="column of the class; default: label")
+    add(
+        "--spacy-model",
+        default="en_core_web_sm",
+        help="pipeline that tags parts of speech; default: en_core_web_sm",
+    )
+    add(
+        "--mask",
+        action="append",
+        default=[],
+        metavar="SET=REGEX",
+        help="delete from a linked set's texts what gives links away",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What an evaluation reads: labelled, linked, judged or plain documents, from files."""

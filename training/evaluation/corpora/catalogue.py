@@ -1,0 +1,104 @@
+"""Which sets a folder holds; told by their files and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from training.errors import DataError
+from training.evaluation.corpora.reading import (
+    Fields,
+    read_documents,
+    read_judged,
+    read_labelled,
+    read_linked,
+)
+from training.evaluation.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from training.evaluation.corpora.tables import columns, is_table, stem
+
+# Identifiers that name the cited document, deleted from the texts of these sets.
+MASKS = {
+    "specs_cite": r"(?i)\b(?:pep|eip|erc|bip|rfc)s?[-_\s:`#]*\d+`?(?:[-/.]\S*)?",
+    "peps": r"(?i)\bpep(?:s)?[-\s:`]*\d+`?(?:[-/]\S*)?",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A set that is there and not read yet.
+
+    Attributes:
+        name: the file's or folder's.
+        kind: what ``load`` gives.
+        load: read it.
+    """
+
+    name: str
+    kind: type[AnySet]
+    load: Callable[[], AnySet]
+
+
+def discover(
+    paths: Sequence[Path], fields: Fields, masks: Mapping[str, str] | None = None
+) -> list[Found]:
+    """The sets below some paths, in the order of the paths and of the names below each.
+
+    A folder with ``documents`` and ``citations`` files is a linked set, one with ``corpus``,
+    ``queries`` and ``qrels`` a judged one; any other is looked into. A table with a label column
+    is a labelled set, another one documents.
+
+    Raises:
+        DataError: a path is not there, holds no set, or two sets have one name.
+    """
+    found: dict[str, Found] = {}
+    patterns = {**MASKS, **(masks or {})}
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"--data {path}: no such file or folder")
+        before = len(found)
+        for one in _below(path, fields, patterns):
+            if one.name in found:
+                raise DataError(f"{path}: a second set named {one.name}; rename one of them")
+            found[one.name] = one
+        if len(found) == before:
+            raise DataError(
+                f"--data {path}: no set in it; expected .parquet, .csv, .tsv or .jsonl files, or "
+                "folders with documents and citations, or corpus, queries and qrels"
+            )
+    return list(found.values())
+
+
+def _below(path: Path, fields: Fields, masks: Mapping[str, str]) -> Iterator[Found]:
+    if path.is_file():
+        yield _table(path, fields)
+        return
+    name = path.resolve().name
+    documents, citations = _named(path, "documents"), _named(path, "citations")
+    corpus, queries = _named(path, "corpus"), _named(path, "queries")
+    qrels = _named(path, "qrels") or _named(path / "qrels", "test")
+    if documents and citations:
+        own = replace(fields, mask=masks.get(name))
+        yield Found(name, Linked, partial(read_linked, documents, citations, name, own))
+    elif corpus and queries and qrels:
+        yield Found(name, Judged, partial(read_judged, corpus, queries, qrels, name, fields))
+    else:
+        for child in sorted(path.iterdir()):
+            if child.is_dir() or is_table(child):
+                yield from _below(child, fields, masks)
+
+
+def _table(path: Path, fields: Fields) -> Found:
+    if not is_table(path):
+        raise DataError(f"{path}: give a .parquet, .csv, .tsv or .jsonl file, or a folder")
+    name = stem(path)
+    if fields.label in columns(path):
+        return Found(name, Labelled, partial(read_labelled, path, name, fields))
+    return Found(name, Documents, partial(read_documents, path, name, fields))
+
+
+def _named(folder: Path, name: str) -> Path | None:
+    if not folder.is_dir():
+        return None
+    return next((p for p in sorted(folder.iterdir()) if is_table(p) and stem(p) == name), None)

@@ -1,0 +1,85 @@
+"""From what the command line names to an encoder."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from export.bundle import MANIFEST
+from training.errors import SettingsError
+from training.evaluation.encoders.cached import CachedEncoder
+from training.evaluation.encoders.interface import Encoder, Representation
+from training.evaluation.encoders.random_vectors import RandomVectors
+from training.evaluation.encoders.service import ServiceEncoder
+from training.evaluation.encoders.store import Store
+from training.evaluation.encoders.tf_idf import TfIdf
+from training.evaluation.progress import EmbeddingProgress
+
+CONTROLS = ("random", "tf-idf")
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9 ._+-]*)=(?P<place>.+)")
+
+
+@contextmanager
+def opened(
+    given: str,
+    cache: Path,
+    *,
+    max_tokens: int | None = None,
+    progress: EmbeddingProgress | None = None,
+) -> Iterator[Representation]:
+    """An encoder with its cache, for as long as it is needed.
+
+    Args:
+        given: a folder with a bundle or a sentence-transformers encoder, the URL of a service, a
+            name on the hub, ``random`` or ``tf-idf``; with ``NAME=`` before it, called so.
+        cache: folder of the vectors.
+        max_tokens: window of a sentence-transformers encoder.
+        progress: where embedding is shown.
+
+    Raises:
+        SettingsError: nothing of the kind there.
+        HeadError: the bundle cannot be served.
+    """
+    name, place = split_name(given)
+    if place == "tf-idf":
+        yield TfIdf()
+        return
+    with _encoder(place, name, max_tokens) as encoder:
+        store = Store(cache, encoder.revision)
+        try:
+            yield CachedEncoder(encoder, store, progress)
+        finally:
+            store.close()
+
+
+def split_name(given: str) -> tuple[str | None, str]:
+    """The name and the place of ``NAME=PLACE``; no name where none is given."""
+    found = _NAMED.fullmatch(given)
+    return (found["name"], found["place"]) if found else (None, given)
+
+
+@contextmanager
+def _encoder(place: str, name: str | None, max_tokens: int | None) -> Iterator[Encoder]:
+    if place == "random":
+        yield RandomVectors()
+    elif re.match(r"https?://", place):
+        yield ServiceEncoder(place, name)
+    elif Path(place, MANIFEST).is_file():
+        from training.heads.served import served
+
+        with tempfile.TemporaryDirectory() as work, served(Path(place), Path(work)) as client:
+            yield ServiceEncoder(client.url, name, "bundle")
+    else:
+        path = Path(place)
+        if path.is_file() or (path.is_dir() and not (path / "config.json").is_file()):
+            raise SettingsError(
+                f"{place}: give the folder of a bundle ({MANIFEST}) or of a sentence-transformers "
+                "encoder (config.json), a service's URL, or a name on the hub"
+            )
+        # Not before it is needed: torch and transformers take seconds to import.
+        from training.evaluation.encoders.folder import FolderEncoder
+
+        yield FolderEncoder(place, name or path.resolve().name, max_tokens)

@@ -1,0 +1,85 @@
+"""Vectors on disk, by revision of the encoder and digest of the text."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from training.errors import DataError
+from training.evaluation.encoders.interface import Reading, Vectors
+
+_AT_ONCE = 500
+_TABLES = """
+CREATE TABLE IF NOT EXISTS vectors (
+    reading TEXT, digest BLOB, vector BLOB, PRIMARY KEY (reading, digest)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spent (words INTEGER, seconds REAL);
+"""
+
+
+def text_digest(text: str) -> bytes:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+class Store:
+    """Vectors of one encoder in an SQLite file.
+
+    What ``put`` returned from survives a kill; two processes may share the file.
+
+    Args:
+        folder: of all stores.
+        revision: of the encoder.
+    """
+
+    def __init__(self, folder: Path, revision: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{hashlib.sha256(revision.encode()).hexdigest()[:32]}.sqlite"
+        try:
+            self._database = sqlite3.connect(path, timeout=60)
+            self._database.executescript(_TABLES)
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{path}: no readable cache of vectors ({error}); delete it") from None
+
+    def get(self, digests: Sequence[bytes], reading: Reading) -> dict[bytes, Vectors]:
+        """The vectors that are there, float32 ``[dimensions]`` each."""
+        found: dict[bytes, Vectors] = {}
+        for first in range(0, len(digests), _AT_ONCE):
+            part = list(digests[first : first + _AT_ONCE])
+            marks = ",".join("?" * len(part))
+            rows = self._database.execute(
+                f"SELECT digest, vector FROM vectors WHERE reading = ? AND digest IN ({marks})",  # noqa: S608 - question marks alone
+                [reading, *part],
+            )
+            found.update((digest, np.frombuffer(vector, dtype="<f4")) for digest, vector in rows)
+        return found
+
+    def put(
+        self, digests: Sequence[bytes], vectors: Vectors, reading: Reading, words: int, secs: float
+    ) -> None:
+        """Keep vectors, and what they took."""
+        rows = [
+            (reading, digest, np.asarray(vector, dtype="<f4").tobytes())
+            for digest, vector in zip(digests, vectors, strict=True)
+        ]
+        with self._database:
+            self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+            self._database.execute("INSERT INTO spent VALUES (?, ?)", (words, secs))
+
+    def pace(self) -> float | None:
+        """Seconds for 1,000 words: the median over the groups of texts that were ever computed.
+
+        A mean would be that of the texts repeated a hundred times, whose windows are cached.
+        """
+        spent = self._database.execute("SELECT words, seconds FROM spent WHERE words > 0")
+        found = [1000 * seconds / words for words, seconds in spent]
+        return statistics.median(found) if found else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()

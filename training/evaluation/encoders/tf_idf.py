@@ -1,0 +1,43 @@
+"""The control that counts words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from training.evaluation.encoders.interface import Features, Reading
+
+_REVISION = "tf-idf-1"
+
+
+class TfIdf:
+    """TF-IDF weights (logarithmic counts, smoothed inverse document frequencies, unit length).
+
+    Words and their document frequencies are those of the texts it is fitted on.
+    """
+
+    name = "tf-idf"
+    kind = "control"
+    revision = _REVISION
+    readings: tuple[Reading, ...] = ("whole",)
+    sparse = True
+
+    def __init__(self, vectorizer: Any = None) -> None:
+        self._vectorizer = vectorizer
+        self.details = {"model": "TF-IDF, linear SVM on top"}
+
+    def fitted(self, texts: Sequence[str]) -> TfIdf:
+        """With the words of these texts."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        return TfIdf(TfidfVectorizer(sublinear_tf=True).fit(texts))
+
+    def features(self, texts: Sequence[str], reading: Reading = "whole") -> Features:
+        """Sparse rows ``[texts, words]``."""
+        if reading != "whole":
+            raise ValueError("TF-IDF has no windows")
+        return self._vectorizer.transform(texts)
+
+    def pace(self) -> float | None:
+        """None: it is no encoder to be timed."""
+        return None

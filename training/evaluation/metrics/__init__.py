@@ -1,0 +1,1 @@
+"""Measures, as functions of vectors, scores or labels."""

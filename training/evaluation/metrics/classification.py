@@ -1,0 +1,20 @@
+"""Measures of predicted classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import accuracy_score, f1_score
+
+Labels = npt.NDArray[np.int64]
+
+
+def accuracy(truth: Labels, predicted: Labels) -> float:
+    """Share of right predictions."""
+    return float(accuracy_score(truth, predicted))
+
+
+def macro_f1(truth: Labels, predicted: Labels, classes: int) -> float:
+    """Mean over all classes of F1; 0 for a class that is never predicted and never true."""
+    labels = list(range(classes))
+    return float(f1_score(truth, predicted, labels=labels, average="macro", zero_division=0))

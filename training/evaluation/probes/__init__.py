@@ -1,0 +1,1 @@
+"""Small models on top of frozen features."""

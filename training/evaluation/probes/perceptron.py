@@ -1,0 +1,217 @@
+"""The papers' probe: one MLP on frozen embeddings, several of them trained side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor
+
+LEARNING_RATE = 3e-4
+BATCH = 8
+HIDDEN = 128
+
+Numbers = npt.NDArray[np.int64]
+# Row numbers int64 [..., rows] to features float32 [..., rows, inputs].
+Rows = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train.
+
+    Attributes:
+        epochs: times each example is seen.
+        least_steps: optimiser steps, at least.
+    """
+
+    epochs: int = 20
+    least_steps: int = 1000
+
+    def steps(self, examples: int) -> int:
+        """Optimiser steps for so many examples."""
+        return max(self.least_steps, self.epochs * -(-examples // BATCH))
+
+
+class Perceptrons:
+    """Members of one shape: a hidden layer of 128 units, ReLU, a linear layer.
+
+    Nothing couples the members: each has its own
+    weights, its own examples and its own state of the optimiser.
+    """
+
+    def __init__(self, members: int, inputs: int, classes: int, scale: float, seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+
+        def uniform(*shape: int, fan_in: int) -> Tensor:
+            # as torch.nn.Linear draws weights and biases
+            values = torch.rand(*shape, generator=draw) * 2 - 1
+            drawn: Tensor = (values / fan_in**0.5).requires_grad_()
+            return drawn
+
+        self.parameters = [
+            uniform(members, inputs, HIDDEN, fan_in=inputs),
+            uniform(members, 1, HIDDEN, fan_in=inputs),
+            uniform(members, HIDDEN, classes, fan_in=HIDDEN),
+            uniform(members, 1, classes, fan_in=HIDDEN),
+        ]
+        self._scale = scale
+
+    def logits(self, features: Tensor, member: int | None = None) -> Tensor:
+        """Float32 ``[members, rows, inputs]`` to ``[members, rows, classes]``; one member's
+        ``[rows, inputs]`` to ``[rows, classes]``."""
+        one = self.parameters if member is None else [p[member] for p in self.parameters]
+        w1, b1, w2, b2 = one
+        return F.relu(features * self._scale @ w1 + b1) @ w2 + b2
+
+    def state(self) -> list[Tensor]:
+        """A copy of the weights."""
+        return [p.detach().clone() for p in self.parameters]
+
+    def restore(self, state: list[Tensor]) -> None:
+        """Put weights back."""
+        for parameter, value in zip(self.parameters, state, strict=True):
+            parameter.data.copy_(value)
+
+
+def train(
+    rows: Rows,
+    labels: Numbers,
+    pools: Sequence[Numbers],
+    *,
+    classes: int,
+    seed: int,
+    schedule: Schedule,
+    held: Sequence[Numbers] | None = None,
+) -> Perceptrons:
+    """Train a member on each pool of rows, by Adam.
+
+    The features are scaled by one number, so that their root mean square is 1 as that of a hidden
+    state about is: at this learning rate unit vectors would hardly be learned from.
+
+    Args:
+        rows: features by row number.
+        labels: int64 ``[members, rows]``, or ``[rows]`` where the members agree.
+        pools: row numbers of each member's examples, all of one length.
+        classes: how many there are.
+        seed: of the initial weights and of the order.
+        schedule: how long.
+        held: row numbers on which the best of the epochs is chosen, by member; None takes the last.
+    """
+    with _one_thread():
+        return _trained(rows, labels, pools, classes, seed, schedule, held)
+
+
+def _trained(
+    rows: Rows,
+    labels: Numbers,
+    pools: Sequence[Numbers],
+    classes: int,
+    seed: int,
+    schedule: Schedule,
+    held: Sequence[Numbers] | None,
+) -> Perceptrons:
+    members, examples = len(pools), len(pools[0])
+    truth = torch.from_numpy(np.broadcast_to(labels, (members, labels.shape[-1])).copy())
+    pooled = torch.from_numpy(np.stack(pools))
+    sample = rows(pooled[:, : min(examples, 1000)])
+    scale = 1.0 / max(float(sample.square().mean().sqrt()), 1e-12)
+    model = Perceptrons(members, sample.shape[-1], classes, scale, seed)
+    optimiser = torch.optim.Adam(model.parameters, lr=LEARNING_RATE, fused=True)
+    order = _Order(pooled, seed)
+    best = _Best(members, model) if held is not None else None
+    per_epoch = -(-examples // BATCH)
+    for step in range(1, schedule.steps(examples) + 1):
+        chosen = order.next()
+        loss = F.cross_entropy(
+            model.logits(rows(chosen)).flatten(0, 1),
+            truth.gather(1, chosen).flatten(),
+            reduction="sum",
+        )
+        optimiser.zero_grad()
+        torch.autograd.backward(loss / chosen.shape[1])
+        optimiser.step()
+        if best is not None and held is not None and step % per_epoch == 0:
+            best.offer(model, [_accuracy(model, rows, truth, m, held[m]) for m in range(members)])
+    if best is not None:
+        best.give(model)
+    return model
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices of eight rows are too small for threads to pay; waiting for them costs more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def predict(model: Perceptrons, rows: Rows, numbers: Numbers, member: int) -> Numbers:
+    """The class of each row by one member."""
+    return np.asarray(scores(model, rows, numbers, member).argmax(axis=1))
+
+
+def scores(
+    model: Perceptrons, rows: Rows, numbers: Numbers, member: int
+) -> npt.NDArray[np.float32]:
+    """Logits of rows by one member, float32 ``[rows, classes]``."""
+    with torch.no_grad():
+        parts = [
+            model.logits(rows(p), member) for p in torch.split(torch.from_numpy(numbers), 8192)
+        ]
+    found: npt.NDArray[np.float32] = torch.cat(parts).numpy()
+    return found
+
+
+def _accuracy(
+    model: Perceptrons, rows: Rows, truth: Tensor, member: int, numbers: Numbers
+) -> float:
+    expected = truth[member][torch.from_numpy(numbers)].numpy()
+    return float((predict(model, rows, numbers, member) == expected).mean())
+
+
+class _Best:
+    """The weights of each member's best epoch; the first of equals."""
+
+    def __init__(self, members: int, model: Perceptrons) -> None:
+        self._scores = [-1.0] * members
+        self._state = model.state()
+
+    def offer(self, model: Perceptrons, found: Sequence[float]) -> None:
+        """Keep the members that did better than before."""
+        for member, score in enumerate(found):
+            if score > self._scores[member]:
+                self._scores[member] = score
+                for kept, now in zip(self._state, model.parameters, strict=True):
+                    kept[member] = now.detach()[member]
+
+    def give(self, model: Perceptrons) -> None:
+        """Put the best weights into the model."""
+        model.restore(self._state)
+
+
+class _Order:
+    """Batches of each member's examples, shuffled anew every epoch."""
+
+    def __init__(self, pools: Tensor, seed: int) -> None:
+        self._pools = pools
+        self._draw = torch.Generator().manual_seed(seed + 1)
+        self._queue = pools[:, :0]
+
+    def next(self) -> Tensor:
+        """Row numbers, int64 ``[members, batch]``; no more than there are examples."""
+        members, examples = self._pools.shape
+        size = min(BATCH, examples)
+        if self._queue.shape[1] < size:
+            places = torch.rand(members, examples, generator=self._draw).argsort(1)
+            self._queue = torch.cat([self._queue, self._pools.gather(1, places)], 1)
+        chosen, self._queue = self._queue[:, :size], self._queue[:, size:]
+        return chosen

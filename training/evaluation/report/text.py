@@ -1,0 +1,26 @@
+"""Numbers as the tables show them."""
+
+from __future__ import annotations
+
+from training.evaluation.results import Figure
+
+
+def number(value: float) -> str:
+    """Three decimals without a leading zero, as in ``.958`` or ``−.012``."""
+    shown = f"{abs(value):.3f}"
+    shown = shown.removeprefix("0") if abs(value) < 1 else shown
+    return f"−{shown}" if value < 0 and shown != ".000" else shown
+
+
+def figure(found: Figure | None) -> str:
+    """A figure with its deviation; a dash where there is none."""
+    if found is None:
+        return "–"
+    spread = "" if found.deviation is None else f" ± {number(found.deviation)}"
+    return number(found.value) + spread
+
+
+def table(heading: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; the first column to the left, the others to the right."""
+    lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

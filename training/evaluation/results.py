@@ -1,0 +1,108 @@
+"""What was measured, as it is kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+FOLDER = "results"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Figure(_Strict):
+    """A number.
+
+    Attributes:
+        value: the number; the mean where there were several draws.
+        deviation: standard deviation over the draws.
+    """
+
+    value: float
+    deviation: float | None = None
+
+
+class Series(_Strict):
+    """A curve: ``y`` and its deviation over ``x``, numbers or names."""
+
+    x: list[float] | list[str]
+    y: list[float]
+    deviation: list[float] | None = None
+
+
+class Measured(_Strict):
+    """What a task found.
+
+    Attributes:
+        figures: numbers by name, as the task's columns name them.
+        series: curves by name.
+        samples: values of which the report draws the distribution.
+        counts: how many documents, pairs or queries there were.
+    """
+
+    figures: dict[str, Figure]
+    series: dict[str, Series] = Field(default_factory=dict)
+    samples: dict[str, list[float]] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
+
+
+class Result(_Strict):
+    """What a task found for an encoder on a set.
+
+    Attributes:
+        key: digest of all that the numbers follow from; another key is another measurement.
+        seconds_per_1000_words: of embedding, the median over groups of texts so far.
+    """
+
+    task: str
+    data: str
+    encoder: str
+    kind: str
+    revision: str
+    details: dict[str, str]
+    key: str
+    left_out: int
+    measured: Measured
+    seconds_per_1000_words: float | None
+
+
+def key(*facts: object) -> str:
+    """Digest of facts."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def path_of(out: Path, task: str, data: str, encoder: str) -> Path:
+    """Where a result is kept."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder)
+    return out / FOLDER / name / f"{task}-{data}.json"
+
+
+def read(path: Path) -> Result | None:
+    """A result; None where there is none that this version can read."""
+    try:
+        return Result.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def write(path: Path, result: Result) -> None:
+    """Put a result in place as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".part")
+    draft.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def every(out: Path) -> Iterator[Result]:
+    """All results below a folder, by path."""
+    for path in sorted((out / FOLDER).glob("*/*.json")):
+        result = read(path)
+        if result is not None:
+            yield result

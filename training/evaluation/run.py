@@ -1,0 +1,143 @@
+"""Every encoder through every task on every set that suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from training.errors import SettingsError
+from training.evaluation.corpora.catalogue import Found
+from training.evaluation.corpora.sets import AnySet
+from training.evaluation.encoders.interface import Representation
+from training.evaluation.encoders.opening import opened
+from training.evaluation.encoders.texts_alone import TextsAlone
+from training.evaluation.progress import EmbeddingProgress
+from training.evaluation.report.markdown import main_figure, main_heading
+from training.evaluation.report.text import figure
+from training.evaluation.results import Result, key, path_of, read, write
+from training.evaluation.tasks.task import Options, Task, UnfitError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate.
+
+    Attributes:
+        encoders: as ``opened`` takes them.
+        sets: that were found.
+        tasks: to run on those that suit.
+        options: of the tasks.
+        out: folder of the results.
+        cache: folder of the vectors.
+        max_tokens: window of a sentence-transformers encoder.
+    """
+
+    encoders: Sequence[str]
+    sets: Sequence[Found]
+    tasks: Sequence[Task]
+    options: Options
+    out: Path
+    cache: Path
+    max_tokens: int | None = None
+
+
+def evaluate(request: Request, console: Console) -> list[str]:
+    """Measure what is not measured yet; each result is on disk as soon as it is there.
+
+    Returns:
+        What was left out, and why, a line each.
+
+    Raises:
+        TrainingError: an encoder or a set cannot be read.
+    """
+    evaluation = _Evaluation(request, console)
+    evaluation.of(TextsAlone(), [task for task in request.tasks if task.of_texts])
+    tasks = [task for task in request.tasks if not task.of_texts]
+    taken: dict[str, str] = {}
+    for given in request.encoders if tasks else ():
+        with opened(
+            given,
+            request.cache,
+            max_tokens=request.max_tokens,
+            progress=EmbeddingProgress(console),
+        ) as representation:
+            name = representation.name
+            if name in taken:
+                raise SettingsError(
+                    f"{given} and {taken[name]} are both called {name}; name them, as in "
+                    f"second={given}"
+                )
+            taken[name] = given
+            evaluation.of(representation, tasks)
+    return evaluation.left_out
+
+
+class _Evaluation:
+    """The sets, read when they are first asked for, and what could not be measured on them."""
+
+    def __init__(self, request: Request, console: Console) -> None:
+        self._request, self._console = request, console
+        self._held: dict[str, AnySet] = {}
+        self.left_out: list[str] = []
+
+    def of(self, representation: Representation, tasks: Sequence[Task]) -> None:
+        """Measure one encoder."""
+        name = called(representation, self._request.options)
+        if self._request.options.reading not in representation.readings:
+            self.left_out.append(f"{name}: has no windows")
+            return
+        for found in self._request.sets:
+            for task in tasks:
+                if not issubclass(found.kind, task.kinds) or not task.suits(representation):
+                    continue
+                if found.name not in self._held:
+                    self._held[found.name] = found.load()
+                data = self._held[found.name]
+                try:
+                    _measure(task, representation, data, self._request, self._console)
+                except UnfitError as error:
+                    self.left_out.append(f"{name}, {task.name}: {error}")
+
+
+def called(representation: Representation, options: Options) -> str:
+    """The name in the report; what reads first windows alone says so."""
+    if options.reading == "whole" or representation.kind == "texts":
+        return representation.name
+    return f"{representation.name}, first window"
+
+
+def _measure(
+    task: Task, representation: Representation, data: AnySet, request: Request, console: Console
+) -> None:
+    used = {option: request.options.facts()[option] for option in task.uses}
+    digest = key(task.name, task.version, representation.revision, data.name, data.digest, used)
+    name = called(representation, request.options)
+    path = path_of(request.out, task.name, data.name, name)
+    result = read(path)
+    again = result is not None and result.key == digest
+    if result is None or not again:
+        measured = task.run(representation, data, request.options)
+        result = Result(
+            task=task.name,
+            data=data.name,
+            encoder=name,
+            kind=representation.kind,
+            revision=representation.revision,
+            details=representation.details,
+            key=digest,
+            left_out=data.left_out,
+            measured=measured,
+            seconds_per_1000_words=representation.pace(),
+        )
+        write(path, result)
+    shown = main_figure(result)
+    said = f"{main_heading(task)} {figure(shown)}" if shown is not None else "done"
+    kept = " (kept)" if again else ""
+    console.print(
+        f"{name}: {task.name} on {data.name}: {said}{kept}",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,50 @@
+"""Retrieval of the documents that answer a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from training.evaluation.corpora.sets import Judged
+from training.evaluation.encoders.interface import Representation
+from training.evaluation.metrics.ranking import rank
+from training.evaluation.results import Figure, Measured
+from training.evaluation.tasks.task import Options, Task
+
+
+class Retrieval(Task):
+    """A corpus ranked by cosine for each query."""
+
+    name = "retrieval"
+    title = "Retrieval"
+    source = "LA(SER)³, section 4 (Tables 1 and 2; BEIR, nDCG@10)"
+    differences = (
+        "BEIR's own test queries and judgements; title and text are one document. The paper cuts "
+        "at 256 tokens. An encoder's default prompt is put before queries and documents alike."
+    )
+    columns: ClassVar[Mapping[str, str]] = {
+        "ndcg_10": "nDCG@10",
+        "recall_10": "recall@10",
+        "mrr": "MRR",
+    }
+    kinds = (Judged,)
+    main = "ndcg_10"
+
+    def run(self, representation: Representation, data: Judged, options: Options) -> Measured:
+        """nDCG at 10, recall at 10 and MRR over the queries."""
+        own = representation.fitted(data.documents)
+        documents = own.features(data.documents, options.reading)
+        product = own.features(data.queries, options.reading) @ documents.T
+        found = rank(
+            product if isinstance(product, np.ndarray) else product.toarray(), data.relevant
+        )
+        return Measured(
+            figures={
+                "ndcg_10": Figure(value=float(found.ndcg.mean())),
+                "recall_10": Figure(value=float(found.recall.mean())),
+                "mrr": Figure(value=float(found.reciprocal_rank.mean())),
+            },
+            counts={"documents": len(data.documents), "queries": len(data.queries)},
+        )
