@@ -20,6 +20,8 @@ from service.cache.layers import Source
 from service.documents.embedder import Embedded
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+# the source of windows of an answer that was given again
+ANSWER = "answer"
 
 
 class Metrics:
@@ -59,6 +61,8 @@ class Metrics:
             ("source",),
             registry=self.registry,
         )
+        for source in (*Source, ANSWER):
+            self.windows.labels(source)
         self.tokens = Counter(
             "docsplit_tokens_total", "Tokens run through the engine", registry=self.registry
         )
@@ -199,7 +203,7 @@ class Metrics:
     def repeated(self, usage: Mapping[str, int]) -> None:
         """Count the documents and windows of an answer that was given again."""
         self.documents.inc(usage["documents"])
-        self.windows.labels("answer").inc(usage["windows"])
+        self.windows.labels(ANSWER).inc(usage["windows"])
 
     def watch(
         self,

@@ -54,8 +54,10 @@ def serving(log: Path, *flags: str) -> Iterator[Server]:
     """Start ``python -m service`` with flags, wait until it is ready, end it afterwards."""
     port = free_port()
     command = [sys.executable, "-m", "service", "--port", str(port), "--drain-seconds", "0"]
-    # calibrated starts have their own test
-    command += ["--calibrate", "0", "--index-path", str(log.with_name("index")), *flags]
+    # calibrated starts have their own test; with streams given no engine is compiled for batches
+    # without company, as it is for the fixture `server`
+    command += ["--calibrate", "0", "--streams", "2"]
+    command += ["--index-path", str(log.with_name("index")), *flags]
     env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
     with log.open("wb") as stream:
         process = subprocess.Popen(command, stderr=stream, cwd=ROOT, env=env)
@@ -99,7 +101,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The service as `make serve` starts it."""
-    with serving(tmp_path_factory.mktemp("server") / "log") as running:
+    with serving(tmp_path_factory.mktemp("server") / "log", "--streams", "0") as running:
         yield running
 
 

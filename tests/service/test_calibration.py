@@ -176,7 +176,9 @@ def test_the_time_is_kept_on_a_slow_machine(limit: float) -> None:
 
 
 def test_a_real_engine_is_calibrated_and_says_so(tmp_path: Path) -> None:
-    with serving(tmp_path / "log", "--calibrate", "20", "--threads", "2") as server:
+    with serving(
+        tmp_path / "log", "--calibrate", "20", "--threads", "2", "--streams", "0"
+    ) as server:
         engine = httpx.get(f"{server.url}/info").json()["engine"]
         said = engine["calibration"]
         assert len(said["measured"]) >= 2

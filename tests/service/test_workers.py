@@ -22,13 +22,26 @@ from service.engines.processor import detect
 from tests.conftest import Server, serving, wait_ready
 
 # two fronts, and an engine that is busy for seconds on any machine
-SLOW = ("--workers", "2", "--threads", "1", "--precision", "f32", "--engine", "openvino")
+SLOW = (
+    "--workers",
+    "2",
+    "--threads",
+    "1",
+    "--streams",
+    "0",
+    "--precision",
+    "f32",
+    "--engine",
+    "openvino",
+)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Two fronts."""
-    with serving(tmp_path_factory.mktemp("workers") / "log", "--workers", "2") as server:
+    with serving(
+        tmp_path_factory.mktemp("workers") / "log", "--workers", "2", "--streams", "0"
+    ) as server:
         until(lambda: len(up(server)) == 2)
         yield server
 
