@@ -138,6 +138,10 @@ class Service:
         fronts = self.settings.workers if self.settings.workers > 1 else 0
         return self.settings.threads or max(1, self.processor.cores - fronts)
 
+    @property
+    def _on_cpu(self) -> bool:
+        return self.choice.engine != "onnx-cuda"
+
     async def start(self) -> None:
         """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
         if self.settings.redis_url is not None:
@@ -165,13 +169,10 @@ class Service:
             revision=self.bundle.manifest.revision[:12],
             seconds=round(time.monotonic() - self.started, 2),
         )
-        if self.running.batcher is not None and self._streams_are_free(engine):
+        streams_chosen_here = self._on_cpu and not self.settings.streams
+        if self.running.batcher is not None and streams_chosen_here and engine.streams > 1:
             # ready before that: it only makes requests that come alone faster
             self.running.batcher.lone = await asyncio.to_thread(self._build_lone)
-
-    def _streams_are_free(self, engine: EngineFacts) -> bool:
-        on_cpu = self.choice.engine != "onnx-cuda"
-        return on_cpu and engine.streams > 1 and not self.settings.streams
 
     def _build_lone(self) -> Engine | None:
         """An engine of one stream that has all cores."""
@@ -228,7 +229,7 @@ class Service:
         self.metrics.watch(
             queue_tokens=lambda: batcher.queued_tokens,
             queue_age=lambda: batcher.queue_age,
-            cache_bytes=lambda: self.cache.process.bytes + self.answers.bytes,
+            cache_bytes=lambda: self.cache.process.held_bytes + self.answers.held_bytes,
             tokens_per_second=lambda: batcher.tokens_per_second,
         )
         self.metrics.engine.info(
@@ -246,12 +247,11 @@ class Service:
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings
-        on_cpu = self.choice.engine != "onnx-cuda"
         found = calibrate(
             engine,
             lambda threads, streams: build(self.choice, self.bundle, threads, streams),
             threads=self.threads,
-            others=splits(settings.threads, settings.streams, self.threads) if on_cpu else (),
+            others=splits(settings.threads, settings.streams, self.threads) if self._on_cpu else (),
             batch_tokens=settings.batch_tokens,
             build_seconds=build_seconds,
             vocabulary=self.tokenizer.vocabulary,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -40,6 +41,12 @@ class Server:
             if line.startswith(f"{name} "):
                 return float(line.split()[1])
         raise AssertionError(f"no metric {name}")
+
+
+def connect(server: Server, seconds: float = 60) -> socket.socket:
+    """A connection on which each call may take so long."""
+    parts = urlsplit(server.url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
 
 
 def free_port() -> int:

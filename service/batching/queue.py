@@ -164,10 +164,11 @@ class WindowQueue:
         backlog = self._backlogs.get(job.client)
         ahead = 0
         weights = self._weights()
+        rank = job.rank
         if backlog is None:
             weights += job.client.weight
         else:
-            ahead = sum(o.waiting_tokens for o in backlog.jobs if o.rank <= job.rank)
+            ahead = sum(o.waiting_tokens for o in backlog.jobs if o.rank <= rank)
         return (ahead + job.waiting_tokens) / rate * weights / job.client.weight
 
     def expire(self, now: float, rate: float = 0.0) -> list[Job]:

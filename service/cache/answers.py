@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from starlette.types import Message
+
+from service.cache.lru import LeastRecentlyUsed
 
 # bytes that a dict entry, its key, the headers and their tuples take besides the body
 _OVERHEAD = 1500
@@ -35,12 +36,16 @@ class Answers:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
-        self.bytes = 0
+        self._most = capacity // 16
+        self._answers = LeastRecentlyUsed[Answer](capacity, _size)
 
     def __len__(self) -> int:
         return len(self._answers)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held, entries included."""
+        return self._answers.held_bytes
 
     @staticmethod
     def key(*parts: bytes) -> bytes:
@@ -53,18 +58,13 @@ class Answers:
 
     def get(self, key: bytes) -> Answer | None:
         """The answer, if it is held."""
-        answer = self._answers.get(key)
-        if answer is not None:
-            self._answers.move_to_end(key)
-        return answer
+        return self._answers.get(key)
 
     def put(self, key: bytes, answer: Answer) -> None:
         """Hold an answer, unless it takes more than a sixteenth of the room."""
-        size = len(answer.body) + _OVERHEAD
-        if key in self._answers or size > self._capacity // 16:
-            return
-        self._answers[key] = answer
-        self.bytes += size
-        while self.bytes > self._capacity:
-            _, old = self._answers.popitem(last=False)
-            self.bytes -= len(old.body) + _OVERHEAD
+        if key not in self._answers and _size(answer) <= self._most:
+            self._answers.put(key, answer)
+
+
+def _size(answer: Answer) -> int:
+    return len(answer.body) + _OVERHEAD

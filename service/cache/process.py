@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 
+from service.cache.lru import LeastRecentlyUsed
 from service.documents.pooling import Vectors
 
 # bytes that a dict entry, its key and an array header take besides the vector
@@ -22,32 +22,26 @@ class ProcessCache:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._vectors = LeastRecentlyUsed[Vectors](capacity, lambda v: v.nbytes + _OVERHEAD)
         self._lock = threading.Lock()
-        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._vectors)
 
+    @property
+    def held_bytes(self) -> int:
+        """What is held, entries included."""
+        return self._vectors.held_bytes
+
     def get(self, keys: Sequence[bytes]) -> list[Vectors | None]:
         """The vectors, None where one is not held."""
         with self._lock:
-            found = [self._vectors.get(key) for key in keys]
-            for key, vector in zip(keys, found, strict=True):
-                if vector is not None:
-                    self._vectors.move_to_end(key)
-        return found
+            return [self._vectors.get(key) for key in keys]
 
     def put(self, keys: Sequence[bytes], vectors: Vectors) -> None:
         """Hold ``vectors`` ``[keys, dimensions]``; the least recently used make room."""
         with self._lock:
             for key, vector in zip(keys, vectors, strict=True):
-                if key in self._vectors:
-                    continue
-                # a copy, since a row would keep the whole batch alive
-                self._vectors[key] = np.array(vector)
-                self.bytes += vector.nbytes + _OVERHEAD
-            while self.bytes > self._capacity and self._vectors:
-                _, old = self._vectors.popitem(last=False)
-                self.bytes -= old.nbytes + _OVERHEAD
+                if key not in self._vectors:
+                    # a copy, since a row would keep the whole batch alive
+                    self._vectors.put(key, np.array(vector))

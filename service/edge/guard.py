@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.edge import deadline
 from service.edge.errors import ApiError, response, translate
 from service.edge.inflight import Body, FullError, Inflight
+from service.edge.replay import replaying
 
 # bytes a second that a body must keep up to be waited for
 BODY_RATE = 16_384
@@ -120,14 +121,8 @@ class Guard:
         )
 
     async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        replayed = started = answered = False
-
-        async def replay() -> Message:
-            nonlocal replayed
-            if not replayed:
-                replayed = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            return await receive()
+        started = answered = False
+        whole = {"type": "http.request", "body": body, "more_body": False}
 
         async def observed(message: Message) -> None:
             nonlocal started, answered
@@ -139,7 +134,7 @@ class Guard:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        work = asyncio.ensure_future(self._app(scope, replay, observed))
+        work = asyncio.ensure_future(self._app(scope, replaying(whole, receive), observed))
         watch = asyncio.ensure_future(gone())
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)

@@ -7,6 +7,7 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.cache.answers import Answer, Answers
+from service.edge.replay import replaying
 from service.metrics import Metrics
 
 # Routes whose answer follows from the body and the bundle alone; which answers of theirs may be
@@ -49,15 +50,7 @@ class Repeats:
             await send({**held.start, "headers": _headers(scope, held.start)})
             await send({"type": "http.response.body", "body": held.body})
             return
-        replayed = False
         begun: Message = {}
-
-        async def replay() -> Message:
-            nonlocal replayed
-            if replayed:
-                return await receive()
-            replayed = True
-            return request
 
         async def observed(message: Message) -> None:
             nonlocal begun
@@ -70,7 +63,7 @@ class Repeats:
                 self._answers.put(key, Answer(begun, message["body"], again))
             await send(message)
 
-        await self._app(scope, replay, observed)
+        await self._app(scope, replaying(request, receive), observed)
 
 
 def _headers(scope: Scope, start: Message) -> list[tuple[bytes, bytes]]:

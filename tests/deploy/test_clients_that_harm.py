@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.conftest import Server, serving
+from tests.conftest import Server, connect, serving
 
 MIB = 1 << 20
 HEAD = "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -28,13 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     flags = ("--header-timeout", "1.5", "--body-timeout", "1.5", "--max-header-bytes", "8192")
     with serving(tmp_path_factory.mktemp("harmed") / "log", *flags) as running:
         yield running
-
-
-def connect(server: Server) -> socket.socket:
-    parts = urlsplit(server.url)
-    made = socket.create_connection((parts.hostname, parts.port), timeout=10)
-    made.settimeout(10)
-    return made
 
 
 def closed(server: Server, reason: str) -> float:
@@ -76,7 +69,7 @@ def dripped(opened: socket.socket, drop: bytes, most: int = 100) -> bytes:
 
 def test_a_head_that_drips_is_cut_off(server: Server) -> None:
     before = closed(server, "slow_head")
-    with closing(connect(server)) as first, closing(connect(server)) as second:
+    with closing(connect(server, 10)) as first, closing(connect(server, 10)) as second:
         first.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n")
         # nothing at all on the second
         assert dripped(first, b"x: y\r\n") == b""
@@ -85,7 +78,7 @@ def test_a_head_that_drips_is_cut_off(server: Server) -> None:
 
 
 def test_a_head_that_drips_on_a_kept_connection_is_cut_off(server: Server) -> None:
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         for rest in (2, 0):
             opened.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
             received = b""
@@ -101,7 +94,7 @@ def test_a_head_that_drips_on_a_kept_connection_is_cut_off(server: Server) -> No
 def test_a_head_that_is_too_large_is_refused(server: Server, one: bool) -> None:
     before = closed(server, "head")
     headers = f"x: {'y' * 9000}\r\n" if one else "x: y\r\n" * 2000
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(f"GET /livez HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
         said = answer(opened)
     assert said.startswith(b"HTTP/1.1 431")
@@ -110,14 +103,14 @@ def test_a_head_that_is_too_large_is_refused(server: Server, one: bool) -> None:
 
 
 def test_a_head_just_below_the_limit_is_answered(server: Server) -> None:
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(f"GET /livez HTTP/1.1\r\nHost: a\r\nx: {'y' * 8000}\r\n\r\n".encode())
         assert opened.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("start", ["GET /livez HTTP/1.1\r\nx: ", "GET /"])
 def test_a_head_without_end_is_refused(server: Server, start: str) -> None:
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(start.encode())
         with suppress(ConnectionError):
             for _ in range(20):
@@ -130,7 +123,7 @@ def test_a_head_without_end_is_refused(server: Server, start: str) -> None:
 @pytest.mark.parametrize("start", ["0\r\nx: ", "1;x="])
 def test_trailers_and_extensions_without_end_are_cut_off(server: Server, start: str) -> None:
     before = closed(server, "head")
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n{start}".encode())
         with suppress(ConnectionError):
             for _ in range(20):
@@ -141,14 +134,14 @@ def test_trailers_and_extensions_without_end_are_cut_off(server: Server, start: 
 
 
 def test_a_body_that_drips_gets_408(server: Server) -> None:
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Content-Length: 1000\r\nx-request-timeout: 60\r\n\r\n".encode())
         assert dripped(opened, b" ").startswith(b"HTTP/1.1 408")
 
 
 def test_a_body_that_keeps_up_is_waited_for(server: Server) -> None:
     body = b'{"inputs": "' + b"word " * 16_000 + b'"}'
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode())
         for start in range(0, len(body), 8000):
             opened.sendall(body[start : start + 8000])
@@ -158,7 +151,7 @@ def test_a_body_that_keeps_up_is_waited_for(server: Server) -> None:
 
 def test_a_body_after_its_answer_is_not_read_for_ever(server: Server) -> None:
     before = closed(server, "unread")
-    with closing(connect(server)) as opened:
+    with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Content-Length: 1000000\r\nContent-Encoding: gzip\r\n\r\n".encode())
         assert dripped(opened, b"x", 200).startswith(b"HTTP/1.1 415")
     assert closed(server, "unread") == before + 1
@@ -206,7 +199,7 @@ def test_ten_thousand_idle_connections_leave_room(tmp_path: Path) -> None:
         served(server)
         before = server.metric("process_resident_memory_bytes")
         for number in range(CROWD):
-            opened.enter_context(closing(connect(server)))
+            opened.enter_context(closing(connect(server, 10)))
             if number % 2000 == 0:
                 served(server)
         served(server)

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from service.edge.clients import identify
-from tests.conftest import Server, serving
+from tests.conftest import Server, connect, serving
 
 MINE, YOURS = "my-key-for-these-tests", "your-key-for-these-tests"
 MIB = 1 << 20
@@ -33,13 +33,6 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     flags += ["--queue-tokens", "3000", "--cache-bytes", "0"]
     with serving(log, *flags, "--api-keys", f"{MINE},{YOURS}") as running:
         yield running
-
-
-def connect(server: Server) -> socket.socket:
-    parts = urlsplit(server.url)
-    made = socket.create_connection((parts.hostname, parts.port), timeout=60)
-    made.settimeout(60)
-    return made
 
 
 def head(key: str, *more: str) -> bytes:

@@ -75,7 +75,7 @@ def test_answers_are_bounded_and_the_least_used_leave() -> None:
         answers.put(bytes([number]), held)
         answers.get(bytes([0]))
     assert len(answers) == 20
-    assert answers.bytes == 20 * (_OVERHEAD + 100)
+    assert answers.held_bytes == 20 * (_OVERHEAD + 100)
     assert answers.get(bytes([0])) is held
     assert answers.get(bytes([1])) is None
 

@@ -79,6 +79,18 @@ class Perceptrons:
             parameter.data.copy_(value)
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices of eight rows are too small for threads to pay; waiting for them costs more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
 def train(
     rows: Rows,
     labels: Numbers,
@@ -103,19 +115,6 @@ def train(
         schedule: how long.
         held: row numbers on which the best of the epochs is chosen, by member; None takes the last.
     """
-    with _one_thread():
-        return _trained(rows, labels, pools, classes, seed, schedule, held)
-
-
-def _trained(
-    rows: Rows,
-    labels: Numbers,
-    pools: Sequence[Numbers],
-    classes: int,
-    seed: int,
-    schedule: Schedule,
-    held: Sequence[Numbers] | None,
-) -> Perceptrons:
     members, examples = len(pools), len(pools[0])
     truth = torch.from_numpy(np.broadcast_to(labels, (members, labels.shape[-1])).copy())
     pooled = torch.from_numpy(np.stack(pools))
@@ -141,17 +140,6 @@ def _trained(
     if best is not None:
         best.give(model)
     return model
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrices of eight rows are too small for threads to pay; waiting for them costs more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def predict(model: Perceptrons, rows: Rows, numbers: Numbers, member: int) -> Numbers:
