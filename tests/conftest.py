@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # the test processes share the cores: threads that wait by spinning would take them from each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# httpx.get and its like read the certificate authorities anew at each call, 40 ms of a core; from a
+# folder they are read when a connection needs one, and none here does
+os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = "", str(ROOT / "tests")
 
 
 @dataclass

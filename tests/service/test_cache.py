@@ -68,7 +68,7 @@ def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
         cache.put([key], rows([key]))
     held = [value is not None for value in cache.get(keys)]
     assert held == [True, False, False, True, True, True]
-    assert cache.bytes <= 4 * (WIDE * 4 + 300)
+    assert cache.held_bytes <= 4 * (WIDE * 4 + 300)
 
 
 def test_identical_windows_in_flight_are_computed_once() -> None:

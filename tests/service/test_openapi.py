@@ -11,10 +11,19 @@ import pytest
 
 from tests.conftest import Server
 
+# Filters nest: the ways in which one can be wrong at every depth are 7,700 of the 8,600 requests of
+# this phase. The other phases send what is wrong at random.
+_CONFIGURATION = """
+[[operations]]
+include-path = ["/similar", "/classifiers/{name}/suggest"]
+phases.coverage.enabled = false
+"""
 
-# thousands of requests
+
+# a thousand requests
 @pytest.mark.timeout(900)
 def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
@@ -22,7 +31,7 @@ def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
         "--checks=all",
         # a schema cannot say that white space is no text, or which models and prompts there are
         "--exclude-checks=positive_data_acceptance",
-        "--max-examples=10",
+        "--max-examples=15",
         "--seed=1",
         "--generation-database=none",
     ]
