@@ -59,6 +59,7 @@ def write_int8(
             ),
         )
     _store_weights_as_fp16(quantised)
+    _name_by_place(quantised)
     ov.save_model(quantised, folder / FILE, compress_to_fp16=False)
     products = [op for op in quantised.get_ops() if op.get_type_name() == "MatMul"]
     integer = sum(_has_quantised_inputs(op) for op in products)
@@ -99,6 +100,17 @@ def _store_weights_as_fp16(model: ov.Model) -> None:
         wide = ov.opset13.convert(half, "f32")
         for user in op.output(0).get_target_inputs():
             user.replace_source_output(wide.output(0))
+
+
+def _name_by_place(model: ov.Model) -> None:
+    """Name operators by their place in the graph.
+
+    OpenVINO numbers those that have no name of their own by how many it made before, so that a
+    second export would have other names, another digest and another revision.
+    """
+    for place, op in enumerate(model.get_ordered_ops()):
+        if op.get_type_name() not in ("Parameter", "Result"):
+            op.set_friendly_name(f"{op.get_type_name()}_{place}")
 
 
 @contextmanager
