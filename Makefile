@@ -6,6 +6,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 # What the operator of a clone sets, e.g. make serve ARGS="--port 9000"
 ARGS ?=
 
+# pip leaves compiling to the first import, which must then keep what it compiled
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help serve demo train-demo test lint bench audit format constraints clean
 
