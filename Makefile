@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# test processes: one more than cores, since some wait
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # What the operator of a clone sets, e.g. make serve ARGS="--port 9000"
 ARGS ?=
 
@@ -24,7 +26,7 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,dev]'
+	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,charts,dev]'
 	@touch $@ $(VENV)/.serve
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
@@ -38,7 +40,7 @@ train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before 
 	@$(BIN)/python -m training.demo $(ARGS)
 
 test: lint ## check style, types and import directions, then run every test
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/ruff check .

@@ -1,0 +1,46 @@
+"""A service before which a balancer stands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.conftest import ROOT, Server, free_port, wait_ready
+
+# above the time in which HAProxy notices: two checks, a second apart
+DRAIN_SECONDS = 3
+
+
+@dataclass
+class Replica:
+    """A service on a port of its own that can be ended and started again."""
+
+    folder: Path
+    name: str
+    flags: tuple[str, ...]
+    port: int = field(default_factory=free_port)
+    server: Server = field(init=False)
+
+    def start(self) -> None:
+        """Start it; ``wait_ready`` waits for it."""
+        command = [sys.executable, "-m", "service", "--port", str(self.port), "--threads", "1"]
+        command += ["--calibrate", "0", "--drain-seconds", str(DRAIN_SECONDS), *self.flags]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
+        log = self.folder / f"{self.name}.log"
+        with log.open("ab") as stream:
+            process = subprocess.Popen(command, stderr=stream, cwd=ROOT, env=env)
+        self.server = Server(f"http://127.0.0.1:{self.port}", process, log)
+
+    def end(self, number: int) -> int:
+        """Send a signal and wait for the end."""
+        self.server.process.send_signal(number)
+        return self.server.process.wait(60)
+
+    def restart(self, number: int) -> None:
+        """As a roll-out does."""
+        self.end(number)
+        self.start()
+        wait_ready(self.server)
