@@ -51,7 +51,7 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
 	@$(BIN)/python -m benchmarks.compare $(ARGS)
 
-audit: $(VENV)/.dev ## ask PyPI whether a pinned version has a known vulnerability
+audit: $(BIN)/python ## ask PyPI whether a pinned version has a known vulnerability
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --disable-pip --no-deps --requirement constraints.txt
 

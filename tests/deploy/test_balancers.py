@@ -9,17 +9,19 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import httpx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.conftest import free_port, wait_ready
 from tests.deploy.balancers import find, haproxy, nginx
 from tests.deploy.replica import Replica
+from tests.other_bundle import seal_other
 from tests.redis_server import RedisServer
 
 missing = [program for program in ("haproxy", "nginx") if find(program) is None]
@@ -32,12 +34,12 @@ TEXTS = [f"Document {number} speaks of {number * 7919 % 1000} things." for numbe
 
 @dataclass
 class Cluster:
-    """Replicas, their Redis, and the URLs of the balancers."""
+    """Replicas, their Redis, the URLs of the balancers, and what may be answered for ``TEXTS``."""
 
     replicas: list[Replica]
     redis: RedisServer
     urls: dict[str, str]
-    vectors: np.ndarray[tuple[int, int], np.dtype[np.float64]]
+    right: list[NDArray[np.float64]]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +66,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "haproxy": stack.enter_context(haproxy(folder, ports)),
             "nginx": stack.enter_context(nginx(folder, ports)),
         }
-        answer = httpx.post(f"{replicas[0].server.url}/embed", json={"inputs": TEXTS}, timeout=60)
-        yield Cluster(replicas, redis, urls, np.array(answer.json()))
+        yield Cluster(replicas, redis, urls, [vectors(replicas[0])])
+
+
+def vectors(replica: Replica) -> NDArray[np.float64]:
+    """Its own of ``TEXTS``."""
+    answer = httpx.post(f"{replica.server.url}/embed", json={"inputs": TEXTS}, timeout=60)
+    return np.array(answer.json())
 
 
 @dataclass
@@ -91,7 +98,7 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
         answer = client.post("/embed", json=body)
         if answer.status_code != 200:
             result.failures.append(f"{name}: {answer.status_code} {answer.text}")
-        elif np.abs(np.array(answer.json()[0]) - cluster.vectors[known]).max() > 1e-3:
+        elif all(np.abs(answer.json()[0] - right[known]).max() > 1e-3 for right in cluster.right):
             result.failures.append(f"{name}: a wrong vector")
         else:
             result.answered[name] += 1
@@ -169,13 +176,44 @@ def test_no_request_fails_when_processes_are_killed(cluster: Cluster) -> None:
     assert result.failures == []
 
 
-def test_no_request_fails_when_all_are_restarted_in_turn(cluster: Cluster) -> None:
+def test_no_request_fails_when_all_are_restarted_with_another_bundle(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("other")
+    flags = ("--bundle", str(folder / "bundle"))
+    seal_other(folder / "bundle")
+    outside = Replica(folder, "outside", (*flags, "--index-path", str(folder / "index")))
+    outside.start()
+    try:
+        wait_ready(outside.server)
+        [former], other = cluster.right, vectors(outside)
+    finally:
+        outside.end(signal.SIGKILL)
+    assert np.abs(former - other).max() > 0.01
+    cluster.right = [former, other]
     with load(cluster) as result:
         more(result)
         for replica in cluster.replicas:
+            replica.flags = (*replica.flags, *flags)
             replica.restart(signal.SIGTERM)
             more(result, 5)
+        # nothing of the former bundle comes out of Redis, which still has it
+        cluster.right = [other]
+        more(result)
     assert result.failures == []
+    for name, url in cluster.urls.items():
+        body = {"index": name, "text": TEXTS[3], "top_k": 1}
+        until(lambda u=url, b=body: httpx.post(f"{u}/similar", json=b, timeout=60).is_success)
+        assert httpx.post(f"{url}/similar", json=body, timeout=60).json()[0]["id"] == "3"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return when it holds; fail when it has not come to that in a minute."""
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.2)
+    raise AssertionError("it never came")
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])
@@ -229,7 +267,7 @@ def test_balancers_log_no_path(cluster: Cluster) -> None:
 def test_the_load_would_tell(cluster: Cluster) -> None:
     """The control: without a balancer the same load fails when its replica is killed."""
     doomed = cluster.replicas[2]
-    alone = Cluster([doomed], cluster.redis, {"alone": doomed.server.url}, cluster.vectors)
+    alone = Cluster([doomed], cluster.redis, {"alone": doomed.server.url}, cluster.right)
     with load(alone) as result:
         more(result)
         doomed.end(signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,19 +28,10 @@ from service.index.schema import identity
 from service.settings import DEFAULT_BUNDLE
 from tests.conftest import ROOT, Server, serving
 from tests.index.conftest import call, count, upsert
+from tests.other_bundle import seal_other
 
 SHORT, LONG = 256, 64
 OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
-
-
-def seal_other(folder: Path) -> str:
-    """The shipped bundle with another prompt before every window; its revision."""
-    shutil.copytree(DEFAULT_BUNDLE, folder)
-    fields = dict(bundle.load(folder).manifest)
-    for computed in ("files", "revision"):
-        del fields[computed]
-    changed = {"prompts": {"other": "something else: "}, "default_prompt": "other"}
-    return bundle.seal(folder, **fields | changed).revision
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

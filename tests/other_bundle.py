@@ -1,0 +1,19 @@
+"""A bundle of another revision."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from export import bundle
+from service.settings import DEFAULT_BUNDLE
+
+
+def seal_other(folder: Path) -> str:
+    """The shipped bundle with another prompt before every window; its revision."""
+    shutil.copytree(DEFAULT_BUNDLE, folder)
+    fields = dict(bundle.load(folder).manifest)
+    for computed in ("files", "revision"):
+        del fields[computed]
+    changed = {"prompts": {"other": "something else: "}, "default_prompt": "other"}
+    return bundle.seal(folder, **fields | changed).revision
