@@ -40,7 +40,7 @@ train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before 
 	@$(BIN)/python -m training.demo $(ARGS)
 
 test: lint ## check style, types and import directions, then run every test
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/ruff check .

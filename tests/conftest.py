@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,12 +28,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # httpx.get and its like read the certificate authorities anew at each call, 40 ms of a core; from a
 # folder they are read when a connection needs one, and none here does
 os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = "", str(ROOT / "tests")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of few tests first: those are whole runs, and none of them should be begun last."""
-    tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (tests[item.path], item.path))
 
 
 @dataclass
