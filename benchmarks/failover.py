@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tests.conftest import wait_ready
 from tests.deploy.balancers import haproxy, nginx
-from tests.deploy.replica import Replica
+from tests.deploy.replica import Replica, running
 from tests.redis_server import RedisServer
 
 CLIENTS = 2
@@ -78,12 +78,7 @@ def main() -> None:
         stack.callback(redis.close)
         flags = ("--index-path", str(folder / "index"), "--redis-url", redis.url)
         replicas = [Replica(folder, f"replica-{n}", flags) for n in range(3)]
-        for replica in replicas:
-            replica.start()
-            stack.callback(lambda r=replica: r.end(signal.SIGKILL))
-        for replica in replicas:
-            wait_ready(replica.server)
-        ports = [replica.port for replica in replicas]
+        ports = stack.enter_context(running(*replicas))
         urls = [
             stack.enter_context(haproxy(folder, ports)),
             stack.enter_context(nginx(folder, ports)),
@@ -112,7 +107,7 @@ def main() -> None:
     console.print(table)
 
 
-def _events(replicas: list[Replica], redis: RedisServer) -> dict[str, Callable[[], None]]:
+def _events(replicas: list[Replica], redis: RedisServer) -> dict[str, Callable[[], object]]:
     def rolling() -> None:
         for replica in replicas:
             replica.restart(signal.SIGTERM)
@@ -123,17 +118,13 @@ def _events(replicas: list[Replica], redis: RedisServer) -> dict[str, Callable[[
         redis.start()
 
     return {
-        "SIGTERM of a replica": lambda: _end(replicas[0], signal.SIGTERM),
+        "SIGTERM of a replica": lambda: replicas[0].end(signal.SIGTERM),
         "it starts again": lambda: _start(replicas[0]),
-        "kill -9 of a replica": lambda: _end(replicas[1], signal.SIGKILL),
+        "kill -9 of a replica": lambda: replicas[1].end(signal.SIGKILL),
         "it starts again, too": lambda: _start(replicas[1]),
         "kill -9 of Redis, and back": lose_redis,
         "restart of all in turn": rolling,
     }
-
-
-def _end(replica: Replica, number: int) -> None:
-    replica.end(number)
 
 
 def _start(replica: Replica) -> None:

@@ -24,6 +24,7 @@ from rich.table import Table
 from export.engines import Encode, Inputs, open_engine
 from export.graph import write_graph
 from export.int8 import FILE, write_int8
+from export.parity import compare
 from export.passages import read_passages
 from export.source import open_source, reference_vectors
 from export.tokenizer import batches, write_tokenizer
@@ -97,11 +98,14 @@ def main() -> None:
         table.add_column("/ ONNX Runtime fp32")
     for name, encode in engines.items():
         vectors = np.concatenate([encode(batch) for batch in measured])
-        cosines = (vectors * reference).sum(axis=1)
-        same = (_nearest(vectors) == _nearest(reference)).mean()
+        parity = compare(vectors, reference)
         ndcg = "" if judged is None else f"{_ndcg(encode, inputs, judged, name):.4f}"
-        row = [name, f"{sizes[name] / 1e6:.0f}", f"{cosines.mean():.4f}", f"{cosines.min():.4f}"]
-        row += [f"{same:.3f}", ndcg]
+        row = [
+            name,
+            f"{sizes[name] / 1e6:.0f}",
+            *(f"{value:.4f}" for value in parity.values()),
+            ndcg,
+        ]
         for shape in SHAPES:
             rate, base = rates[name, shape], rates[REFERENCE, shape]
             row += [f"{np.median(rate):.0f}", f"{np.median(np.divide(rate, base)):.2f}"]
@@ -150,13 +154,6 @@ def _ndcg(
 
     scores = vectors(judged.queries) @ vectors(judged.documents).T
     return float(rank(scores, judged.relevant).ndcg.mean())
-
-
-def _nearest(vectors: Vectors) -> NDArray[np.intp]:
-    similarity = vectors @ vectors.T
-    np.fill_diagonal(similarity, -np.inf)
-    nearest: NDArray[np.intp] = similarity.argmax(axis=1)
-    return nearest
 
 
 if __name__ == "__main__":

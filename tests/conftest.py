@@ -99,6 +99,14 @@ def wait_ready(server: Server, seconds: float = 60) -> None:
     raise AssertionError(f"not ready after {seconds} s: {server.log.read_text()}")
 
 
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Return when it holds; fail when it has not come to that in time."""
+    due = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < due, "it never came"
+        time.sleep(0.05)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Return when it holds; fail when it has not come to that in 5 seconds."""
     for _ in range(1000):

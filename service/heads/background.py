@@ -110,7 +110,7 @@ class Background:
             await jobs.update(job, state="lost")
             raise
         except InvalidError as error:
-            await asyncio.shield(jobs.refuse(job, str(error)))
+            await jobs.refuse(job, str(error))
         except Exception as error:  # noqa: BLE001 it is logged
             log.error("training_failed", classifier=job.name, outline=outline(error))
             said = "the engine failed on a document" if isinstance(error, EngineFailedError) else ""
@@ -160,8 +160,7 @@ class Background:
         if await jobs.get(job.name) is None:
             # deleted while the head was written
             await heads.withdraw(job.name, job.uid)
-        # a deletion that comes meanwhile ends this task, and the examples would stay
-        await asyncio.shield(jobs.remove(job))
+        await jobs.remove(job)
 
 
 async def _beat(jobs: Jobs, job: Job, progress: _Progress, task: asyncio.Task[None] | None) -> None:

@@ -141,7 +141,7 @@ class Jobs:
                 raise ConflictError("another training of this classifier has just begun")
         except BaseException:
             # also where the client left: what nobody knows of must not seem to run
-            await asyncio.shield(self.remove(job))
+            await self.remove(job)
             raise
         if former is not None:
             await self._drop(former.key)
@@ -162,11 +162,17 @@ class Jobs:
 
     async def refuse(self, job: Job, error: str) -> None:
         """Write that a job failed by its examples, and forget these."""
+        await asyncio.shield(self._refuse(job, error))
+
+    async def remove(self, job: Job) -> None:
+        """Forget a job and its examples, both even where the caller is cancelled in between."""
+        await asyncio.shield(self._remove(job))
+
+    async def _refuse(self, job: Job, error: str) -> None:
         if await self.update(job, state="failed", error=error, key=""):
             await self._drop(job.key)
 
-    async def remove(self, job: Job) -> None:
-        """Forget a job and its examples."""
+    async def _remove(self, job: Job) -> None:
         await (await self._jobs()).delete(_eq("uid", job.uid))
         await self._drop(job.key)
         await self._tidy()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,3 +47,15 @@ class Replica:
         self.end(number)
         self.start()
         wait_ready(self.server)
+
+
+@contextmanager
+def running(*replicas: Replica) -> Iterator[list[int]]:
+    """Start all at once, wait until they are ready, kill them afterwards; yields their ports."""
+    with ExitStack() as stack:
+        for replica in replicas:
+            replica.start()
+            stack.callback(lambda r=replica: r.end(signal.SIGKILL))
+        for replica in replicas:
+            wait_ready(replica.server)
+        yield [replica.port for replica in replicas]

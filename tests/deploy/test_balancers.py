@@ -9,7 +9,7 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.conftest import free_port, wait_ready
+from tests.conftest import free_port, wait_ready, wait_until
 from tests.deploy.balancers import find, haproxy, nginx
-from tests.deploy.replica import Replica
+from tests.deploy.replica import Replica, running
 from tests.other_bundle import seal_other
 from tests.redis_server import RedisServer
 
@@ -56,12 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     ]
     with ExitStack() as stack:
         stack.callback(redis.close)
-        for replica in replicas:
-            replica.start()
-            stack.callback(lambda r=replica: r.end(signal.SIGKILL))
-        for replica in replicas:
-            wait_ready(replica.server)
-        ports = [replica.port for replica in replicas]
+        ports = stack.enter_context(running(*replicas))
         urls = {
             "haproxy": stack.enter_context(haproxy(folder, ports)),
             "nginx": stack.enter_context(nginx(folder, ports)),
@@ -183,12 +178,8 @@ def test_no_request_fails_when_all_are_restarted_with_another_bundle(
     flags = ("--bundle", str(folder / "bundle"))
     seal_other(folder / "bundle")
     outside = Replica(folder, "outside", (*flags, "--index-path", str(folder / "index")))
-    outside.start()
-    try:
-        wait_ready(outside.server)
+    with running(outside):
         [former], other = cluster.right, vectors(outside)
-    finally:
-        outside.end(signal.SIGKILL)
     assert np.abs(former - other).max() > 0.01
     cluster.right = [former, other]
     with load(cluster) as result:
@@ -203,17 +194,10 @@ def test_no_request_fails_when_all_are_restarted_with_another_bundle(
     assert result.failures == []
     for name, url in cluster.urls.items():
         body = {"index": name, "text": TEXTS[3], "top_k": 1}
-        until(lambda u=url, b=body: httpx.post(f"{u}/similar", json=b, timeout=60).is_success)
+        wait_until(
+            lambda u=url, b=body: httpx.post(f"{u}/similar", json=b, timeout=60).is_success, 60
+        )
         assert httpx.post(f"{url}/similar", json=body, timeout=60).json()[0]["id"] == "3"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds; fail when it has not come to that in a minute."""
-    for _ in range(300):
-        if condition():
-            return
-        time.sleep(0.2)
-    raise AssertionError("it never came")
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])

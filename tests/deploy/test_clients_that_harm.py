@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.conftest import Server, connect, serving
+from tests.conftest import Server, connect, serving, wait_until
 
 MIB = 1 << 20
 HEAD = "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -40,13 +40,6 @@ def closed(server: Server, reason: str) -> float:
 def served(server: Server) -> None:
     answer = httpx.post(f"{server.url}/embed", json={"inputs": "others are served"}, timeout=10)
     assert answer.status_code == 200
-
-
-def until(condition: Callable[[], bool]) -> None:
-    due = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < due, "it never came"
-        time.sleep(0.05)
 
 
 def answer(opened: socket.socket) -> bytes:
@@ -176,7 +169,7 @@ def test_who_does_not_read_the_answer_is_cut_off(server: Server) -> None:
         opened.settimeout(10)
         opened.connect(("127.0.0.1", urlsplit(server.url).port))
         opened.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        until(lambda: closed(server, "slow_reader") == before + 1)
+        wait_until(lambda: closed(server, "slow_reader") == before + 1, 10)
     whole = httpx.post(
         f"{server.url}/embed", content=body, headers={"content-type": "application/json"}
     )

@@ -20,7 +20,8 @@ from service.heads.examples import Examples
 from service.heads.jobs import LOST_SECONDS, Job, Jobs
 from service.index.faults import ConflictError
 from service.routes.classifiers import list_classifiers
-from tests.conftest import Server, serving
+from tests.conftest import Server, serving, wait_until
+from tests.conftest import until as until_async
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
 from tests.index.conftest import call
 
@@ -53,15 +54,6 @@ def stored(folder: Path) -> int:
         return await (await database.open_table("job_examples")).count_rows()
 
     return asyncio.run(count())
-
-
-def forgotten(folder: Path) -> bool:
-    """No examples are kept any more, which follows the end of a job."""
-    for _ in range(300):
-        if stored(folder) == 0:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
@@ -99,6 +91,36 @@ def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
     assert stored(tmp_path) == 0
     asyncio.run(here.remove(taken))
     assert asyncio.run(there.get("a")) is None
+
+
+def test_examples_go_with_their_job_even_if_the_caller_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = jobs(tmp_path)
+    dropped = held._drop
+
+    async def cancelled() -> None:
+        between, go_on = asyncio.Event(), asyncio.Event()
+
+        async def drop(key: str) -> None:
+            between.set()
+            await go_on.wait()
+            await dropped(key)
+            between.clear()
+
+        monkeypatch.setattr(held, "_drop", drop)
+        job = await held.claim("a", SMALL)
+        removing = asyncio.create_task(held.remove(job))
+        await between.wait()
+        removing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await removing
+        go_on.set()
+        await until_async(lambda: not between.is_set())
+
+    asyncio.run(cancelled())
+    assert asyncio.run(held.get("a")) is None
+    assert stored(tmp_path) == 0
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +197,8 @@ def test_bad_examples_are_told_and_forgotten(pair: tuple[Server, Server], folder
     assert said["training"]["state"] == "failed"
     assert "input 9 is empty" in said["training"]["error"]
     assert "PUT" in said["training"]["hint"]
-    assert forgotten(folder / "index" / "heads")
+    # their deletion follows the end of the job
+    wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
     assert "PUT" in call(two, "POST", "/classifiers/bad/retrain", status=409)["error"]
     refused = classify(two, 409, inputs="a", classifier="bad")
     assert "not trained yet" in refused["error"]
@@ -240,7 +263,8 @@ def test_a_killed_replica_loses_no_examples(
     assert again["training"]["state"] == "running"
     done = until(two, "killed", lambda said: "training" not in said)
     assert done["labels"] == {"money": 50, "sport": 50}
-    assert forgotten(folder / "index" / "heads")
+    # their deletion follows the end of the job
+    wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
 
 
 # the last test of this file, for it ends the other of the pair

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import Server, serving
+from tests.conftest import Server, serving, wait_until
 
 KEY = "a-key-for-tests-only"
 JSON = {"content-type": "application/json"}
@@ -191,17 +190,10 @@ def test_half_a_body_and_gone_leaves_nothing(server: Server) -> None:
 def test_a_client_that_leaves_frees_the_queue(server: Server, long_document: str) -> None:
     body = json.dumps({"inputs": "a client that leaves. " + long_document}).encode()
     connection = raw(server, head(len(body)), body)
-    until(lambda: server.metric("docsplit_queue_tokens") > 0)
+    wait_until(lambda: server.metric("docsplit_queue_tokens") > 0, 30)
     connection.close()
-    until(lambda: server.metric("docsplit_queue_tokens") == 0, seconds=2)
+    wait_until(lambda: server.metric("docsplit_queue_tokens") == 0, 2)
     assert send(server, b'{"inputs": "still quick"}').status_code == 200
-
-
-def until(condition: Any, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 def test_nothing_of_the_caller_is_echoed_or_logged(server: Server) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from service.__main__ import main as serve
 from service.keys import file
-from tests.conftest import Server, serving
+from tests.conftest import Server, serving, wait_until
 
 RIGHTS = {
     "boss": "",
@@ -60,13 +59,6 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     path.write_text("".join(entry(n, TOKENS[n], fields) for n, fields in RIGHTS.items()))
     with serving(folder / "log", "--keys-file", str(path)) as server:
         yield Locked(server, path)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    due = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < due, "it never came"
-        time.sleep(0.05)
 
 
 def status(locked: Locked, name: str, method: str, path: str, **arguments: object) -> int:
@@ -179,13 +171,13 @@ def test_keys_change_without_a_restart(locked: Locked) -> None:
     assert info(fresh) == 401
     revoked = before.replace("[keys.boss]", "[keys.boss]\nrevoked = true")
     locked.path.write_text(revoked + entry("fresh", fresh, ""))
-    until(lambda: info(fresh) == 200)
+    wait_until(lambda: info(fresh) == 200, 20)
     assert info(TOKENS["boss"]) == 403
     locked.path.write_text("no TOML")
-    until(lambda: locked.server.metric("docsplit_keys_stale") == 1)
+    wait_until(lambda: locked.server.metric("docsplit_keys_stale") == 1, 20)
     assert (info(fresh), info(TOKENS["boss"])) == (200, 403)
     locked.path.write_text(before)
-    until(lambda: info(TOKENS["boss"]) == 200)
+    wait_until(lambda: info(TOKENS["boss"]) == 200, 20)
     assert info(fresh) == 401
     assert locked.server.metric("docsplit_keys_stale") == 0
 
@@ -221,4 +213,4 @@ def test_every_worker_takes_a_change(tmp_path: Path) -> None:
 
         assert statuses() == {200}
         path.write_text(entry("boss", TOKENS["boss"], "revoked = true"))
-        until(lambda: statuses() == {403})
+        wait_until(lambda: statuses() == {403}, 20)

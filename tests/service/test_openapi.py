@@ -31,7 +31,7 @@ def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
         "--checks=all",
         # a schema cannot say that white space is no text, or which models and prompts there are
         "--exclude-checks=positive_data_acceptance",
-        "--max-examples=15",
+        "--max-examples=40",
         "--seed=1",
         "--generation-database=none",
     ]
