@@ -284,7 +284,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--split", help="only rows of --data whose column split says so")
     parser.add_argument("--documents", type=int, default=64, help="how many to draw")
     parser.add_argument("flags", nargs="*", help="flags of docsplit-serve, after --")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 if __name__ == "__main__":

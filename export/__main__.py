@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     name=options.name,
                     source_name=options.source_name,
                     max_tokens=options.max_tokens,
+                    trust_remote_code=options.trust_remote_code,
                     precisions=options.precision,
                     keep_float=options.keep_float,
                     calibration=options.calibration,
@@ -111,6 +112,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="window, special tokens included; up to the model's position table "
         "(default: the source's own)",
+    )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the model code that lies beside the weights, as checkpoints that "
+        "docsplit-train made long need; only for sources you trust",
     )
     parser.add_argument(
         "--precision",

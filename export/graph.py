@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from export import long_attention
 from export.bundle import Pooling
 from export.source import Source
 
@@ -67,7 +68,9 @@ def write_graph(source: Source, path: Path) -> None:
     module = SentenceEncoder(source).eval()
     ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
     axes = {0: "batch", 1: "tokens"}
-    with torch.no_grad(), _quiet_tracing():
+    long = source.encoder.config.model_type == long_attention.MODEL_TYPE
+    attention = long_attention.traced_as_operators(source.encoder) if long else nullcontext()
+    with torch.no_grad(), _quiet_tracing(), attention:
         torch.onnx.export(
             module,
             (ids, torch.ones_like(ids)),
@@ -78,7 +81,10 @@ def write_graph(source: Source, path: Path) -> None:
             opset_version=OPSET,
             # The dynamo exporter writes graphs that the fusions for BERT do not recognise.
             dynamo=False,
+            custom_opsets={long_attention.DOMAIN: 1} if long else None,
         )
+    if long:
+        long_attention.define(path, source.encoder.config, OPSET)
 
 
 @contextmanager

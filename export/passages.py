@@ -17,6 +17,8 @@ CALIBRATION = 256
 # Passages grow, paragraph by paragraph, to at least so many words: from one paragraph, often a
 # single line, to more than a window of 512 tokens holds.
 WORDS = (1, 1, 24, 48, 96, 192, 384)
+# Words that a token stands for, at least; longer windows get longer passages by it.
+_WORDS_PER_TOKEN = 0.75
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -27,12 +29,15 @@ class Passages(NamedTuple):
     parity: list[str]
 
 
-def read_passages(path: Path | None, *, parity: int, calibration: int = CALIBRATION) -> Passages:
+def read_passages(
+    path: Path | None, *, parity: int, calibration: int = CALIBRATION, max_tokens: int = 512
+) -> Passages:
     """Cut ``calibration`` + ``parity`` passages from the documents of a file; always the same ones.
 
     Args:
         path: UTF-8, one document a line, or JSON lines with a field ``text``; ``.gz`` is
             unpacked. None means the Python Enhancement Proposals of ``examples/peps``.
+        max_tokens: the window that the longest passages should fill.
 
     Raises:
         ExportError: the file cannot be read or holds too few different passages.
@@ -42,7 +47,7 @@ def read_passages(path: Path | None, *, parity: int, calibration: int = CALIBRAT
         if not path.is_file():
             raise ExportError(f"{path}: no such file; give real text with --calibration FILE")
     wanted = calibration + parity
-    found = list(dict.fromkeys(_passages(list(_documents(path)), wanted)))
+    found = list(dict.fromkeys(_passages(list(_documents(path)), wanted, _lengths(max_tokens))))
     if len(found) < wanted:
         raise ExportError(
             f"{path}: {len(found)} different passages, {wanted} are needed "
@@ -68,7 +73,15 @@ def _documents(path: Path) -> Iterator[str]:
         raise ExportError(f"{path}: line {number} is no JSON object with a field text") from error
 
 
-def _passages(documents: list[str], wanted: int) -> Iterator[str]:
+def _lengths(max_tokens: int) -> tuple[int, ...]:
+    """``WORDS``, and doubles of its longest up to what a window holds."""
+    lengths = WORDS
+    while 2 * lengths[-1] <= max_tokens * _WORDS_PER_TOKEN:
+        lengths = (*lengths, 2 * lengths[-1])
+    return lengths
+
+
+def _passages(documents: list[str], wanted: int, lengths: tuple[int, ...]) -> Iterator[str]:
     """One passage of each document in turn, then a second of each, until none is left."""
     chance = random.Random(0)  # noqa: S311  the same choice every time, no secret
     chance.shuffle(documents)
@@ -77,7 +90,7 @@ def _passages(documents: list[str], wanted: int) -> Iterator[str]:
     # Duplicates are dropped later, so more than wanted are offered.
     while cursors and turn < 4 * wanted + len(documents):
         for cursor in list(cursors):
-            passage = _grow(cursor, WORDS[turn % len(WORDS)])
+            passage = _grow(cursor, lengths[turn % len(lengths)])
             turn += 1
             if passage:
                 yield passage

@@ -52,6 +52,7 @@ class Request:
         name: the bundle's name; by default the name of ``dest``.
         source_name: what the lineage calls the source; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's own.
+        trust_remote_code: run model code that lies beside the weights.
         precisions: forms to write.
         keep_float: names of operators that int8 leaves in floating point, a regular expression.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
@@ -66,6 +67,7 @@ class Request:
     name: str | None = None
     source_name: str | None = None
     max_tokens: int | None = None
+    trust_remote_code: bool = False
     precisions: Sequence[PrecisionName] = ("fp16", "int8")
     keep_float: str | None = None
     calibration: Path | None = None
@@ -92,9 +94,14 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
     torch.set_num_threads(request.threads)
     report("opening the source")
     source = open_source(
-        request.source, source_name=request.source_name, max_tokens=request.max_tokens
+        request.source,
+        source_name=request.source_name,
+        max_tokens=request.max_tokens,
+        trust_remote_code=request.trust_remote_code,
     )
-    passages = read_passages(request.calibration, parity=request.paragraphs)
+    passages = read_passages(
+        request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
+    )
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as scratch:
         bundle = Path(scratch) / "bundle"

@@ -13,12 +13,22 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from export import long_attention
 from export.bundle import Pooling
 from export.errors import ExportError
 
 # Encoders with learned absolute positions whose graphs the fp16 fusion and the int8 quantiser
 # both understand.
-FAMILIES = ("bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+FAMILIES = (
+    "bert",
+    "camembert",
+    "distilbert",
+    long_attention.MODEL_TYPE,
+    "electra",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,11 @@ class Source:
 
 
 def open_source(
-    source: str, *, source_name: str | None = None, max_tokens: int | None = None
+    source: str,
+    *,
+    source_name: str | None = None,
+    max_tokens: int | None = None,
+    trust_remote_code: bool = False,
 ) -> Source:
     """Open a checkpoint and check that a bundle can carry all it does.
 
@@ -75,6 +89,7 @@ def open_source(
         source: a folder, or a name on the Hugging Face hub.
         source_name: what to call it in the lineage; by default the hub name or the folder's name.
         max_tokens: window of the bundle, special tokens included; by default the checkpoint's own.
+        trust_remote_code: run model code that lies beside the weights, as long checkpoints need.
 
     Raises:
         ExportError: the checkpoint cannot be opened, or does something a bundle cannot express.
@@ -82,7 +97,7 @@ def open_source(
     folder = Path(source).expanduser()
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise ExportError(f"{source}: no such folder")
-    model = _load(str(folder) if folder.is_dir() else source)
+    model = _load(str(folder) if folder.is_dir() else source, trust_remote_code)
     modules = list(model)
     kinds = [type(m).__name__ for m in modules]
     pooling, normalises = _head(modules, kinds, source)
@@ -111,16 +126,24 @@ def open_source(
     )
 
 
-def _load(source: str) -> SentenceTransformer:
+def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
     try:
         with warnings.catch_warnings():
             # modules.json of older checkpoints names classes by paths since deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", FutureWarning)
             model = SentenceTransformer(
-                source, device="cpu", model_kwargs={"attn_implementation": "eager"}
+                source,
+                device="cpu",
+                trust_remote_code=trust_remote_code,
+                model_kwargs={"attn_implementation": "eager"},
             )
     except Exception as error:  # each of four libraries refuses in its own way
+        if "trust_remote_code" in str(error):
+            raise ExportError(
+                f"{source}: brings model code of its own; read it, then run it by "
+                "--trust-remote-code"
+            ) from error
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
     return model.float().eval()
@@ -205,6 +228,8 @@ def _windows(
         limit = table.num_embeddings - table.padding_idx - 1
     elif encoder.config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):
         limit -= int(tokenizer.pad_token_id) + 1
+    elif encoder.config.model_type == long_attention.MODEL_TYPE:
+        limit -= int(encoder.config.position_offset)
     configured = model.max_seq_length
     return min(int(configured) if configured else limit, limit), limit
 

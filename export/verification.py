@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--source", help="the checkpoint: folder or hub name (default: as the lineage calls it)"
     )
+    parser.add_argument("--trust-remote-code", action="store_true", help="as docsplit-export")
     parser.add_argument("--calibration", type=Path, metavar="FILE", help="as docsplit-export")
     parser.add_argument("--paragraphs", type=int, default=300, metavar="N", help="at least 200")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, parity in verify(
         opened,
         given.source or opened.manifest.lineage.source,
+        trust_remote_code=given.trust_remote_code,
         calibration=given.calibration,
         paragraphs=given.paragraphs,
         threads=given.threads,
@@ -55,12 +57,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def verify(
-    opened: Bundle, source: str, *, calibration: Path | None, paragraphs: int, threads: int
+    opened: Bundle,
+    source: str,
+    *,
+    trust_remote_code: bool = False,
+    calibration: Path | None,
+    paragraphs: int,
+    threads: int,
 ) -> dict[PrecisionName, Parity]:
     """Parity of each precision, measured anew.
 
     Args:
         source: folder or hub name of the checkpoint that the bundle was made of.
+        trust_remote_code: run model code that lies beside its weights.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many are encoded.
         threads: processor threads.
@@ -78,13 +87,18 @@ def verify(
 
     torch.set_num_threads(threads)
     manifest = opened.manifest
-    checkpoint = open_source(source, source_name=None, max_tokens=manifest.max_tokens)
+    checkpoint = open_source(
+        source,
+        source_name=None,
+        max_tokens=manifest.max_tokens,
+        trust_remote_code=trust_remote_code,
+    )
     if checkpoint.weights_digest() != manifest.lineage.source_sha256:
         raise ExportError(
             f"{source} is not what the bundle was made of: its weights differ; name the checkpoint "
             "with --source"
         )
-    texts = read_passages(calibration, parity=paragraphs).parity
+    texts = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens).parity
     reference = reference_vectors(checkpoint, texts).numpy()
     tokenizer = Tokenizer.from_file(str(opened.path(TOKENIZER)))
     inputs = batches(

@@ -1,0 +1,208 @@
+"""Sliding-window attention with a global first token, as ONNX.
+
+Long checkpoints of the training room attend to ``window`` tokens on either side and to the first
+token, which attends to all (Beltagy et al. 2020, "Longformer", section 3.1). Traced as it is, their
+attention would take three windows of keys for a query of ten words, too. So it is traced as one
+operator, which is then given a definition in standard operators: dense attention where all tokens
+are in each other's reach, and blocks of queries beyond that, so that time and memory grow with the
+length and not with its square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import onnx
+import onnx.inliner
+import onnx.parser
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+MODEL_TYPE = "docsplit_long_bert"
+DOMAIN = "docsplit"
+OPERATOR = "LongAttention"
+# Added to a score, it makes the weight zero in fp32 and fp16 alike.
+_NEVER = -10_000.0
+
+
+@contextmanager
+def traced_as_operators(encoder: PreTrainedModel) -> Iterator[None]:
+    """Within, tracing writes one ``docsplit.LongAttention`` for the attention of each layer.
+
+    The vectors computed meanwhile mean nothing.
+    """
+    layers = [layer.attention for layer in cast(Any, encoder).encoder.layer]
+    held = [layer.self for layer in layers]
+    for layer in layers:
+        layer.self = _Placeholder(layer.self)
+    try:
+        yield
+    finally:
+        for layer, attention in zip(layers, held, strict=True):
+            layer.self = attention
+
+
+def define(path: Path, config: PretrainedConfig, opset: int) -> None:
+    """Put standard operators in the place of each ``docsplit.LongAttention`` of an ONNX file.
+
+    Args:
+        path: the file; it is replaced.
+        config: has ``attention_window``, ``num_attention_heads`` and ``hidden_size``.
+        opset: of the ONNX operators in the file.
+    """
+    model = onnx.load(path)
+    window = config.attention_window
+    width = config.hidden_size // config.num_attention_heads
+    text = _definition(window, config.num_attention_heads, width, opset)
+    model.functions.append(onnx.parser.parse_function(text))
+    model = onnx.inliner.inline_local_functions(model)
+    kept = [entry for entry in model.opset_import if entry.domain != DOMAIN]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+
+
+class _Placeholder(nn.Module):
+    def __init__(self, attention: Any) -> None:
+        super().__init__()
+        self.query, self.key, self.value = attention.query, attention.key, attention.value
+
+    def forward(self, states: Tensor, valid: Tensor, *, dense: bool) -> Tensor:
+        mixed: Tensor = _Operator.apply(  # type: ignore[no-untyped-call]
+            self.query(states), self.key(states), self.value(states), valid
+        )
+        return mixed
+
+
+class _Operator(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, valid: Tensor) -> Tensor:
+        return q.clone()
+
+    @staticmethod
+    def symbolic(graph: Any, q: Any, k: Any, v: Any, valid: Any) -> Any:
+        return graph.op(f"{DOMAIN}::{OPERATOR}", q, k, v, valid).setType(q.type())
+
+
+def _definition(window: int, heads: int, width: int, opset: int) -> str:
+    """The operator in ONNX's textual syntax.
+
+    Inputs ``q``, ``k``, ``v`` float ``[batch, tokens, heads * width]`` and ``valid`` bool
+    ``[batch, tokens]``; output like ``q``. Queries go in blocks of half a window, each against its
+    reach and, before that, the first token; what lies beyond the ends is another token's copy that
+    the bias hides. Constants are repeated in the branches, for nncf refuses to share them.
+    """
+    block = -(-window // 2)
+    reach = 2 * window + block
+    hidden = heads * width
+    return f"""
+<domain: "{DOMAIN}", opset_import: ["": {opset}]>
+{OPERATOR} (q, k, v, valid) => (mixed) {{
+  number_of_tokens = Constant <value = int64 {{1}}> ()
+  shape = Shape (q)
+  tokens = Gather (shape, number_of_tokens)
+  most = Constant <value = int64 {{{window + 1}}}> ()
+  short = LessOrEqual (tokens, most)
+  heads_and_queries = Constant <value = int64[2] {{1, 2}}> ()
+  valid_keys = Unsqueeze (valid, heads_and_queries)
+  seen = Constant <value = float {{0.0}}> ()
+  never = Constant <value = float {{{_NEVER}}}> ()
+  padding = Where (valid_keys, seen, never)
+  mixed = If (short) <
+    then_branch = dense () => (dense_mixed) {{
+      {_attention("dense", "q", "k", "v", "padding", heads, width)}
+    }},
+    else_branch = blocked () => (all_mixed) {{
+      zero = Constant <value = int64 {{0}}> ()
+      one = Constant <value = int64 {{1}}> ()
+      size = Constant <value = int64 {{{block}}}> ()
+      size_less_1 = Constant <value = int64 {{{block - 1}}}> ()
+      reach_begin = Constant <value = int64 {{{-window}}}> ()
+      reach_end = Constant <value = int64 {{{window + block}}}> ()
+      window = Constant <value = int64 {{{window}}}> ()
+      open = Constant <value = float {{0.0}}> ()
+      closed = Constant <value = float {{{_NEVER}}}> ()
+      at_0 = Constant <value = int64[1] {{0}}> ()
+      at_1 = Constant <value = int64[1] {{1}}> ()
+      last = Sub (tokens, one)
+      filled = Add (tokens, size_less_1)
+      blocks = Div (filled, size)
+      numbers = Range (zero, blocks, one)
+      flat_starts = Mul (numbers, size)
+      starts = Unsqueeze (flat_starts, at_1)
+      query_offsets = Range (zero, size, one)
+      query_places = Add (starts, query_offsets)
+      query_index = Min (query_places, last)
+      key_offsets = Range (reach_begin, reach_end, one)
+      key_places = Add (starts, key_offsets)
+      not_beyond = Min (key_places, last)
+      near_index = Max (not_beyond, zero)
+      first_index = Mul (starts, zero)
+      key_index = Concat <axis = 1> (first_index, near_index)
+      after_first = Greater (key_places, zero)
+      before_end = Less (key_places, tokens)
+      near_exists = And (after_first, before_end)
+      first_exists = Equal (first_index, zero)
+      exists = Concat <axis = 1> (first_exists, near_exists)
+      not_padding = Gather <axis = 1> (valid, key_index)
+      usable = And (not_padding, exists)
+      usable_bias = Where (usable, open, closed)
+      per_block = Constant <value = int64[4] {{-1, 1, 1, {reach + 1}}}> ()
+      block_bias = Reshape (usable_bias, per_block)
+      query_column = Unsqueeze (query_offsets, at_1)
+      difference = Sub (key_offsets, query_column)
+      distance = Abs (difference)
+      in_window = LessOrEqual (distance, window)
+      near_bias = Where (in_window, open, closed)
+      first_column = Constant <value = int64[2] {{{block}, 1}}> ()
+      first_bias = Expand (open, first_column)
+      band = Concat <axis = 1> (first_bias, near_bias)
+      bias = Add (block_bias, band)
+      query_blocks = Constant <value = int64[3] {{-1, {block}, {hidden}}}> ()
+      key_blocks = Constant <value = int64[3] {{-1, {reach + 1}, {hidden}}}> ()
+      q_taken = Gather <axis = 1> (q, query_index)
+      k_taken = Gather <axis = 1> (k, key_index)
+      v_taken = Gather <axis = 1> (v, key_index)
+      q_blocks = Reshape (q_taken, query_blocks)
+      k_blocks = Reshape (k_taken, key_blocks)
+      v_blocks = Reshape (v_taken, key_blocks)
+      {_attention("local", "q_blocks", "k_blocks", "v_blocks", "bias", heads, width)}
+      batch = Gather (shape, at_0)
+      rest = Constant <value = int64[2] {{-1, {hidden}}}> ()
+      joined_shape = Concat <axis = 0> (batch, rest)
+      joined = Reshape (local_mixed, joined_shape)
+      end = Unsqueeze (tokens, at_0)
+      local = Slice (joined, at_1, end, at_1)
+      q_first = Slice (q, at_0, at_1, at_1)
+      {_attention("global", "q_first", "k", "v", "padding", heads, width)}
+      all_mixed = Concat <axis = 1> (global_mixed, local)
+    }}
+  >
+}}"""
+
+
+def _attention(name: str, q: str, k: str, v: str, bias: str, heads: int, width: int) -> str:
+    """Multi-head attention (Vaswani et al. 2017, section 3.2) of ``q`` on ``k`` and ``v``, in the
+    form that runtimes fuse; the result is ``<name>_mixed``."""
+    return f"""
+      {name}_split = Constant <value = int64[4] {{0, 0, {heads}, {width}}}> ()
+      {name}_joined = Constant <value = int64[3] {{0, 0, {heads * width}}}> ()
+      {name}_scale = Constant <value = float {{{width**-0.5!r}}}> ()
+      {name}_q_split = Reshape ({q}, {name}_split)
+      {name}_k_split = Reshape ({k}, {name}_split)
+      {name}_v_split = Reshape ({v}, {name}_split)
+      {name}_q_heads = Transpose <perm = [0, 2, 1, 3]> ({name}_q_split)
+      {name}_k_heads = Transpose <perm = [0, 2, 3, 1]> ({name}_k_split)
+      {name}_v_heads = Transpose <perm = [0, 2, 1, 3]> ({name}_v_split)
+      {name}_products = MatMul ({name}_q_heads, {name}_k_heads)
+      {name}_scaled = Mul ({name}_products, {name}_scale)
+      {name}_scores = Add ({name}_scaled, {bias})
+      {name}_weights = Softmax <axis = -1> ({name}_scores)
+      {name}_sum = MatMul ({name}_weights, {name}_v_heads)
+      {name}_tokens = Transpose <perm = [0, 2, 1, 3]> ({name}_sum)
+      {name}_mixed = Reshape ({name}_tokens, {name}_joined)"""

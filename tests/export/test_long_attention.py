@@ -1,0 +1,151 @@
+"""Checkpoints with sliding-window attention, from the source's vectors to the served ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import AutoTokenizer, BertModel
+
+import export.long_attention
+from export.__main__ import main
+from export.bundle import Bundle, load
+from export.graph import INPUTS, OUTPUT, write_graph
+from export.parity import THRESHOLDS
+from export.source import Source, open_source, reference_vectors
+from tests.conftest import ROOT, serving
+from training.backbones.encoder import Encoder
+from training.backbones.extend import extend
+from training.trainer.output import save_model
+
+WINDOW = 10
+MAX_TOKENS = 640
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, bert_folder: Path) -> Path:
+    """What ``docsplit-train`` leaves of a short checkpoint made long."""
+    folder = tmp_path_factory.mktemp("long") / "tiny-long"
+    long = extend(BertModel.from_pretrained(bert_folder), MAX_TOKENS, window=WINDOW)
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    save_model(Encoder(long, "mean"), tokenizer, MAX_TOKENS, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> Source:
+    return open_source(str(folder), trust_remote_code=True)
+
+
+@pytest.fixture(scope="module")
+def graph(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("graph") / "model.onnx"
+    write_graph(source, path)
+    return path
+
+
+def inputs(tokens: int, lengths: list[int]) -> dict[str, NDArray[np.int64]]:
+    ids = np.random.default_rng(tokens).integers(5, 500, (len(lengths), tokens))
+    mask = (np.arange(tokens) < np.array(lengths)[:, None]).astype(np.int64)
+    return dict(zip(INPUTS, (ids * mask, mask), strict=True))
+
+
+def computed(graph: Path, given: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    found: NDArray[np.float32] = session.run([OUTPUT], given)[0]
+    return found
+
+
+def expected(source: Source, given: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
+    """Mean of the training room's own states."""
+    ids, mask = (torch.from_numpy(given[name]) for name in INPUTS)
+    with torch.no_grad():
+        states = source.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    weights = mask[:, :, None].float()
+    pooled = (states * weights).sum(1) / weights.sum(1)
+    unit: NDArray[np.float32] = torch.nn.functional.normalize(pooled).numpy()
+    return unit
+
+
+# 11 tokens see each other; 12 are the first that do not; blocks are of 5 tokens
+@pytest.mark.parametrize("tokens", [1, 2, 11, 12, 15, 16, 61, 640])
+def test_the_graph_computes_what_training_computed(
+    source: Source, graph: Path, tokens: int
+) -> None:
+    for lengths in ([tokens], [tokens, max(1, tokens // 2), 1]):
+        given = inputs(tokens, lengths)
+        np.testing.assert_allclose(computed(graph, given), expected(source, given), atol=2e-6)
+
+
+def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
+    other = open_source(source.model[0].auto_model.name_or_path, trust_remote_code=True)
+    other.encoder.config.attention_window = 2 * WINDOW
+    graph = tmp_path / "model.onnx"
+    write_graph(other, graph)
+    near, far = inputs(WINDOW + 1, [WINDOW + 1]), inputs(200, [200])
+    np.testing.assert_allclose(computed(graph, near), expected(source, near), atol=2e-6)
+    assert np.abs(computed(graph, far) - expected(source, far)).max() > 1e-4
+
+
+def test_tracing_leaves_the_source_as_it_was(source: Source, graph: Path) -> None:
+    kinds = {type(layer.attention.self).__name__ for layer in source.encoder.encoder.layer}
+    assert kinds == {"_SelfAttention"}
+
+
+def test_no_operator_of_our_own_is_left(graph: Path) -> None:
+    model = export.long_attention.onnx.load(graph)
+    assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
+    assert sum(node.op_type == "If" for node in model.graph.node) == 2
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path, text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    dest = tmp_path_factory.mktemp("bundles") / "long"
+    order = [str(folder), str(dest), "--licence", "Apache-2.0", "--calibration", str(text_file)]
+    order += ["--paragraphs", "200", "--trust-remote-code"]
+    with pytest.MonkeyPatch.context() as patch:
+        for limits in THRESHOLDS.values():
+            # an untrained encoder's texts lie so close together that rounding decides who is near
+            patch.setitem(limits, "neighbour_agreement", 0.7)
+        assert main(order) == 0
+    return load(dest)
+
+
+def test_both_forms_pass_the_gate(bundle: Bundle) -> None:
+    made = bundle.manifest
+    assert made.max_tokens == MAX_TOKENS
+    assert made.precisions["fp16"].kernels["SkipLayerNormalization"] == 4
+    assert made.precisions["fp16"].parity.cosine_min > 0.9999
+    assert made.precisions["int8"].kernels["MatMul int8"] >= 12
+
+
+def test_its_code_runs_only_where_that_is_allowed(folder: Path, tmp_path: Path) -> None:
+    # a process of its own, for here the training room has told transformers of the class
+    order = [sys.executable, "-m", "export", str(folder), str(tmp_path / "b"), "--licence", "x"]
+    done = subprocess.run(order, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "--trust-remote-code" in done.stderr
+    assert not (tmp_path / "b").exists()
+
+
+def test_it_is_served_in_one_window(
+    bundle: Bundle, source: Source, pep_texts: list[str], tmp_path: Path
+) -> None:
+    text = " ".join(pep_texts[0].split()[:150])
+    with serving(tmp_path / "log", "--bundle", str(bundle.root)) as server:
+        answer = httpx.post(
+            f"{server.url}/embed", json={"inputs": text, "windows": True}, timeout=60
+        )
+    assert answer.status_code == 200, answer.text
+    said = answer.json()
+    assert len(said["windows"][0]) == 1
+    assert said["windows"][0][0]["tokens"] > 96  # more than the short checkpoint reads
+    served = np.array(said["embeddings"][0])
+    assert served @ reference_vectors(source, [text])[0].numpy() > 0.999
