@@ -21,18 +21,18 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from export.corpora.reading import Fields
 from export.engines import Encode, Inputs, open_engine
 from export.graph import write_graph
 from export.int8 import FILE, write_int8
 from export.parity import compare
 from export.passages import read_passages
 from export.source import open_source, reference_vectors
+from export.tasks.ranking import rank
 from export.tokenizer import batches, write_tokenizer
 from training.demo import installed_start
 from training.evaluation.corpora.catalogue import discover
-from training.evaluation.corpora.reading import Fields
 from training.evaluation.corpora.sets import Judged
-from training.evaluation.metrics.ranking import rank
 
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {
