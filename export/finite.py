@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,19 +39,24 @@ def check_graph(precision: PrecisionName, path: Path) -> None:
 
 
 def _onnx(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    return _tensors(onnx.load(path).graph, path.parent)
+    model = onnx.load(path)
+    yield from _tensors(model.graph.initializer, model.graph.node)
+    for function in model.functions:
+        yield from _tensors([], function.node)
 
 
-def _tensors(graph: onnx.GraphProto, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    held = [(tensor.name, tensor) for tensor in graph.initializer]
-    for node in graph.node:
+def _tensors(
+    initializers: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]
+) -> Iterator[tuple[str, np.ndarray]]:
+    held = [(tensor.name, tensor) for tensor in initializers]
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 held.append((node.output[0], attribute.t))
             elif attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _tensors(attribute.g, folder)
+                yield from _tensors(attribute.g.initializer, attribute.g.node)
     for name, tensor in held:
-        values = onnx.numpy_helper.to_array(tensor, str(folder))
+        values = onnx.numpy_helper.to_array(tensor)
         if np.issubdtype(values.dtype, np.floating):
             yield name, values
 

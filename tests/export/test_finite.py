@@ -122,3 +122,30 @@ def test_constants_of_a_graph(tmp_path: Path, form: Callable[[Path], Path], cons
             check([1.0, wrong])
     with pytest.raises(ExportError, match="not finite"):
         check([1.0, 2.0], np.nan)
+
+
+def test_constants_of_branches_and_functions_count(tmp_path: Path) -> None:
+    inner = onnx.load(small_graph(tmp_path / "inner.onnx", np.array([1, np.nan], np.float32), 0))
+    identity = onnx.helper.make_node("Identity", ["x"], ["y"])
+    ends = [list(inner.graph.input), list(inner.graph.output)]
+    function = onnx.helper.make_function(
+        "own", "Inner", ["x"], ["y"], [constant_of(inner), identity], inner.opset_import
+    )
+    branches = onnx.helper.make_node(
+        "If", ["x"], ["y"], then_branch=inner.graph, else_branch=inner.graph
+    )
+    for nodes, functions in (([identity], [function]), ([branches], []), ([identity], [])):
+        graph = onnx.helper.make_graph(nodes, "outer", *ends)
+        path = tmp_path / "outer.onnx"
+        onnx.save(onnx.helper.make_model(graph, functions=functions), path)
+        if functions or nodes == [branches]:
+            with pytest.raises(ExportError, match=r"outer\.onnx: the constant weights holds"):
+                check_graph("fp16", path)
+        else:
+            check_graph("fp16", path)
+
+
+def constant_of(model: onnx.ModelProto) -> onnx.NodeProto:
+    """A node that holds the weights of ``small_graph``."""
+    [weights] = [tensor for tensor in model.graph.initializer if tensor.name == "weights"]
+    return onnx.helper.make_node("Constant", [], ["weights"], value=weights)

@@ -109,13 +109,13 @@ def test_inspect_prints_losses(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["inspect", str(bundle.root)]) == 0
-    said = capsys.readouterr().out
-    for precision in bundle.manifest.precisions.values():
+    lines = capsys.readouterr().out.splitlines()
+    for name, precision in bundle.manifest.precisions.items():
         for one in precision.parity.tasks:
-            row = next(line for line in said.splitlines() if one.data in line)
-            for figure in (one.source, one.loss):
-                assert f"{figure:.4f}" in said
-            assert one.metric in row
+            told = (name, one.task, one.data, one.documents, one.cases, one.metric)
+            figures = (f"{value:.4f}" for value in (one.graph, one.source, one.loss))
+            row = [str(cell) for cell in (*told, *figures, one.threshold)]
+            assert row in [re.sub(r"[^\w@.-]+", " ", line).split() for line in lines]
 
 
 def options(held_out: HeldOut, source: Path, text_file: Path) -> list[str]:
