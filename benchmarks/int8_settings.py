@@ -2,9 +2,9 @@
 
     python -m benchmarks.int8_settings --judged scifact --documents 1000
 
-Quantises the start weights of the default bundle by each setting, measures parity on 300 passages
-of the PEPs as the gate does, nDCG@10 on a judged set if one is given, and the speed on batches of
-16 x 128 and 8 x 512 tokens beside the fp32 graph in OpenVINO and in ONNX Runtime. The sides take
+Quantises the start weights of the default bundle by each setting and measures, as the gate does,
+parity on 300 passages of the PEPs and, if a judged set is given, nDCG@10; then the speed on batches
+of 16 x 128 and 8 x 512 tokens beside the fp32 graph in OpenVINO and in ONNX Runtime. The sides take
 turns; the medians count. Graphs are kept in --work, so that an interrupted run goes on.
 """
 
@@ -12,27 +12,27 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 
+from export.corpora.reading import Fields
 from export.engines import Encode, Inputs, open_engine
 from export.graph import write_graph
 from export.int8 import FILE, write_int8
 from export.parity import compare
-from export.passages import read_passages
+from export.passages import PEPS, read_passages
 from export.source import open_source, reference_vectors
+from export.tasks.held_out import HeldOut, read_tasks
+from export.tasks.loss import figure
+from export.tasks.task import Task
+from export.tasks.windows import Windows, cut, document_vectors
 from export.tokenizer import batches, write_tokenizer
 from training.demo import installed_start
-from training.evaluation.corpora.catalogue import discover
-from training.evaluation.corpora.reading import Fields
-from training.evaluation.corpora.sets import Judged
-from training.evaluation.metrics.ranking import rank
 
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {
@@ -52,8 +52,6 @@ ROUNDS = 9
 FP32 = "fp32, OpenVINO"
 REFERENCE = "fp32, ONNX Runtime"
 
-Vectors = NDArray[np.float32]
-
 
 def main() -> None:
     """Quantise, measure, report."""
@@ -69,8 +67,9 @@ def main() -> None:
     texts = [*passages.calibration, *passages.parity]
     tokenizer = write_tokenizer(source, given.work, texts)
 
+    pad = int(source.tokenizer.pad_token_id)
+
     def inputs(some: list[str], size: int) -> list[Inputs]:
-        pad = int(source.tokenizer.pad_token_id)
         return batches(tokenizer, some, max_tokens=MAX_TOKENS, pad_token_id=pad, size=size)
 
     fp32 = given.work / "model.onnx"
@@ -90,8 +89,9 @@ def main() -> None:
         sizes[name] = sum(file.stat().st_size for file in folder.iterdir())
     reference = reference_vectors(source, passages.parity).numpy()
     measured = inputs(passages.parity, 8)
-    rates = _rates(engines, int(source.tokenizer.pad_token_id) + 1)
-    judged = None if given.judged is None else _judged(given.judged, given.documents)
+    rates = _rates(engines, pad + 1)
+    task = _task(given.judged, given.documents, passages.calibration)
+    windows = cut(tokenizer, task.texts if task else [], max_tokens=MAX_TOKENS)
     table = Table("setting", "MB", "cosine mean", "lowest", "neighbour", "nDCG@10")
     for shape in SHAPES:
         table.add_column(f"{shape[0]} x {shape[1]}, tokens/s")
@@ -99,13 +99,8 @@ def main() -> None:
     for name, encode in engines.items():
         vectors = np.concatenate([encode(batch) for batch in measured])
         parity = compare(vectors, reference)
-        ndcg = "" if judged is None else f"{_ndcg(encode, inputs, judged, name):.4f}"
-        row = [
-            name,
-            f"{sizes[name] / 1e6:.0f}",
-            *(f"{value:.4f}" for value in parity.values()),
-            ndcg,
-        ]
+        row = [name, f"{sizes[name] / 1e6:.0f}", *(f"{value:.4f}" for value in parity.values())]
+        row.append("" if task is None else f"{_ndcg(task, windows, encode, pad, name):.4f}")
         for shape in SHAPES:
             rate, base = rates[name, shape], rates[REFERENCE, shape]
             row += [f"{np.median(rate):.0f}", f"{np.median(np.divide(rate, base)):.2f}"]
@@ -113,11 +108,10 @@ def main() -> None:
     Console(highlight=False).print(table)
 
 
-def _judged(path: Path, limit: int | None) -> Judged:
-    found = discover([path], Fields(limit=limit))[0].load()
-    if not isinstance(found, Judged):
-        raise SystemExit(f"--judged {path}: no corpus, queries and qrels in it")
-    return found
+def _task(folder: Path | None, documents: int | None, calibration: list[str]) -> Task | None:
+    if folder is None:
+        return None
+    return read_tasks(HeldOut([folder], fields=Fields(limit=documents)), PEPS, calibration)[0]
 
 
 def _rates(
@@ -139,21 +133,16 @@ def _rates(
     return found
 
 
-def _ndcg(
-    encode: Encode, inputs: Callable[[list[str], int], list[Inputs]], judged: Judged, name: str
-) -> float:
-    """Of texts cut at the window, so that pooling of windows plays no part."""
-
-    def vectors(texts: Sequence[str]) -> Vectors:
-        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        made = inputs([texts[number] for number in order], 4)
-        rows = np.concatenate([encode(batch) for batch in track(made, description=name)])
-        sorted_back = np.empty_like(rows)
-        sorted_back[order] = rows
-        return sorted_back
-
-    scores = vectors(judged.queries) @ vectors(judged.documents).T
-    return float(rank(scores, judged.relevant).ndcg.mean())
+def _ndcg(task: Task, windows: Windows, encode: Encode, pad_token_id: int, name: str) -> float:
+    with Progress(transient=True) as progress:
+        bar = progress.add_task(name, total=1.0)
+        vectors = document_vectors(
+            windows,
+            encode,
+            pad_token_id=pad_token_id,
+            advance=lambda share: progress.update(bar, completed=share),
+        )
+    return figure(task, vectors, name)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from export.tasks.options import add_options, held_out
+
 EPILOG = """\
 The checkpoint may be a sentence-transformers or transformers folder, or a name on the Hugging
 Face hub; BERT-like encoders with mean, cls or max pooling are supported. A bundle is written only
-if its vectors stay near those of the fp32 source on real paragraphs (docs/bundle.md has the
+if its vectors stay near those of the fp32 source on real paragraphs, its quality near the source's
+on the held-out data given, and every weight and value is finite (docs/bundle.md has the
 thresholds); otherwise DEST stays as it was and the exit code is 1.
 
 Two commands tell of a bundle that is there:
@@ -20,7 +23,7 @@ Two commands tell of a bundle that is there:
 
 example:
   docsplit-export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm \\
-      --max-tokens 512 --licence Apache-2.0
+      --max-tokens 512 --licence Apache-2.0 --retrieval data/scifact --probe data/bbc.parquet
 """
 
 
@@ -34,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from rich.console import Console
 
     from export.bundle import BundleError
-    from export.errors import ExportError
+    from export.errors import DataError, ExportError
     from export.pipeline import Request, export
 
     console = Console(stderr=True)
@@ -53,12 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     keep_float=options.keep_float,
                     calibration=options.calibration,
                     paragraphs=options.paragraphs,
+                    held_out=held_out(options),
                     threads=options.threads,
                     force=options.force,
                 ),
                 status.update,
             )
-    except (ExportError, BundleError) as error:
+    except (ExportError, BundleError, DataError) as error:
         console.print(f"docsplit-export: {error}", style="red", highlight=False, soft_wrap=True)
         return 1
     for name, precision in manifest.precisions.items():
@@ -70,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"({parity.engine})",
             highlight=False,
         )
+        for task in parity.tasks:
+            console.print(f"{name}: {task}", highlight=False)
     console.print(f"{options.dest}: {manifest.name}, revision {manifest.revision[:12]}")
     return 0
 
@@ -79,7 +85,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
 
     from export import inspection
     from export.bundle import BundleError
-    from export.errors import ExportError
+    from export.errors import DataError, ExportError
 
     try:
         if command == "inspect":
@@ -87,7 +93,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
         from export import verification
 
         return verification.main(arguments)
-    except (ExportError, BundleError) as error:
+    except (ExportError, BundleError, DataError) as error:
         said = f"docsplit-export {command}: {error}"
         Console(stderr=True).print(said, style="red", highlight=False, soft_wrap=True)
         return 1
@@ -149,6 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--licence", required=True, help="SPDX identifier of the weights' licence")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
     parser.add_argument("--force", action="store_true", help="replace an existing bundle at DEST")
+    add_options(parser)
     return parser
 
 

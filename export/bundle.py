@@ -31,6 +31,7 @@ HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 PrecisionName = Literal["fp16", "int8"]
 Pooling = Literal["mean", "cls", "max"]
+TaskName = Literal["retrieval", "probe"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -39,7 +40,7 @@ class BundleError(Exception):
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class FileEntry(_Strict):
@@ -49,11 +50,36 @@ class FileEntry(_Strict):
     bytes: int = Field(ge=0)
 
 
+class TaskParity(_Strict):
+    """What one precision loses of the fp32 source at a task on held-out data."""
+
+    task: TaskName
+    data: str = Field(description="name of the file or folder")
+    data_sha256: Sha256 = Field(description="digest of all that was read of it")
+    documents: int = Field(ge=1)
+    cases: int = Field(ge=1, description="answers that the figures are means of")
+    metric: str
+    source: float = Field(ge=0, le=1)
+    graph: float = Field(ge=0, le=1)
+    threshold: float = Field(ge=0, description="most that may be lost")
+
+    @property
+    def loss(self) -> float:
+        """How far the graph's figure lies below the source's; negative where it lies above."""
+        return round(self.source - self.graph, 7)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.task} on {self.data}, {self.cases} answers: {self.metric} {self.graph:.4f}, "
+            f"the source's {self.source:.4f}, loss {self.loss:.4f} of {self.threshold}"
+        )
+
+
 class Parity(_Strict):
     """How far the vectors of one precision lie from the fp32 source, on real paragraphs.
 
     ``neighbour_agreement`` is the share of paragraphs whose nearest other paragraph is the same
-    under both encoders.
+    under both encoders. ``tasks`` is empty where no held-out data was given.
     """
 
     paragraphs: int = Field(ge=200)
@@ -62,6 +88,7 @@ class Parity(_Strict):
     neighbour_agreement: float = Field(ge=0, le=1)
     engine: str = Field(description="runtime and device that computed the vectors")
     thresholds: dict[str, float]
+    tasks: list[TaskParity] = Field(default_factory=list)
 
 
 class Precision(_Strict):

@@ -9,6 +9,7 @@ import numpy as np
 
 from export.bundle import PrecisionName
 from export.graph import OUTPUT
+from export.source import Source
 
 Inputs = dict[str, np.ndarray]
 Encode = Callable[[Inputs], np.ndarray]
@@ -18,6 +19,21 @@ def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple
     """The engine's name and its function: inputs int64 ``[batch, tokens]`` → float32
     ``[batch, dimensions]``."""
     return (_openvino if precision == "int8" else _onnxruntime)(graph, threads)
+
+
+def source_engine(source: Source) -> Encode:
+    """The checkpoint itself, in fp32 by sentence-transformers: inputs int64 ``[batch, tokens]`` →
+    unit vectors float32 ``[batch, dimensions]``."""
+    import torch
+
+    def encode(inputs: Inputs) -> np.ndarray:
+        features = {name: torch.from_numpy(values) for name, values in inputs.items()}
+        with torch.inference_mode():
+            vectors = source.model(features)["sentence_embedding"].float()
+        unit: np.ndarray = torch.nn.functional.normalize(vectors, dim=-1).numpy()
+        return unit
+
+    return encode
 
 
 def _onnxruntime(graph: Path, threads: int) -> tuple[str, Encode]:

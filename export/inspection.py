@@ -17,8 +17,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print what a bundle holds; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="docsplit-export inspect",
-        description="Print what is in a bundle: model, files, kernels, parity, heads, lineage. "
-        "Every file is compared with its digest.",
+        description="Print what is in a bundle: model, files, kernels, parity, losses at tasks, "
+        "heads, lineage. Every file is compared with its digest.",
     )
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="the bundle's folder")
     parser.add_argument("--json", action="store_true", help="the manifest as it is stored")
@@ -26,10 +26,13 @@ def main(arguments: Sequence[str]) -> int:
     manifest = bundle.load(given.bundle).manifest
     console = Console(highlight=False)
     if given.json:
-        console.print(manifest.model_dump_json(indent=2), markup=False, soft_wrap=True)
+        console.print(
+            manifest.model_dump_json(indent=2, exclude_unset=True), markup=False, soft_wrap=True
+        )
         return 0
     _model(console, manifest)
     _precisions(console, manifest)
+    _tasks(console, manifest)
     _heads(console, manifest)
     _files(console, manifest)
     return 0
@@ -71,6 +74,22 @@ def _precisions(console: Console, manifest: Manifest) -> None:
             parity.engine,
             ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
         )
+    console.print(table)
+
+
+def _tasks(console: Console, manifest: Manifest) -> None:
+    rows = [(name, one) for name, p in manifest.precisions.items() for one in p.parity.tasks]
+    if not rows:
+        return
+    table = Table(title="tasks on held-out data")
+    for heading in ("", "task", "data", "documents", "answers", "metric"):
+        table.add_column(heading)
+    for heading in ("graph", "source", "loss", "allowed"):
+        table.add_column(heading, justify="right")
+    for name, one in rows:
+        figures = (f"{value:.4f}" for value in (one.graph, one.source, one.loss))
+        told = (name, one.task, one.data, str(one.documents), str(one.cases), one.metric)
+        table.add_row(*told, *figures, str(one.threshold))
     console.print(table)
 
 

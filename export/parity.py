@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -30,22 +31,19 @@ def measure(
         raise ExportError(
             f"{precision}: vectors of shape {vectors.shape}, the source's are {reference.shape}"
         )
-    if not np.isfinite(vectors).all():
-        raise ExportError(f"{precision}: the graph gives values that are not finite")
+    for side, given in (("the source", reference), ("the graph", vectors)):
+        if not np.isfinite(given).all():
+            raise ExportError(f"{precision}: {side} gives values that are not finite")
     lengths = np.linalg.norm(vectors, axis=1)
     if np.abs(lengths - 1).max() > 1e-3:
         raise ExportError(f"{precision}: a vector of length {lengths.min():.4f}, not 1")
     limits = dict(THRESHOLDS[precision])
-    parity = Parity(
-        paragraphs=len(vectors),
-        **compare(vectors, reference),
-        engine=engine,
-        thresholds=limits,
-    )
+    figures: dict[str, Any] = {**compare(vectors, reference)}
+    parity = Parity(paragraphs=len(vectors), **figures, engine=engine, thresholds=limits)
     short = [
         f"{name} {value:.6f} is below {limit}"
         for name, limit in limits.items()
-        if (value := float(getattr(parity, name))) < limit
+        if not (value := float(getattr(parity, name))) >= limit
     ]
     if short:
         raise ExportError(

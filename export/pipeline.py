@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from export.bundle import Manifest, Precision, PrecisionName, seal
-from export.engines import Inputs, open_engine
+from export.engines import Inputs
 from export.errors import ExportError
+from export.finite import check_weights
 from export.fp16 import FILE as FP16_FILE
 from export.fp16 import write_fp16
+from export.gate import Gate, Report
 from export.graph import OPSET, write_graph
 from export.int8 import FILE as INT8_FILE
 from export.int8 import write_int8
-from export.parity import measure
-from export.passages import CALIBRATION, read_passages
-from export.source import Source, open_source, reference_vectors
+from export.passages import CALIBRATION, PEPS, read_passages
+from export.source import Source, open_source
+from export.tasks.held_out import HeldOut, read_tasks
 from export.tokenizer import batches, write_tokenizer
 
 PACKAGES = (
@@ -36,9 +37,7 @@ PACKAGES = (
     "torch",
     "transformers",
 )
-MEASURED_BATCH = 8
-
-Report = Callable[[str], None]
+FILES: Mapping[PrecisionName, str] = {"fp16": FP16_FILE, "int8": INT8_FILE}
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class Request:
         keep_float: names of operators that int8 leaves in floating point, a regular expression.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many paragraphs parity is measured on.
+        held_out: data to measure the loss at tasks on; by default none.
         threads: processor threads.
         force: replace an existing ``dest``.
     """
@@ -72,6 +72,7 @@ class Request:
     keep_float: str | None = None
     calibration: Path | None = None
     paragraphs: int = 300
+    held_out: HeldOut = field(default_factory=HeldOut)
     threads: int = 1
     force: bool = False
 
@@ -83,8 +84,10 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
     its vectors have passed the parity gate. On any failure ``dest`` is as it was before.
 
     Raises:
-        ExportError: the source is unsupported, ``dest`` is in the way, too little text, or a
-            graph is too far from the source.
+        ExportError: the source is unsupported, ``dest`` is in the way, too little text, a graph
+            is too far from the source or loses too much at a task, or a weight or vector is not
+            finite.
+        DataError: held-out data that cannot be read.
         BundleError: the manifest does not hold what it must.
     """
     if not request.precisions:
@@ -99,9 +102,12 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         max_tokens=request.max_tokens,
         trust_remote_code=request.trust_remote_code,
     )
+    check_weights(source)
     passages = read_passages(
         request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
     )
+    report("reading the held-out data")
+    tasks = read_tasks(request.held_out, request.calibration or PEPS, passages.calibration)
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as scratch:
         bundle = Path(scratch) / "bundle"
@@ -121,26 +127,29 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
                 kernels[precision] = write_int8(
                     fp32, bundle, calibration, keep_float=request.keep_float
                 )
-        report(f"encoding {request.paragraphs} paragraphs with the source")
-        reference = reference_vectors(source, passages.parity).numpy()
-        measured = _inputs(source, tokenizer, passages.parity, size=MEASURED_BATCH)
-        precisions: dict[PrecisionName, Precision] = {}
-        for precision, counts in kernels.items():
-            report(f"measuring the {precision} graph")
-            precisions[precision] = _measure(
-                precision, bundle, counts, measured, reference, request.threads
-            )
+        gate = Gate(
+            source, tokenizer, passages.parity, tasks, threads=request.threads, report=report
+        )
+        parities = gate.measure({name: bundle / FILES[name] for name in kernels})
         report("sealing the bundle")
         manifest = seal(
             bundle,
             name=request.name or dest.name,
-            dimensions=reference.shape[1],
+            dimensions=gate.dimensions,
             pooling=source.pooling,
             max_tokens=source.max_tokens,
             pad_token_id=source.tokenizer.pad_token_id,
             prompts=source.prompts,
             default_prompt=source.default_prompt,
-            precisions=precisions,
+            precisions={
+                name: Precision(
+                    runtime="onnx" if name == "fp16" else "openvino",
+                    file=FILES[name],
+                    kernels=kernels[name],
+                    parity=parity,
+                )
+                for name, parity in parities.items()
+            },
             licence=request.licence,
             lineage=_lineage(source, request),
         )
@@ -167,25 +176,6 @@ def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int
         max_tokens=source.max_tokens,
         pad_token_id=int(source.tokenizer.pad_token_id),
         size=size,
-    )
-
-
-def _measure(
-    precision: PrecisionName,
-    bundle: Path,
-    kernels: dict[str, int],
-    inputs: list[Inputs],
-    reference: np.ndarray,
-    threads: int,
-) -> Precision:
-    file = FP16_FILE if precision == "fp16" else INT8_FILE
-    engine, encode = open_engine(precision, bundle / file, threads=threads)
-    vectors = np.concatenate([encode(batch) for batch in inputs])
-    return Precision(
-        runtime="onnx" if precision == "fp16" else "openvino",
-        file=file,
-        kernels=kernels,
-        parity=measure(precision, vectors, reference, engine=engine),
     )
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from export import bundle
-from export.bundle import TOKENIZER, Bundle, Parity, PrecisionName
+from export.bundle import TOKENIZER, Bundle, Parity, PrecisionName, TaskParity
 from export.errors import ExportError
-from export.parity import measure
+from export.tasks.options import add_options, held_out
+
+if TYPE_CHECKING:
+    from export.gate import Report
+    from export.tasks.held_out import HeldOut
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="docsplit-export verify",
         description="Compare every file of a bundle with its digest, and run the gate anew: encode "
         "real paragraphs by the fp32 source and by each graph on this machine. Exit status 1 where "
-        "a graph is too far from the source.",
+        "a graph is too far from the source, loses too much at a task, or is not finite.",
     )
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="the bundle's folder")
     parser.add_argument(
@@ -30,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--calibration", type=Path, metavar="FILE", help="as docsplit-export")
     parser.add_argument("--paragraphs", type=int, default=300, metavar="N", help="at least 200")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
+    add_options(parser)
     given = parser.parse_args(arguments)
     if given.paragraphs < 200:
         parser.error("--paragraphs: parity needs at least 200")
@@ -37,14 +41,18 @@ def main(arguments: Sequence[str]) -> int:
     from rich.console import Console
 
     console = Console(highlight=False)
-    for name, parity in verify(
-        opened,
-        given.source or opened.manifest.lineage.source,
-        trust_remote_code=given.trust_remote_code,
-        calibration=given.calibration,
-        paragraphs=given.paragraphs,
-        threads=given.threads,
-    ).items():
+    with Console(stderr=True).status("opening the source") as status:
+        measured = verify(
+            opened,
+            given.source or opened.manifest.lineage.source,
+            trust_remote_code=given.trust_remote_code,
+            calibration=given.calibration,
+            paragraphs=given.paragraphs,
+            held_out=held_out(given),
+            threads=given.threads,
+            report=status.update,
+        )
+    for name, parity in measured.items():
         stated = opened.manifest.precisions[name].parity
         console.print(
             f"{name}: cosine mean {parity.cosine_mean:.6f} (the bundle says "
@@ -53,7 +61,17 @@ def main(arguments: Sequence[str]) -> int:
             f"({stated.neighbour_agreement:.1%}); {parity.engine}",
             soft_wrap=True,
         )
+        for task in parity.tasks:
+            console.print(f"{name}: {task} {_stated(task, stated)}", soft_wrap=True)
     return 0
+
+
+def _stated(measured: TaskParity, parity: Parity) -> str:
+    key = (measured.task, measured.data_sha256)
+    for stated in parity.tasks:
+        if (stated.task, stated.data_sha256) == key:
+            return f"(the bundle says {stated.graph:.4f} and {stated.source:.4f})"
+    return "(the bundle was not measured on this data)"
 
 
 def verify(
@@ -63,7 +81,9 @@ def verify(
     trust_remote_code: bool = False,
     calibration: Path | None,
     paragraphs: int,
+    held_out: HeldOut,
     threads: int,
+    report: Report = lambda step: None,
 ) -> dict[PrecisionName, Parity]:
     """Parity of each precision, measured anew.
 
@@ -72,18 +92,22 @@ def verify(
         trust_remote_code: run model code that lies beside its weights.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many are encoded.
+        held_out: data to measure the loss at tasks on.
         threads: processor threads.
+        report: is told each step, and how far it is.
 
     Raises:
-        ExportError: another source, too little text, or a graph is too far from it.
+        ExportError: another source, too little text, or a graph that the gate refuses.
+        DataError: held-out data that cannot be read.
     """
     import torch
     from tokenizers import Tokenizer
 
-    from export.engines import open_engine
-    from export.passages import read_passages
-    from export.source import open_source, reference_vectors
-    from export.tokenizer import batches
+    from export.finite import check_weights
+    from export.gate import Gate
+    from export.passages import PEPS, read_passages
+    from export.source import open_source
+    from export.tasks.held_out import read_tasks
 
     torch.set_num_threads(threads)
     manifest = opened.manifest
@@ -98,19 +122,9 @@ def verify(
             f"{source} is not what the bundle was made of: its weights differ; name the checkpoint "
             "with --source"
         )
-    texts = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens).parity
-    reference = reference_vectors(checkpoint, texts).numpy()
+    check_weights(checkpoint)
+    passages = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens)
+    tasks = read_tasks(held_out, calibration or PEPS, passages.calibration)
     tokenizer = Tokenizer.from_file(str(opened.path(TOKENIZER)))
-    inputs = batches(
-        tokenizer,
-        texts,
-        max_tokens=manifest.max_tokens,
-        pad_token_id=manifest.pad_token_id,
-        size=8,
-    )
-    found: dict[PrecisionName, Parity] = {}
-    for name in manifest.precisions:
-        engine, encode = open_engine(name, opened.graph(name), threads=threads)
-        vectors = np.concatenate([encode(batch) for batch in inputs])
-        found[name] = measure(name, vectors, reference, engine=engine)
-    return found
+    gate = Gate(checkpoint, tokenizer, passages.parity, tasks, threads=threads, report=report)
+    return gate.measure({name: opened.graph(name) for name in manifest.precisions})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from training.command_line import parse
-from training.errors import HeadError, TrainingError
+from training.errors import DataError, HeadError, TrainingError
 
 _INTERRUPTED = 130
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if run.processes.is_main and result.model is not None:
             Console(highlight=False).print(f"model: {result.model}", markup=False)
         run.processes.close()
-    except TrainingError as error:
+    except (TrainingError, DataError) as error:
         errors.print(f"docsplit-train: {error}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:

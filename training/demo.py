@@ -21,7 +21,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from training.errors import SettingsError, TrainingError
+from training.errors import DataError, SettingsError, TrainingError
 from training.evaluation.citations import (
     Retrieval,
     citation_retrieval,
@@ -79,7 +79,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         return _demo(given)
-    except TrainingError as error:
+    except (TrainingError, DataError) as error:
         Console(stderr=True).print(f"train-demo: {error}", markup=False, soft_wrap=True)
         return 1
 

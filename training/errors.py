@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from export.errors import DataError
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "DivergedError",
+    "HeadError",
+    "SettingsError",
+    "TrainingError",
+]
+
 
 class TrainingError(Exception):
     """Base of the room's own errors; the command line prints the message without a traceback."""
@@ -9,10 +20,6 @@ class TrainingError(Exception):
 
 class SettingsError(TrainingError):
     """A setting that is unknown, missing or out of range; the message names it."""
-
-
-class DataError(TrainingError):
-    """Input that cannot be read; the message names the file and, where there is one, the line."""
 
 
 class CheckpointError(TrainingError):

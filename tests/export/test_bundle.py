@@ -142,6 +142,16 @@ def test_a_manifest_that_contradicts_itself_is_refused(
         load(root)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_figure_that_is_not_finite_is_refused(root: Path, value: float) -> None:
+    seal(root, **fields())
+    precisions = json.loads((root / "bundle.json").read_text())["precisions"]
+    precisions["fp16"]["parity"]["cosine_mean"] = value
+    rewrite(root, precisions=precisions)
+    with pytest.raises(BundleError, match=r"bundle\.json: .*cosine_mean.* finite"):
+        load(root)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "\x00"])
 def test_a_manifest_that_is_no_manifest_is_refused(root: Path, text: str) -> None:
     (root / "bundle.json").write_text(text)

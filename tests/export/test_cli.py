@@ -11,6 +11,7 @@ import pytest
 
 from export.__main__ import main
 from export.bundle import load
+from tests.export.held_out import write_judged
 
 
 def test_help_is_quick_and_says_enough() -> None:
@@ -22,13 +23,27 @@ def test_help_is_quick_and_says_enough() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.endswith("0\n[]\n")
-    for said in ("SOURCE", "DEST", "--max-tokens", "--calibration", "example:", "exit code"):
+    for said in (
+        "SOURCE",
+        "DEST",
+        "--max-tokens",
+        "--calibration",
+        "--retrieval",
+        "--probe",
+        "example:",
+        "exit code",
+    ):
         assert said in run.stdout
 
 
 def test_a_bundle_from_the_command_line(
-    bert_folder: Path, text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bert_folder: Path,
+    text_file: Path,
+    pep_texts: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    judged = write_judged(tmp_path / "claims", pep_texts)
     dest = tmp_path / "bundle"
     arguments = [str(bert_folder), str(dest), "--licence", "MIT", "--precision", "fp16"]
     options = [
@@ -41,6 +56,7 @@ def test_a_bundle_from_the_command_line(
         "--calibration",
         str(text_file),
     ]
+    options += ["--retrieval", str(judged)]
     assert main([*arguments, *options, "--max-tokens", "32"]) == 0
     manifest = load(dest).manifest
     assert (manifest.name, manifest.lineage.source) == ("mine", "tiny==1")
@@ -48,13 +64,25 @@ def test_a_bundle_from_the_command_line(
     said = capsys.readouterr().err
     assert manifest.revision[:12] in said
     assert "200 paragraphs" in said.replace("\n", " ")
+    [loss] = manifest.precisions["fp16"].parity.tasks
+    assert f"fp16: {loss}" in said.replace("\n", " ")
     assert main([*arguments, *options]) == 1
     assert "exists already" in capsys.readouterr().err
+    arguments[1] = str(tmp_path / "other")
+    assert main([*arguments, *options, "--probe", str(judged / "queries.jsonl")]) == 1
+    assert "queries.jsonl: no column label" in capsys.readouterr().err
+    assert not Path(arguments[1]).exists()
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["a", "b"], ["a", "b", "--licence", "MIT", "--paragraphs", "10"], ["--precision", "fp8"]],
+    [
+        [],
+        ["a", "b"],
+        ["a", "b", "--licence", "MIT", "--documents", "0"],
+        ["a", "b", "--licence", "MIT", "--paragraphs", "10"],
+        ["--precision", "fp8"],
+    ],
 )
 def test_wrong_arguments_end_with_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -60,8 +60,10 @@ def test_neighbours_that_change_are_counted(reference: np.ndarray) -> None:
 def test_values_that_are_not_finite_are_refused(reference: np.ndarray, bad: float) -> None:
     vectors = reference.copy()
     vectors[3, 3] = bad
-    with pytest.raises(ExportError, match="not finite"):
+    with pytest.raises(ExportError, match="the graph gives values that are not finite"):
         measure("fp16", vectors, reference, engine="test")
+    with pytest.raises(ExportError, match="the source gives values that are not finite"):
+        measure("fp16", reference, vectors, engine="test")
 
 
 def test_vectors_that_are_no_unit_vectors_are_refused(reference: np.ndarray) -> None:

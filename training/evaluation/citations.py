@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from export.tasks.ranking import rank
 from training.errors import DataError
-from training.evaluation.metrics.ranking import rank
 
 _RESAMPLES = 2_000
 

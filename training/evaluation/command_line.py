@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from training.errors import SettingsError, TrainingError
+from training.errors import DataError, SettingsError, TrainingError
 
 if TYPE_CHECKING:
     from training.evaluation.run import Request
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(given, errors)
-    except TrainingError as error:
+    except (TrainingError, DataError) as error:
         errors.print(f"docsplit-evaluate: {error}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
@@ -71,8 +71,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
 
 
 def _request(given: argparse.Namespace) -> Request:
+    from export.corpora.reading import Fields
     from training.evaluation.corpora.catalogue import discover
-    from training.evaluation.corpora.reading import Fields
     from training.evaluation.run import Request
     from training.evaluation.tasks.registry import chosen
     from training.evaluation.tasks.task import Options

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from export.corpora.reading import Fields
 from tests.training.evaluation.conftest import TOPICS, write_rows
 from training.errors import DataError
 from training.evaluation.corpora.catalogue import discover
-from training.evaluation.corpora.reading import Fields
 from training.evaluation.corpora.sets import Documents, Judged, Labelled, Linked
 
 

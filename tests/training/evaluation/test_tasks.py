@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from export.corpora.reading import Fields
 from tests.training.evaluation.conftest import TOPICS
 from training.evaluation.corpora.catalogue import discover
-from training.evaluation.corpora.reading import Fields
 from training.evaluation.corpora.sets import AnySet, Documents, Labelled, Linked
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Representation

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from training.errors import DataError
-from training.evaluation.corpora.reading import (
-    Fields,
-    read_documents,
-    read_judged,
-    read_labelled,
-    read_linked,
-)
+from export.corpora.reading import Fields, judged_files, named, read_judged, read_labelled
+from export.corpora.tables import columns, is_table, stem
+from export.errors import DataError
+from training.evaluation.corpora.reading import read_documents, read_linked
 from training.evaluation.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
-from training.evaluation.corpora.tables import columns, is_table, stem
 
 # Identifiers that name the cited document, deleted from the texts of these sets.
 MASKS = {
@@ -75,14 +70,13 @@ def _below(path: Path, fields: Fields, masks: Mapping[str, str]) -> Iterator[Fou
         yield _table(path, fields)
         return
     name = path.resolve().name
-    documents, citations = _named(path, "documents"), _named(path, "citations")
-    corpus, queries = _named(path, "corpus"), _named(path, "queries")
-    qrels = _named(path, "qrels") or _named(path / "qrels", "test")
+    documents, citations = named(path, "documents"), named(path, "citations")
+    judged = judged_files(path)
     if documents and citations:
-        own = replace(fields, mask=masks.get(name))
-        yield Found(name, Linked, partial(read_linked, documents, citations, name, own))
-    elif corpus and queries and qrels:
-        yield Found(name, Judged, partial(read_judged, corpus, queries, qrels, name, fields))
+        mask = masks.get(name)
+        yield Found(name, Linked, partial(read_linked, documents, citations, name, fields, mask))
+    elif judged:
+        yield Found(name, Judged, partial(read_judged, *judged, name, fields))
     else:
         for child in sorted(path.iterdir()):
             if child.is_dir() or is_table(child):
@@ -96,9 +90,3 @@ def _table(path: Path, fields: Fields) -> Found:
     if fields.label in columns(path):
         return Found(name, Labelled, partial(read_labelled, path, name, fields))
     return Found(name, Documents, partial(read_documents, path, name, fields))
-
-
-def _named(folder: Path, name: str) -> Path | None:
-    if not folder.is_dir():
-        return None
-    return next((p for p in sorted(folder.iterdir()) if is_table(p) and stem(p) == name), None)

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from export.corpora.sets import DataSet, Judged, Labelled
 
-class _Set:
-    def _content(self) -> Any:
-        raise NotImplementedError
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of all that a task can read."""
-        encoded = json.dumps(self._content(), separators=(",", ":")).encode()
-        return hashlib.sha256(encoded).hexdigest()
+__all__ = ["AnySet", "Documents", "Judged", "Labelled", "Linked"]
 
 
 @dataclass(frozen=True)
-class Labelled(_Set):
-    """Documents of one class each.
-
-    Attributes:
-        name: of the set.
-        train, test: texts.
-        train_labels, test_labels: int64 ``[texts]``, numbers of the classes.
-        classes: their names, sorted.
-        left_out: rows without text or label.
-    """
-
-    name: str
-    train: Sequence[str]
-    train_labels: npt.NDArray[np.int64]
-    test: Sequence[str]
-    test_labels: npt.NDArray[np.int64]
-    classes: Sequence[str]
-    left_out: int = 0
-
-    @property
-    def documents(self) -> Sequence[str]:
-        """Texts for the tasks that need no labels: the test part."""
-        return self.test
-
-    def _content(self) -> Any:
-        labels = [self.train_labels.tolist(), self.test_labels.tolist()]
-        return [list(self.train), list(self.test), labels, list(self.classes)]
-
-
-@dataclass(frozen=True)
-class Linked(_Set):
+class Linked(DataSet):
     """Documents that cite each other.
 
     Attributes:
@@ -81,30 +41,7 @@ class Linked(_Set):
 
 
 @dataclass(frozen=True)
-class Judged(_Set):
-    """Queries and the documents that answer them.
-
-    Attributes:
-        name: of the set.
-        documents: texts of the corpus.
-        queries: texts.
-        relevant: grade above 0 by document number, for each query.
-        left_out: documents without text, and judgements of documents that are not there.
-    """
-
-    name: str
-    documents: Sequence[str]
-    queries: Sequence[str]
-    relevant: Sequence[Mapping[int, float]]
-    left_out: int = 0
-
-    def _content(self) -> Any:
-        grades = [sorted(grades.items()) for grades in self.relevant]
-        return [list(self.documents), list(self.queries), grades]
-
-
-@dataclass(frozen=True)
-class Documents(_Set):
+class Documents(DataSet):
     """Documents and nothing else."""
 
     name: str

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from export.tasks.ranking import rank
 from training.evaluation.corpora.sets import Labelled, Linked
 from training.evaluation.encoders.interface import Reading, Representation
-from training.evaluation.metrics.ranking import rank
 from training.evaluation.probes.classifier import classify
 from training.evaluation.results import Figure, Measured, Series
 from training.evaluation.tasks.buckets import NAMES, bucket_of

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from export.tasks.ranking import rank
 from training.evaluation.corpora.sets import Judged
 from training.evaluation.encoders.interface import Representation
-from training.evaluation.metrics.ranking import rank
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.task import Options, Task
 

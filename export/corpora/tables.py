@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from training.errors import DataError
+from export.errors import DataError
 
 Row = dict[str, Any]
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")

@@ -1,0 +1,1 @@
+"""Held-out data with answers: labelled and judged documents, read from files."""

@@ -1,0 +1,79 @@
+"""The kinds of data that have answers: labelled and judged documents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class DataSet:
+    """A set whose content has a digest."""
+
+    def _content(self) -> Any:
+        raise NotImplementedError
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that a task can read."""
+        encoded = json.dumps(self._content(), separators=(",", ":")).encode()
+        return hashlib.sha256(encoded).hexdigest()
+
+
+@dataclass(frozen=True)
+class Labelled(DataSet):
+    """Documents of one class each.
+
+    Attributes:
+        name: of the set.
+        train, test: texts.
+        train_labels, test_labels: int64 ``[texts]``, numbers of the classes.
+        classes: their names, sorted.
+        left_out: rows without text or label.
+    """
+
+    name: str
+    train: Sequence[str]
+    train_labels: npt.NDArray[np.int64]
+    test: Sequence[str]
+    test_labels: npt.NDArray[np.int64]
+    classes: Sequence[str]
+    left_out: int = 0
+
+    @property
+    def documents(self) -> Sequence[str]:
+        """Texts for the tasks that need no labels: the test part."""
+        return self.test
+
+    def _content(self) -> Any:
+        labels = [self.train_labels.tolist(), self.test_labels.tolist()]
+        return [list(self.train), list(self.test), labels, list(self.classes)]
+
+
+@dataclass(frozen=True)
+class Judged(DataSet):
+    """Queries and the documents that answer them.
+
+    Attributes:
+        name: of the set.
+        documents: texts of the corpus.
+        queries: texts.
+        relevant: grade above 0 by document number, for each query.
+        left_out: documents without text, and judgements of documents that are not there.
+    """
+
+    name: str
+    documents: Sequence[str]
+    queries: Sequence[str]
+    relevant: Sequence[Mapping[int, float]]
+    left_out: int = 0
+
+    def _content(self) -> Any:
+        grades = [sorted(grades.items()) for grades in self.relevant]
+        return [list(self.documents), list(self.queries), grades]

@@ -1,0 +1,69 @@
+"""No weight of a source or of a written graph may be infinite or no number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+
+from export.bundle import PrecisionName
+from export.errors import ExportError
+from export.source import Source
+
+
+def check_weights(source: Source) -> None:
+    """Look at every parameter of a checkpoint.
+
+    Raises:
+        ExportError: one is not finite; names it.
+    """
+    for name, tensor in source.model.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ExportError(f"{source.name}: the weight {name} holds values that are not finite")
+
+
+def check_graph(precision: PrecisionName, path: Path) -> None:
+    """Look at every constant of a written graph.
+
+    Raises:
+        ExportError: one is not finite; names the file and the constant.
+    """
+    for name, values in (_openvino if precision == "int8" else _onnx)(path):
+        # An infinity that stands alone is a bound, for instance what masks attention.
+        wrong = np.isnan(values) if values.size == 1 else ~np.isfinite(values)
+        if wrong.any():
+            raise ExportError(f"{path.name}: the constant {name} holds values that are not finite")
+
+
+def _onnx(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    model = onnx.load(path)
+    yield from _tensors(model.graph.initializer, model.graph.node)
+    for function in model.functions:
+        yield from _tensors([], function.node)
+
+
+def _tensors(
+    initializers: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]
+) -> Iterator[tuple[str, np.ndarray]]:
+    held = [(tensor.name, tensor) for tensor in initializers]
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                held.append((node.output[0], attribute.t))
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _tensors(attribute.g.initializer, attribute.g.node)
+    for name, tensor in held:
+        values = onnx.numpy_helper.to_array(tensor)
+        if np.issubdtype(values.dtype, np.floating):
+            yield name, values
+
+
+def _openvino(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    import openvino as ov
+
+    for op in ov.Core().read_model(path).get_ops():
+        if op.get_type_name() == "Constant" and op.get_element_type().is_real():
+            yield op.get_friendly_name(), op.data

@@ -1,0 +1,123 @@
+"""The gate: a graph is measured against its source, and refused where it is too far from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from export.bundle import Parity, PrecisionName, TaskParity
+from export.engines import Encode, open_engine, source_engine
+from export.finite import check_graph
+from export.parity import measure
+from export.source import Source, reference_vectors
+from export.tasks.loss import figure, judge, refuse_losses
+from export.tasks.task import Task
+from export.tasks.windows import Windows, cut, document_vectors
+from export.tokenizer import batches
+
+MEASURED_BATCH = 8
+
+Report = Callable[[str], None]
+
+
+class Gate:
+    """Measures the graphs of one source.
+
+    Args:
+        source: the checkpoint in fp32.
+        tokenizer: the bundle's.
+        paragraphs: to measure parity on.
+        tasks: to measure losses at; may be none.
+        threads: processor threads of the engines.
+        report: is told each step, and how far it is.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tokenizer: Tokenizer,
+        paragraphs: list[str],
+        tasks: Sequence[Task],
+        *,
+        threads: int,
+        report: Report,
+    ) -> None:
+        self._source = source
+        self._tokenizer = tokenizer
+        self._paragraphs = paragraphs
+        self._tasks = tasks
+        self._threads = threads
+        self._report = report
+        self._pad = int(source.tokenizer.pad_token_id)
+
+    @cached_property
+    def _reference(self) -> np.ndarray:
+        self._report(f"encoding {len(self._paragraphs)} paragraphs with the source")
+        return reference_vectors(self._source, self._paragraphs).numpy()
+
+    @property
+    def dimensions(self) -> int:
+        """Of the source's vectors."""
+        return int(self._reference.shape[1])
+
+    def measure(self, graphs: Mapping[PrecisionName, Path]) -> dict[PrecisionName, Parity]:
+        """Measure each graph: its constants, its vectors of the paragraphs, its loss at tasks.
+
+        What takes longest comes last, and every graph is through one part before any begins the
+        next.
+
+        Raises:
+            ExportError: a graph is too far from the source, loses too much, or holds or gives
+                values that are not finite.
+        """
+        for name, path in graphs.items():
+            check_graph(name, path)
+        engines = {n: open_engine(n, path, threads=self._threads) for n, path in graphs.items()}
+        found = self._parity(engines)
+        tasks = self._losses({name: encode for name, (_, encode) in engines.items()})
+        return {
+            name: parity.model_copy(update={"tasks": tasks[name]}) for name, parity in found.items()
+        }
+
+    def _parity(
+        self, engines: Mapping[PrecisionName, tuple[str, Encode]]
+    ) -> dict[PrecisionName, Parity]:
+        reference = self._reference
+        inputs = batches(
+            self._tokenizer,
+            self._paragraphs,
+            max_tokens=self._source.max_tokens,
+            pad_token_id=self._pad,
+            size=MEASURED_BATCH,
+        )
+        found: dict[PrecisionName, Parity] = {}
+        for name, (engine, encode) in engines.items():
+            self._report(f"measuring the {name} graph")
+            vectors = np.concatenate([encode(batch) for batch in inputs])
+            found[name] = measure(name, vectors, reference, engine=engine)
+        return found
+
+    def _losses(
+        self, engines: Mapping[PrecisionName, Encode]
+    ) -> dict[PrecisionName, list[TaskParity]]:
+        found: dict[PrecisionName, list[TaskParity]] = {name: [] for name in engines}
+        for task in self._tasks:
+            windows = cut(self._tokenizer, task.texts, max_tokens=self._source.max_tokens)
+            source = self._figure(task, windows, "the source", source_engine(self._source))
+            for name, encode in engines.items():
+                graph = self._figure(task, windows, name, encode)
+                found[name].append(judge(task, source, graph))
+        for name, tasks in found.items():
+            refuse_losses(name, tasks)
+        return found
+
+    def _figure(self, task: Task, windows: Windows, side: str, encode: Encode) -> float:
+        def advance(share: float) -> None:
+            self._report(f"{task.name} on {task.data}: encoding with {side}, {share:.0%}")
+
+        vectors = document_vectors(windows, encode, pad_token_id=self._pad, advance=advance)
+        return figure(task, vectors, side)

@@ -1,0 +1,92 @@
+"""Which held-out data the gate measures tasks on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from export.corpora.reading import Fields, judged_files, read_judged, read_labelled
+from export.corpora.tables import is_table, stem
+from export.errors import DataError, ExportError
+from export.tasks.probe import Probe
+from export.tasks.retrieval import Retrieval
+from export.tasks.task import Task
+
+# Shorter runs of words are the same by chance.
+_SHARED_WORDS = 24
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Data that neither the training nor the calibration of a bundle has read.
+
+    Attributes:
+        retrieval: folders with corpus, queries and qrels.
+        probe: tables with a label.
+        fields: names of columns, and how many documents of a set to read.
+    """
+
+    retrieval: Sequence[Path] = ()
+    probe: Sequence[Path] = ()
+    fields: Fields = field(default_factory=Fields)
+
+
+def read_tasks(held_out: HeldOut, calibration: Path, passages: Sequence[str]) -> list[Task]:
+    """Read the data, and make sure that the int8 graph was not calibrated on it.
+
+    Args:
+        held_out: what to read.
+        calibration: the file that calibrates.
+        passages: those taken from it.
+
+    Raises:
+        DataError: a folder or file cannot be read.
+        ExportError: it is the calibration's, shares a passage with it, or a name comes twice.
+    """
+    tasks: list[Task] = []
+    for folder in held_out.retrieval:
+        files = judged_files(folder)
+        if files is None:
+            raise DataError(f"--retrieval {folder}: no folder with corpus, queries and qrels")
+        _check_file(files, calibration)
+        name = folder.resolve().name
+        tasks.append(Retrieval(read_judged(*files, name, held_out.fields)))
+    for path in held_out.probe:
+        if not is_table(path):
+            raise DataError(f"--probe {path}: no .parquet, .csv, .tsv or .jsonl file")
+        _check_file([path], calibration)
+        tasks.append(Probe(read_labelled(path, stem(path), held_out.fields)))
+    names = [(task.name, task.data) for task in tasks]
+    for name, data in names:
+        if names.count((name, data)) > 1:
+            raise ExportError(f"--{name}: two sets are named {data}; rename one of them")
+    for task in tasks:
+        _check_texts(task, passages)
+    return tasks
+
+
+def _check_file(files: Sequence[Path], calibration: Path) -> None:
+    for path in files:
+        if path.resolve() == calibration.resolve():
+            raise ExportError(
+                f"{path}: calibrates the int8 graph and cannot judge it; give held-out data, or "
+                "other text with --calibration"
+            )
+
+
+def _check_texts(task: Task, passages: Sequence[str]) -> None:
+    """Long passages are sought in the texts by their beginnings, short ones as whole texts."""
+    words = [tuple(passage.split()) for passage in passages]
+    whole = {own for own in words if len(own) < _SHARED_WORDS}
+    begun = {own[:_SHARED_WORDS] for own in words if len(own) >= _SHARED_WORDS}
+    first = {own[0] for own in begun}
+    for text in task.texts:
+        own = tuple(text.split())
+        if own in whole or any(
+            word in first and own[i : i + _SHARED_WORDS] in begun for i, word in enumerate(own)
+        ):
+            raise ExportError(
+                f"{task.data}: holds a passage that calibrates the int8 graph, in the text "
+                f"{text[:60]!r}; give other text with --calibration"
+            )

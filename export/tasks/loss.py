@@ -1,0 +1,67 @@
+"""How much of its quality at tasks a graph may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from export.bundle import PrecisionName, TaskName, TaskParity
+from export.errors import ExportError
+from export.tasks.task import Task
+from export.tasks.windows import Vectors
+
+# Most that a graph's figure may lie below the source's.
+LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}
+
+
+def figure(task: Task, vectors: Vectors, side: str) -> float:
+    """The task's figure of unit vectors, float32 ``[texts, dimensions]``.
+
+    Raises:
+        ExportError: a vector is not finite; names ``side``, whose vectors they are.
+    """
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(wrong):
+        raise ExportError(
+            f"{side}: gives values that are not finite, on {task.data} for instance of "
+            f"{task.texts[wrong[0]][:60]!r}"
+        )
+    return round(task.figure(vectors), 7)
+
+
+def judge(task: Task, source: float, graph: float) -> TaskParity:
+    """What the manifest says of a graph at a task; nothing is refused yet.
+
+    Args:
+        task: at which both were measured.
+        source: figure of the fp32 source.
+        graph: figure of the graph.
+    """
+    return TaskParity(
+        task=task.name,
+        data=task.data,
+        data_sha256=task.digest,
+        documents=task.documents,
+        cases=task.cases,
+        metric=task.metric,
+        source=source,
+        graph=graph,
+        threshold=LIMITS[task.name],
+    )
+
+
+def refuse_losses(precision: PrecisionName, found: Sequence[TaskParity]) -> None:
+    """Refuse a graph that loses more than it may at any task.
+
+    Raises:
+        ExportError: it does; names each task, its data and its figures.
+    """
+    lost = [
+        f"{one.task} on {one.data}: {one.metric} {one.graph:.4f}, the source's {one.source:.4f}, "
+        f"a loss of {one.loss:.4f} where {one.threshold} is allowed"
+        for one in found
+        if not one.loss <= one.threshold
+    ]
+    if lost:
+        raise ExportError(f"{precision} loses too much of the source; " + "; ".join(lost))

@@ -1,0 +1,64 @@
+"""The options of the command line that name held-out data. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from export.tasks.held_out import HeldOut
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--retrieval``, ``--probe`` and what goes with them."""
+    group = parser.add_argument_group(
+        "held-out data",
+        "The gate also measures what each graph loses of the source at tasks. Documents are read "
+        "whole, by consecutive windows and their token-weighted mean, without prompts.",
+    )
+    group.add_argument(
+        "--retrieval",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="corpus, queries and qrels, as BEIR has them: nDCG@10 may fall by .005; repeatable",
+    )
+    group.add_argument(
+        "--probe",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a table of texts with labels, .parquet, .csv, .tsv or .jsonl: the accuracy of a "
+        "logistic regression may fall by .01; repeatable",
+    )
+    group.add_argument(
+        "--documents",
+        type=_count,
+        metavar="N",
+        help="read at most N documents of a set (of a table N of each part), the same ones every "
+        "time; every answer to a query stays (default: all)",
+    )
+    group.add_argument("--text-field", default="text", help="column of the text (default: text)")
+    group.add_argument("--label-field", default="label", help="of the label (default: label)")
+
+
+def held_out(options: argparse.Namespace) -> HeldOut:
+    """What the options ask for."""
+    from export.corpora.reading import Fields
+    from export.tasks.held_out import HeldOut
+
+    return HeldOut(
+        retrieval=options.retrieval,
+        probe=options.probe,
+        fields=Fields(options.text_field, options.label_field, options.documents),
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1 document is needed")
+    return number

@@ -1,0 +1,42 @@
+"""Retrieval of the documents that answer a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from export.corpora.sets import Judged
+from export.tasks.ranking import rank
+from export.tasks.windows import Vectors
+
+# bounds the scores in memory
+_QUERIES_AT_ONCE = 64
+
+
+class Retrieval:
+    """A judged set whose corpus is ranked by cosine for each query (BEIR, Thakur et al. 2021)."""
+
+    name: Literal["retrieval"] = "retrieval"
+    metric = "nDCG@10"
+
+    def __init__(self, judged: Judged) -> None:
+        self._judged = judged
+        self.data = judged.name
+        self.digest = judged.digest
+        self.texts: Sequence[str] = [*judged.documents, *judged.queries]
+        self.documents = len(judged.documents)
+        self.cases = len(judged.queries)
+
+    def figure(self, vectors: Vectors) -> float:
+        """Mean nDCG at 10 over the queries; ``vectors`` are those of documents, then queries."""
+        documents, queries = vectors[: self.documents], vectors[self.documents :]
+        found = [
+            rank(
+                queries[start : start + _QUERIES_AT_ONCE] @ documents.T,
+                self._judged.relevant[start : start + _QUERIES_AT_ONCE],
+            ).ndcg
+            for start in range(0, self.cases, _QUERIES_AT_ONCE)
+        ]
+        return float(np.concatenate(found).mean())

@@ -1,0 +1,48 @@
+"""What a task is to the gate: texts to encode and a figure of their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from export.bundle import TaskName
+from export.tasks.windows import Vectors
+
+
+class Task(Protocol):
+    """One set of held-out data.
+
+    Attributes:
+        name: of the task.
+        metric: what ``figure`` is.
+        data: name of the set.
+        digest: SHA-256 of all that is read of the set.
+        texts: to be encoded.
+        documents: how many of them are documents.
+        cases: how many answers the figure is the mean of.
+    """
+
+    @property
+    def name(self) -> TaskName: ...
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def data(self) -> str: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def texts(self) -> Sequence[str]: ...
+
+    @property
+    def documents(self) -> int: ...
+
+    @property
+    def cases(self) -> int: ...
+
+    def figure(self, vectors: Vectors) -> float:
+        """From unit vectors float32 ``[texts, dimensions]``; 0 is worst and 1 best."""
+        ...

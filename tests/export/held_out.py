@@ -1,0 +1,49 @@
+"""Small held-out sets cut from the PEPs, beyond the words that the tiny exports calibrate on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+CLASSES = 4
+EACH = 60
+BEGIN = 200
+
+
+def write_rows(path: Path, rows: Sequence[object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_judged(folder: Path, texts: list[str], documents: int = 90) -> Path:
+    """Documents of 20 to 178 words; a query is one of them without its first and last words."""
+    cut = [text.split()[BEGIN : BEGIN + 20 + 2 * (i % 80)] for i, text in enumerate(texts)]
+    kept = [words for words in cut if len(words) >= 20][:documents]
+    write_rows(
+        folder / "corpus.jsonl",
+        [{"_id": f"d{i}", "text": " ".join(words)} for i, words in enumerate(kept)],
+    )
+    write_rows(
+        folder / "queries.jsonl",
+        [{"_id": f"q{i}", "text": " ".join(words[4:-4])} for i, words in enumerate(kept)],
+    )
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(len(kept)))]
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def write_labelled(path: Path, texts: list[str]) -> Path:
+    """Passages of 30 to 105 words, by the document that they come from."""
+    longest = sorted(texts, key=len)[-CLASSES:]
+    rows = []
+    for label, text in enumerate(longest):
+        words = text.split()[BEGIN:]
+        step = len(words) // EACH
+        for i in range(EACH):
+            own = words[i * step : i * step + 30 + 25 * (i % 4)]
+            part = "test" if i % 2 else "train"
+            rows.append({"text": " ".join(own), "label": f"document {label}", "split": part})
+    write_rows(path, rows)
+    return path

@@ -1,0 +1,220 @@
+"""Windows, figures and losses of tasks, on data and vectors whose answer is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+from tokenizers import Tokenizer
+
+from export.corpora.reading import Fields, read_judged, read_labelled
+from export.corpora.sets import Judged, Labelled
+from export.engines import Inputs
+from export.errors import DataError, ExportError
+from export.tasks.held_out import HeldOut, read_tasks
+from export.tasks.loss import LIMITS, figure, judge, refuse_losses
+from export.tasks.probe import Probe
+from export.tasks.retrieval import Retrieval
+from export.tasks.windows import BATCH_TOKENS, cut, document_vectors
+from tests.export.held_out import write_judged, write_labelled, write_rows
+
+WINDOW = 16
+
+
+@pytest.fixture(scope="module")
+def tokenizer(bert_folder: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(bert_folder / "tokenizer.json"))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def encode(inputs: Inputs) -> np.ndarray:
+    """A direction of its own for each window, that padding does not change."""
+    rows = []
+    for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
+        assert (ids[mask == 0] == 7).all()
+        seed = ids[mask == 1].tolist()
+        rows.append(np.random.default_rng(seed).normal(size=24))
+    assert inputs["input_ids"].size <= BATCH_TOKENS
+    return unit(np.array(rows)).astype(np.float32)
+
+
+def test_windows_hold_every_token_once(tokenizer: Tokenizer, sentences: list[str]) -> None:
+    windows = cut(tokenizer, sentences, max_tokens=WINDOW)
+    assert max(map(len, windows.rows)) == WINDOW
+    first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    for number, text in enumerate(sentences):
+        own = [windows.rows[i].tolist() for i in np.flatnonzero(windows.owner == number)]
+        assert all(row[0] == first and row[-1] == last for row in own)
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert [i for row in own for i in row[1:-1]] == ids
+        assert windows.weight[windows.owner == number].sum() == len(ids)
+    assert (np.bincount(windows.owner) > 1).any()
+
+
+def test_a_document_is_the_weighted_mean_of_its_windows(
+    tokenizer: Tokenizer, sentences: list[str]
+) -> None:
+    shares: list[float] = []
+    windows = cut(tokenizer, sentences, max_tokens=WINDOW)
+    found = document_vectors(windows, encode, pad_token_id=7, advance=shares.append)
+    expected = []
+    for text in sentences:
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        total = np.zeros(24)
+        for start in range(0, len(ids), WINDOW - 2):
+            row = [2, *ids[start : start + WINDOW - 2], 3]
+            alone = {"input_ids": np.array([row]), "attention_mask": np.ones((1, len(row)))}
+            total += (len(row) - 2) * encode(alone)[0]
+        expected.append(total)
+    assert np.abs(found - unit(np.array(expected))).max() < 1e-5
+    # The control: first windows alone are something else.
+    heads = replace(windows, weight=np.where(np.diff(windows.owner, prepend=-1) > 0, 1.0, 0.0))
+    assert np.abs(document_vectors(heads, encode, pad_token_id=7) - found).max() > 0.1
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+def test_a_text_without_tokens_has_a_vector(tokenizer: Tokenizer) -> None:
+    found = document_vectors(cut(tokenizer, ["", "a"], max_tokens=8), encode, pad_token_id=7)
+    assert np.isfinite(found).all()
+
+
+def judged(documents: int, queries: int) -> tuple[Judged, np.ndarray]:
+    draw = np.random.default_rng(0)
+    vectors = unit(draw.normal(size=(documents + queries, 8))).astype(np.float32)
+    relevant = [
+        {int(d): float(draw.integers(1, 4)) for d in draw.choice(documents, 1 + i % 5, False)}
+        for i in range(queries)
+    ]
+    texts = [f"text {i}" for i in range(documents + queries)]
+    return Judged("j", texts[:documents], texts[documents:], relevant), vectors
+
+
+def test_retrieval_agrees_with_trec_eval() -> None:
+    data, vectors = judged(90, 150)
+    task = Retrieval(data)
+    assert task.texts == [*data.documents, *data.queries]
+    scores = vectors[90:] @ vectors[:90].T
+    run = {f"q{i}": {f"d{j}": float(s) for j, s in enumerate(row)} for i, row in enumerate(scores)}
+    qrels = {
+        f"q{i}": {f"d{j}": int(grade) for j, grade in grades.items()}
+        for i, grades in enumerate(data.relevant)
+    }
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10"}).evaluate(run)
+    expected = np.mean([one["ndcg_cut_10"] for one in theirs.values()])
+    assert task.figure(vectors) == pytest.approx(expected, abs=1e-6)
+
+
+def labelled(labels: np.ndarray) -> Labelled:
+    texts = [f"text {i}" for i in range(300)]
+    return Labelled("l", texts[:200], labels[:200], texts[200:], labels[200:], ["a", "b", "c"])
+
+
+def test_a_probe_tells_classes_that_lie_apart_and_no_others() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(3, size=300)
+    apart = unit(draw.normal(size=(3, 16))[labels] + 0.1 * draw.normal(size=(300, 16)))
+    task = Probe(labelled(labels))
+    assert task.figure(apart.astype(np.float32)) == 1
+    assert task.figure(apart.astype(np.float32)) == 1
+    chance = Probe(labelled(draw.permutation(labels))).figure(apart.astype(np.float32))
+    assert 0.15 < chance < 0.5
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_refused(wrong: float) -> None:
+    data, vectors = judged(20, 5)
+    vectors[3, 2] = wrong
+    with pytest.raises(ExportError, match=r"int8: gives values .* not finite, on j .* 'text 3'"):
+        figure(Retrieval(data), vectors, "int8")
+
+
+def test_what_an_engine_gives_is_not_made_finite(tokenizer: Tokenizer) -> None:
+    def broken(inputs: Inputs) -> np.ndarray:
+        vectors = encode(inputs)
+        vectors[0, 0] = np.nan
+        return vectors
+
+    found = document_vectors(cut(tokenizer, ["a", "b"], max_tokens=8), broken, pad_token_id=7)
+    assert np.isnan(found).any(axis=1).sum() == 1
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "probe"])
+def test_a_loss_up_to_the_limit_is_allowed(kind: str) -> None:
+    labels = np.random.default_rng(0).integers(3, size=300)
+    task = Retrieval(judged(20, 5)[0]) if kind == "retrieval" else Probe(labelled(labels))
+    limit = {"retrieval": 0.005, "probe": 0.01}[kind]
+    assert LIMITS[task.name] == limit
+    kept = judge(task, 0.7, 0.7 - limit)
+    refuse_losses("int8", [kept, judge(task, 0.7, 0.9)])
+    lost = judge(task, 0.7, 0.7 - limit - 0.0001)
+    with pytest.raises(ExportError) as refusal:
+        refuse_losses("int8", [kept, lost])
+    said = str(refusal.value)
+    assert said.startswith(
+        f"int8 loses too much of the source; {kind} on {task.data}: {task.metric}"
+    )
+    assert said.count(task.metric) == 1
+    assert f"the source's 0.7000, a loss of {limit + 0.0001:.4f} where {limit} is allowed" in said
+
+
+def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Retrieval | Probe]:
+    return read_tasks(held_out, Path("calibration.txt"), passages)
+
+
+def test_held_out_data_is_read_as_the_evaluation_reads_it(
+    tmp_path: Path, pep_texts: list[str]
+) -> None:
+    folder = write_judged(tmp_path / "claims", pep_texts)
+    table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
+    retrieval, probe = read(HeldOut([folder], [table]))
+    files = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / "test.tsv"
+    assert retrieval.digest == read_judged(*files, "claims", Fields()).digest
+    assert probe.digest == read_labelled(table, "topics", Fields()).digest
+    few, less = read(HeldOut([folder], [table], Fields(limit=20)))
+    # every answer to a query stays
+    assert (few.documents, less.documents, less.cases) == (90, 40, 20)
+
+
+def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
+    folder = write_judged(tmp_path / "claims", pep_texts)
+    table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
+    with pytest.raises(DataError, match=r"--retrieval .*absent: no folder with corpus"):
+        read(HeldOut([tmp_path / "absent"]))
+    with pytest.raises(DataError, match=r"--probe .*claims: no \.parquet"):
+        read(HeldOut(probe=[folder]))
+    with pytest.raises(DataError, match=r"corpus\.jsonl: no column label"):
+        read(HeldOut(probe=[folder / "corpus.jsonl"]))
+    with pytest.raises(ExportError, match="--probe: two sets are named topics"):
+        read(HeldOut(probe=[table, table]))
+
+
+def test_what_calibrates_is_refused(tmp_path: Path, pep_texts: list[str]) -> None:
+    folder = write_judged(tmp_path / "claims", pep_texts)
+    with pytest.raises(ExportError, match=r"queries\.jsonl: calibrates the int8 graph"):
+        read_tasks(HeldOut([folder]), folder / "queries.jsonl", [])
+    lines = (folder / "corpus.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    words = texts[9].split()
+    elsewhere = [" ".join(text.split()[:30]) for text in pep_texts]
+    read(HeldOut([folder]), elsewhere)
+    for shared in ("  ".join(words[5:30]) + " and more", texts[0]):
+        with pytest.raises(ExportError, match="claims: holds a passage that calibrates"):
+            read(HeldOut([folder]), [*elsewhere, shared])
+    # a few words that also stand within a longer text are no shared passage
+    read(HeldOut([folder]), [" ".join(words[5:15])])
+
+
+def test_a_table_without_labels_apart_is_split_by_digest(tmp_path: Path) -> None:
+    rows = [{"text": f"text number {i}", "label": i % 2} for i in range(60)]
+    write_rows(tmp_path / "plain.jsonl", rows)
+    [probe] = read(HeldOut(probe=[tmp_path / "plain.jsonl"]))
+    assert 0 < probe.cases < 30
