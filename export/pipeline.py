@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from export.bundle import Manifest, Precision, PrecisionName, seal
+from export.bundle import Manifest, Precision, PrecisionName, Ranges, seal
 from export.engines import Inputs, open_engine
 from export.errors import ExportError
 from export.fp16 import FILE as FP16_FILE
@@ -106,10 +106,13 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         write_graph(source, fp32)
         calibration = _inputs(source, tokenizer, passages.calibration, size=1)
         kernels: dict[PrecisionName, dict[str, int]] = {}
+        ranges: dict[PrecisionName, Ranges] = {}
         for precision in dict.fromkeys(request.precisions):
             report(f"writing the {precision} graph")
             if precision == "fp16":
-                kernels[precision] = write_fp16(source, fp32, bundle)
+                padded = _inputs(source, tokenizer, passages.calibration, size=MEASURED_BATCH)
+                written = write_fp16(source, fp32, bundle, padded)
+                kernels[precision], ranges[precision] = written.kernels, written.ranges
             else:
                 kernels[precision] = write_int8(
                     fp32, bundle, calibration, keep_float=request.keep_float
@@ -122,7 +125,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
             report(f"measuring the {precision} graph")
             precisions[precision] = _measure(
                 precision, bundle, counts, measured, reference, request.threads
-            )
+            ).model_copy(update={"ranges": ranges.get(precision)})
         report("sealing the bundle")
         manifest = seal(
             bundle,
@@ -175,7 +178,7 @@ def _measure(
     engine, encode = open_engine(precision, bundle / file, threads=threads)
     vectors = np.concatenate([encode(batch) for batch in inputs])
     return Precision(
-        runtime="onnx" if precision == "fp16" else "openvino",
+        runtime="openvino" if precision == "int8" else "onnx",
         file=file,
         kernels=kernels,
         parity=measure(precision, vectors, reference, engine=engine),
