@@ -14,13 +14,15 @@ import torch
 from tokenizers import Tokenizer
 
 from export.bundle import Manifest, Precision, PrecisionName, Ranges, seal
-from export.engines import Inputs, open_engine
+from export.engines import Inputs, check_device, open_engine
 from export.errors import ExportError
 from export.fp16 import FILE as FP16_FILE
 from export.fp16 import write_fp16
 from export.graph import OPSET, write_graph
 from export.int8 import FILE as INT8_FILE
 from export.int8 import write_int8
+from export.packed import FILE as PACKED_FILE
+from export.packed import write_packed
 from export.parity import measure
 from export.passages import CALIBRATION, read_passages
 from export.source import Source, open_source, reference_vectors
@@ -37,6 +39,7 @@ PACKAGES = (
     "transformers",
 )
 MEASURED_BATCH = 8
+FILES: dict[PrecisionName, str] = {"fp16": FP16_FILE, "packed": PACKED_FILE, "int8": INT8_FILE}
 
 Report = Callable[[str], None]
 
@@ -86,7 +89,9 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         BundleError: the manifest does not hold what it must.
     """
     if not request.precisions:
-        raise ExportError("no precision to write; name fp16, int8 or both")
+        raise ExportError("no precision to write; name fp16, packed, int8 or several")
+    for precision in request.precisions:
+        check_device(precision)
     dest = request.dest.expanduser().absolute()
     _check_destination(dest, force=request.force)
     torch.set_num_threads(request.threads)
@@ -109,10 +114,14 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         ranges: dict[PrecisionName, Ranges] = {}
         for precision in dict.fromkeys(request.precisions):
             report(f"writing the {precision} graph")
-            if precision == "fp16":
-                padded = _inputs(source, tokenizer, passages.calibration, size=MEASURED_BATCH)
-                written = write_fp16(source, fp32, bundle, padded)
-                kernels[precision], ranges[precision] = written.kernels, written.ranges
+            if precision != "int8":
+                kernels[precision], ranges[precision] = _write_half(
+                    precision,
+                    source,
+                    fp32,
+                    bundle,
+                    _inputs(source, tokenizer, passages.calibration, size=MEASURED_BATCH),
+                )
             else:
                 kernels[precision] = write_int8(
                     fp32, bundle, calibration, keep_float=request.keep_float
@@ -166,6 +175,17 @@ def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int
     )
 
 
+def _write_half(
+    precision: PrecisionName, source: Source, fp32: Path, bundle: Path, batches: list[Inputs]
+) -> tuple[dict[str, int], Ranges]:
+    """Kernels and ranges of the fp16 graph, or of the packed one that is made of it."""
+    if precision == "fp16":
+        written = write_fp16(source, fp32, bundle, batches)
+        return written.kernels, written.ranges
+    written = write_fp16(source, fp32, fp32.parent, batches)
+    return write_packed(fp32.parent / FP16_FILE, bundle), written.ranges
+
+
 def _measure(
     precision: PrecisionName,
     bundle: Path,
@@ -174,7 +194,7 @@ def _measure(
     reference: np.ndarray,
     threads: int,
 ) -> Precision:
-    file = FP16_FILE if precision == "fp16" else INT8_FILE
+    file = FILES[precision]
     engine, encode = open_engine(precision, bundle / file, threads=threads)
     vectors = np.concatenate([encode(batch) for batch in inputs])
     return Precision(

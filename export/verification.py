@@ -36,13 +36,16 @@ def main(arguments: Sequence[str]) -> int:
     from rich.console import Console
 
     console = Console(highlight=False)
-    for name, parity in verify(
+    found = verify(
         opened,
         given.source or opened.manifest.lineage.source,
         calibration=given.calibration,
         paragraphs=given.paragraphs,
         threads=given.threads,
-    ).items():
+    )
+    for name in [name for name in opened.manifest.precisions if name not in found]:
+        console.print(f"{name}: its digest only, for it cannot be run here")
+    for name, parity in found.items():
         stated = opened.manifest.precisions[name].parity
         console.print(
             f"{name}: cosine mean {parity.cosine_mean:.6f} (the bundle says "
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 def verify(
     opened: Bundle, source: str, *, calibration: Path | None, paragraphs: int, threads: int
 ) -> dict[PrecisionName, Parity]:
-    """Parity of each precision, measured anew.
+    """Parity of each precision that can be run here, measured anew.
 
     Args:
         source: folder or hub name of the checkpoint that the bundle was made of.
@@ -71,7 +74,7 @@ def verify(
     import torch
     from tokenizers import Tokenizer
 
-    from export.engines import open_engine
+    from export.engines import check_device, open_engine
     from export.passages import read_passages
     from export.source import open_source, reference_vectors
     from export.tokenizer import batches
@@ -96,6 +99,10 @@ def verify(
     )
     found: dict[PrecisionName, Parity] = {}
     for name in manifest.precisions:
+        try:
+            check_device(name)
+        except ExportError:
+            continue
         engine, encode = open_engine(name, opened.graph(name), threads=threads)
         vectors = np.concatenate([encode(batch) for batch in inputs])
         found[name] = measure(name, vectors, reference, engine=engine)

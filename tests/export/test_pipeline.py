@@ -19,6 +19,7 @@ from export.engines import Inputs, open_engine
 from export.errors import ExportError
 from export.fp16 import Written
 from export.graph import INPUTS, OUTPUT
+from export.packed import write_packed
 from export.parity import THRESHOLDS
 from export.passages import CALIBRATION
 from export.pipeline import Request
@@ -26,6 +27,7 @@ from export.pipeline import export as run
 from export.source import Source, open_source, reference_vectors
 from export.tokenizer import batches
 from tests.export.conftest import save_sentence_transformer
+from tests.service.test_cuda import why_not
 
 Order = Callable[..., Request]
 
@@ -267,6 +269,28 @@ def test_the_gate_can_be_run_anew(
     for name, measured, stated in found:
         assert float(measured) == pytest.approx(float(stated), abs=1e-4)
         assert float(stated) == round(bundle.manifest.precisions[name].parity.cosine_mean, 6)
+
+
+@pytest.mark.skipif(why_not() is None, reason="CUDA is here")
+def test_what_cannot_be_run_here_is_said_to_be_unmeasured(
+    bundle: Bundle,
+    bert_folder: Path,
+    text_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(bundle.root, tmp_path / "with-packed")
+    write_packed(folder / "model.fp16.onnx", folder)
+    fp16 = bundle.manifest.precisions["fp16"]
+    packed = fp16.model_copy(update={"file": "model.packed.onnx"})
+    fields = bundle.manifest.model_dump(exclude={"files", "revision"})
+    seal(folder, **fields | {"precisions": {"fp16": fp16, "packed": packed}})
+    flags = ["--source", str(bert_folder), "--calibration", str(text_file), "--paragraphs", "200"]
+    assert main(["verify", str(folder), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "packed: its digest only" in said
+    assert "fp16: cosine mean" in said
+    assert "packed: cosine" not in said
 
 
 def test_the_gate_refuses_another_source_and_a_changed_graph(
