@@ -5,6 +5,7 @@ A bundle is a folder::
     bundle.json       this module's ``Manifest``
     tokenizer.json    a Hugging Face ``tokenizers`` file, without truncation or padding
     model.fp16.onnx   fused graph, fp16
+    model.packed.onnx the same without padding, for CUDA alone
     model.int8.xml    W8A8 graph (OpenVINO IR), weights in model.int8.bin
     heads/<name>.onnx small graphs on top of the vectors
 
@@ -21,7 +22,16 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -29,7 +39,7 @@ TOKENIZER = "tokenizer.json"
 HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
-PrecisionName = Literal["fp16", "int8"]
+PrecisionName = Literal["fp16", "packed", "int8"]
 Pooling = Literal["mean", "cls", "max"]
 TaskName = Literal["retrieval", "probe"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -91,6 +101,24 @@ class Parity(_Strict):
     tasks: list[TaskParity] = Field(default_factory=list)
 
 
+class WideNode(_Strict):
+    """A node that computes in fp32 because fp16 is too narrow for it."""
+
+    kernel: str
+    magnitude: float = Field(description="largest absolute value that it reads, holds or writes")
+    of: Literal["activation", "weight"]
+
+
+class Ranges(_Strict):
+    """How far the values of the fused graph reach in fp32, on the calibration passages."""
+
+    passages: int = Field(ge=1)
+    limit: float = Field(description="magnitude beyond which a node stays fp32")
+    largest: float = Field(description="of all activations")
+    largest_at: str = Field(description="name of a node that reads, holds or writes it")
+    fp32_nodes: dict[str, WideNode]
+
+
 class Precision(_Strict):
     """One numeric form of the encoder."""
 
@@ -100,6 +128,16 @@ class Precision(_Strict):
         description="fused or quantised operators in the graph, counted"
     )
     parity: Parity
+    ranges: Ranges | None = Field(
+        default=None, description="of the fp16 forms; older bundles have none"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        if self.ranges is None:
+            fields.pop("ranges", None)
+        return fields
 
 
 class Lineage(_Strict):

@@ -1,4 +1,4 @@
-"""Run a bundle's graphs on the CPU, to measure them. The service has engines of its own."""
+"""Run a bundle's graphs, to measure them. The service has engines of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from export.bundle import PrecisionName
+from export.errors import ExportError
 from export.graph import OUTPUT
 from export.source import Source
 
@@ -17,8 +18,42 @@ Encode = Callable[[Inputs], np.ndarray]
 
 def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple[str, Encode]:
     """The engine's name and its function: inputs int64 ``[batch, tokens]`` → float32
-    ``[batch, dimensions]``."""
-    return (_openvino if precision == "int8" else _onnxruntime)(graph, threads)
+    ``[batch, dimensions]``. It computes on the CPU, but ``packed`` on CUDA.
+
+    Raises:
+        ExportError: ``packed`` where there is no CUDA.
+    """
+    check_device(precision)
+    if precision == "int8":
+        return _openvino(graph, threads)
+    return _onnxruntime(graph, threads, "CUDA" if precision == "packed" else "CPU")
+
+
+def can_run(precision: PrecisionName) -> bool:
+    """Whether a graph of ``precision`` can be computed on this machine."""
+    try:
+        check_device(precision)
+    except ExportError:
+        return False
+    return True
+
+
+def check_device(precision: PrecisionName) -> None:
+    """Whether a graph of ``precision`` can be measured here.
+
+    Raises:
+        ExportError: it cannot, and why.
+    """
+    if precision != "packed":
+        return
+    import onnxruntime as ort
+
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise ExportError(
+            "packed: its kernels exist for CUDA alone, so that its parity cannot be measured here, "
+            "and nothing is written unmeasured; run docsplit-export on a machine with an NVIDIA "
+            "GPU and onnxruntime-gpu instead of onnxruntime"
+        )
 
 
 def source_engine(source: Source) -> Encode:
@@ -36,14 +71,21 @@ def source_engine(source: Source) -> Encode:
     return encode
 
 
-def _onnxruntime(graph: Path, threads: int) -> tuple[str, Encode]:
+def _onnxruntime(graph: Path, threads: int, device: str) -> tuple[str, Encode]:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    return f"ONNX Runtime {ort.__version__}, CPU", lambda inputs: session.run([OUTPUT], inputs)[0]
+    provider = f"{device}ExecutionProvider"
+    if device == "CUDA":
+        # CUDA and cuDNN of the nvidia-* packages lie where the loader does not look
+        ort.preload_dlls()
+    session = ort.InferenceSession(graph, options, providers=[provider])
+    if provider not in session.get_providers():
+        raise ExportError(f"{graph.name}: CUDA does not load here; see the driver and cuDNN")
+    name = f"ONNX Runtime {ort.__version__}, {device}"
+    return name, lambda inputs: session.run([OUTPUT], inputs)[0]
 
 
 def _openvino(graph: Path, threads: int) -> tuple[str, Encode]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.optimizer import optimize_model
 
+from export.bundle import Ranges
 from export.graph import TAIL
+from export.ranges import measure_ranges
 from export.source import Source
 
 FILE = "model.fp16.onnx"
@@ -22,22 +27,40 @@ FUSED = (
     "FastGelu",
     "LayerNormalization",
     "MultiHeadAttention",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "RemovePadding",
+    "RestorePadding",
     "SkipLayerNormalization",
 )
 
 
-def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
+@dataclass(frozen=True)
+class Written:
+    """A graph that was written: how many of each fused kernel it holds, and its ranges."""
+
+    kernels: dict[str, int]
+    ranges: Ranges
+
+
+def write_fp16(
+    source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
+) -> Written:
     """Fuse the graph ``fp32``, convert it to fp16 and write ``model.fp16.onnx`` into ``folder``.
 
-    Inputs stay int64 and the output float32; pooling and normalisation are computed in fp32.
+    Inputs stay int64 and the output float32. Pooling and normalisation are computed in fp32, and
+    so is every node whose values come near to what fp16 can hold (``export.ranges``).
 
-    Returns:
-        How many of each fused kernel the graph holds.
+    Args:
+        source: says how many heads there are.
+        fp32: the unfused ONNX graph.
+        folder: where the graph goes.
+        batches: real inputs to measure ranges on, int64 ``[batch, tokens]`` by name.
     """
     config = source.encoder.config
     level = logging.getLogger().level
     with warnings.catch_warnings():
-        # Weights beyond fp16's range are clamped with a warning; the parity gate judges them.
+        # What stands for minus infinity in masks is clamped with a warning.
         warnings.simplefilter("ignore")
         model = optimize_model(
             str(fp32),
@@ -48,15 +71,22 @@ def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
             opt_level=0,
             use_gpu=False,
         )
-        tail = [n.name for n in model.model.graph.node if n.name.startswith(TAIL)]
-        model.convert_float_to_float16(keep_io_types=True, node_block_list=tail)
+        ranges = measure_ranges(model.model, batches, outside=TAIL)
+        kept = [n.name for n in model.model.graph.node if n.name.startswith(TAIL)]
+        kept += ranges.fp32_nodes
+        model.convert_float_to_float16(keep_io_types=True, node_block_list=kept)
     logging.getLogger().setLevel(level)
     _drop_repeated_casts(model.model.graph)
     model.topological_sort(is_deterministic=True)
-    _strip(model.model)
+    strip(model.model)
     data = model.model.SerializeToString(deterministic=True)
     (folder / FILE).write_bytes(data)
-    found = Counter(n.op_type for n in model.model.graph.node)
+    return Written(kernels(model.model), ranges)
+
+
+def kernels(model: onnx.ModelProto) -> dict[str, int]:
+    """How many of each fused kernel the graph holds."""
+    found = Counter(n.op_type for n in model.graph.node)
     return {kernel: found[kernel] for kernel in FUSED if found[kernel]}
 
 
@@ -72,7 +102,7 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
-def _strip(model: onnx.ModelProto) -> None:
+def strip(model: onnx.ModelProto) -> None:
     """Drop all that can differ between two exports of the same weights, or names their machine."""
     model.doc_string = ""
     del model.metadata_props[:]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from export import bundle
-from export.bundle import Manifest
+from export.bundle import Manifest, Ranges
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,6 +75,21 @@ def _precisions(console: Console, manifest: Manifest) -> None:
             ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
         )
     console.print(table)
+    for name, precision in manifest.precisions.items():
+        _ranges(console, name, precision.ranges)
+
+
+def _ranges(console: Console, name: str, ranges: Ranges | None) -> None:
+    if ranges is None:
+        return
+    console.print(
+        f"{name}: largest activation {ranges.largest:,} at {ranges.largest_at}, on "
+        f"{ranges.passages} passages; {len(ranges.fp32_nodes)} nodes are beyond {ranges.limit:,} "
+        "and stay fp32",
+        soft_wrap=True,
+    )
+    for node, wide in ranges.fp32_nodes.items():
+        console.print(f"  {node} ({wide.kernel}): {wide.of} of {wide.magnitude:,}", soft_wrap=True)
 
 
 def _tasks(console: Console, manifest: Manifest) -> None:

@@ -14,6 +14,7 @@ from export.errors import ExportError
 # nearest neighbour changes hands more often than the cosine suggests.
 THRESHOLDS: Mapping[PrecisionName, Mapping[str, float]] = {
     "fp16": {"cosine_mean": 0.9999, "cosine_min": 0.9999, "neighbour_agreement": 0.99},
+    "packed": {"cosine_mean": 0.9999, "cosine_min": 0.9999, "neighbour_agreement": 0.99},
     "int8": {"cosine_mean": 0.995, "cosine_min": 0.985, "neighbour_agreement": 0.85},
 }
 

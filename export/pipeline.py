@@ -12,16 +12,18 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from export.bundle import Manifest, Precision, PrecisionName, seal
-from export.engines import Inputs
+from export.bundle import Manifest, Precision, PrecisionName, Ranges, seal
+from export.engines import Inputs, check_device
 from export.errors import ExportError
 from export.finite import check_weights
 from export.fp16 import FILE as FP16_FILE
 from export.fp16 import write_fp16
-from export.gate import Gate, Report
+from export.gate import MEASURED_BATCH, Gate, Report
 from export.graph import OPSET, write_graph
 from export.int8 import FILE as INT8_FILE
 from export.int8 import write_int8
+from export.packed import FILE as PACKED_FILE
+from export.packed import write_packed
 from export.passages import CALIBRATION, PEPS, read_passages
 from export.source import Source, open_source
 from export.tasks.held_out import HeldOut, read_tasks
@@ -37,7 +39,11 @@ PACKAGES = (
     "torch",
     "transformers",
 )
-FILES: Mapping[PrecisionName, str] = {"fp16": FP16_FILE, "int8": INT8_FILE}
+FILES: Mapping[PrecisionName, str] = {
+    "fp16": FP16_FILE,
+    "packed": PACKED_FILE,
+    "int8": INT8_FILE,
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,9 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         BundleError: the manifest does not hold what it must.
     """
     if not request.precisions:
-        raise ExportError("no precision to write; name fp16, int8 or both")
+        raise ExportError("no precision to write; name fp16, packed, int8 or several")
+    for precision in request.precisions:
+        check_device(precision)
     dest = request.dest.expanduser().absolute()
     _check_destination(dest, force=request.force)
     torch.set_num_threads(request.threads)
@@ -119,10 +127,19 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         write_graph(source, fp32)
         calibration = _inputs(source, tokenizer, passages.calibration, size=1)
         kernels: dict[PrecisionName, dict[str, int]] = {}
+        ranges: dict[PrecisionName, Ranges] = {}
         for precision in dict.fromkeys(request.precisions):
             report(f"writing the {precision} graph")
-            if precision == "fp16":
-                kernels[precision] = write_fp16(source, fp32, bundle)
+            if precision != "int8":
+                # alike in length, lest most of what is computed be padding
+                ordered = sorted(passages.calibration, key=len)
+                kernels[precision], ranges[precision] = _write_half(
+                    precision,
+                    source,
+                    fp32,
+                    bundle,
+                    _inputs(source, tokenizer, ordered, size=MEASURED_BATCH),
+                )
             else:
                 kernels[precision] = write_int8(
                     fp32, bundle, calibration, keep_float=request.keep_float
@@ -143,10 +160,11 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
             default_prompt=source.default_prompt,
             precisions={
                 name: Precision(
-                    runtime="onnx" if name == "fp16" else "openvino",
+                    runtime="openvino" if name == "int8" else "onnx",
                     file=FILES[name],
                     kernels=kernels[name],
                     parity=parity,
+                    ranges=ranges.get(name),
                 )
                 for name, parity in parities.items()
             },
@@ -177,6 +195,17 @@ def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int
         pad_token_id=int(source.tokenizer.pad_token_id),
         size=size,
     )
+
+
+def _write_half(
+    precision: PrecisionName, source: Source, fp32: Path, bundle: Path, batches: list[Inputs]
+) -> tuple[dict[str, int], Ranges]:
+    """Kernels and ranges of the fp16 graph, or of the packed one that is made of it."""
+    if precision == "fp16":
+        written = write_fp16(source, fp32, bundle, batches)
+        return written.kernels, written.ranges
+    written = write_fp16(source, fp32, fp32.parent, batches)
+    return write_packed(fp32.parent / FP16_FILE, bundle), written.ranges
 
 
 def _lineage(source: Source, request: Request) -> dict[str, object]:

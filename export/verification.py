@@ -52,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
             threads=given.threads,
             report=status.update,
         )
+    for name in [name for name in opened.manifest.precisions if name not in measured]:
+        console.print(f"{name}: its digest only, for it cannot be run here")
     for name, parity in measured.items():
         stated = opened.manifest.precisions[name].parity
         console.print(
@@ -85,7 +87,7 @@ def verify(
     threads: int,
     report: Report = lambda step: None,
 ) -> dict[PrecisionName, Parity]:
-    """Parity of each precision, measured anew.
+    """Parity of each precision that can be run here, measured anew.
 
     Args:
         source: folder or hub name of the checkpoint that the bundle was made of.
@@ -103,6 +105,7 @@ def verify(
     import torch
     from tokenizers import Tokenizer
 
+    from export.engines import can_run
     from export.finite import check_weights
     from export.gate import Gate
     from export.passages import PEPS, read_passages
@@ -127,4 +130,4 @@ def verify(
     tasks = read_tasks(held_out, calibration or PEPS, passages.calibration)
     tokenizer = Tokenizer.from_file(str(opened.path(TOKENIZER)))
     gate = Gate(checkpoint, tokenizer, passages.parity, tasks, threads=threads, report=report)
-    return gate.measure({name: opened.graph(name) for name in manifest.precisions})
+    return gate.measure({name: opened.graph(name) for name in manifest.precisions if can_run(name)})

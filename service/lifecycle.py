@@ -22,8 +22,9 @@ from service.documents.embedder import Embedder
 from service.documents.lookup import CachedVectors, WindowVectors
 from service.documents.prompts import resolve
 from service.documents.tokens import DocumentTokenizer
+from service.engines.buckets import reserve
 from service.engines.calibration import Calibration, calibrate, splits
-from service.engines.choose import Choice, build, choose
+from service.engines.choose import Choice, buckets, build, choose
 from service.engines.interface import Engine, EngineError, EngineFacts, facts
 from service.engines.processor import Processor, detect
 from service.heads.background import Background
@@ -216,9 +217,12 @@ class Service:
         self._warm_up(engine)
         if self.settings.calibrate:
             engine = self._calibrated(engine, build_seconds)
+        batch_tokens = self.settings.batch_tokens or engine.batch_tokens
+        if not self._on_cpu:
+            reserve(engine, buckets(self.bundle), batch_tokens)
         batcher = Batcher(
             engine,
-            batch_tokens=self.settings.batch_tokens or engine.batch_tokens,
+            batch_tokens=batch_tokens,
             queue_tokens=self.settings.queue_tokens,
             age_limit=self.settings.queue_age_limit,
             pad_token_id=manifest.pad_token_id,

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from export.bundle import Bundle, BundleError, PrecisionName
+from service.engines.buckets import Buckets
 from service.engines.interface import Arithmetic, Engine, EngineError, EngineName
-from service.engines.onnx_runtime import OnnxCpuEngine, OnnxCudaEngine
+from service.engines.onnx_cuda import OnnxCudaEngine, open_cuda
+from service.engines.onnx_runtime import OnnxCpuEngine
 from service.engines.openvino_cpu import OpenVinoEngine
 from service.engines.processor import Processor
 
@@ -45,7 +47,9 @@ def choose(
             raise EngineError(
                 f"precision {arithmetic}: on CUDA the graph is fp16; use fp16 or auto"
             )
-        return Choice(name, "fp16", "fp16", why)
+        if "packed" in precisions:
+            return Choice(name, "fp16", "packed", f"{why}; the packed graph computes no padding")
+        return Choice(name, "fp16", "fp16", f"{why}; the bundle has no packed graph")
     if arithmetic == "fp16":
         raise EngineError("precision fp16 needs CUDA; on a CPU use f32, bf16, int8 or auto")
     if name == "onnx-cpu":
@@ -85,10 +89,15 @@ def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
     except BundleError as error:
         raise EngineError(str(error)) from error
     if choice.engine == "onnx-cuda":
-        return OnnxCudaEngine(graph)
+        return OnnxCudaEngine(open_cuda(graph), buckets(bundle))
     if choice.engine == "onnx-cpu":
         return OnnxCpuEngine(graph, choice.arithmetic, threads, streams)
     return OpenVinoEngine(graph, choice.arithmetic, threads, streams)
+
+
+def buckets(bundle: Bundle) -> Buckets:
+    """What batches of this bundle are rounded up to on a device."""
+    return Buckets(bundle.manifest.max_tokens, bundle.manifest.pad_token_id)
 
 
 def _engine(wish: EngineWish) -> tuple[EngineName, str]:

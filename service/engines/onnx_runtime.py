@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU and on CUDA."""
+"""ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from export.telemetry import block_telemetry
 from service.engines.interface import Arithmetic, EngineError, EngineName
 
 
-def _session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:
+def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:
+    """An ``InferenceSession`` that logs errors alone.
+
+    Args:
+        graph: ONNX file.
+        threads: of one operator, on the CPU.
+        providers: as ONNX Runtime takes them, best first.
+        preload: load CUDA and cuDNN before.
+
+    Raises:
+        EngineError: onnxruntime is not installed, or refuses the graph.
+    """
     block_telemetry()
     try:
         import onnxruntime
@@ -52,42 +63,7 @@ class OnnxCpuEngine:
     def __init__(self, graph: Path, arithmetic: Arithmetic, threads: int, streams: int) -> None:
         self.arithmetic = arithmetic
         self.streams = streams
-        self._session = _session(graph, max(1, threads // streams), ["CPUExecutionProvider"])
-
-    def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See ``Engine.run``."""
-        feed = {"input_ids": input_ids, "attention_mask": mask}
-        return np.asarray(self._session.run(["sentence_embedding"], feed)[0], dtype=np.float32)
-
-
-class OnnxCudaEngine:
-    """A session on one CUDA device.
-
-    Args:
-        graph: fused fp16 ONNX file.
-        device_id: CUDA ordinal.
-
-    Raises:
-        EngineError: onnxruntime-gpu is missing, or fell back to the CPU.
-    """
-
-    name: EngineName = "onnx-cuda"
-    arithmetic: Arithmetic = "fp16"
-    batch_tokens = 32_768
-
-    def __init__(self, graph: Path, device_id: int = 0) -> None:
-        self.device = f"CUDA:{device_id}"
-        # two, so that one batch is copied while the other computes
-        self.streams = 2
-        options = {"device_id": device_id, "arena_extend_strategy": "kSameAsRequested"}
-        self._session = _session(graph, 1, [("CUDAExecutionProvider", options)], preload=True)
-        # onnxruntime-gpu falls back to the CPU in silence where CUDA or cuDNN does not load
-        if "CUDAExecutionProvider" not in self._session.get_providers():
-            raise EngineError(
-                "CUDA was asked for, but onnxruntime runs on "
-                f"{', '.join(self._session.get_providers())}: install 'docsplit[gpu]' without "
-                "'docsplit[cpu]', and see that the driver, CUDA 13 and cuDNN 9 load"
-            )
+        self._session = open_session(graph, max(1, threads // streams), ["CPUExecutionProvider"])
 
     def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         """See ``Engine.run``."""

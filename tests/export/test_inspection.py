@@ -36,6 +36,31 @@ def test_it_tells_what_is_inside(
     assert json.loads(capsys.readouterr().out) == manifest
 
 
+def test_ranges_are_told_and_do_not_touch_the_revision(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    folder = shutil.copytree(BUNDLE, tmp_path / "bundle", copy_function=os.link)
+    manifest = json.loads((BUNDLE / "bundle.json").read_text())
+    manifest["precisions"]["fp16"]["ranges"] = {
+        "passages": 256,
+        "limit": 16376.0,
+        "largest": 81234.0,
+        "largest_at": "/layer.3/MatMul",
+        "fp32_nodes": {
+            "/layer.3/MatMul": {"kernel": "MatMul", "magnitude": 81234.0, "of": "activation"}
+        },
+    }
+    (folder / "bundle.json").unlink()
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    assert main(["inspect", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "largest activation 81,234.0 at /layer.3/MatMul, on 256 passages; 1 nodes" in said
+    assert "/layer.3/MatMul (MatMul): activation of 81,234.0" in said
+    assert main(["inspect", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == manifest
+
+
 def test_a_bundle_that_was_cut_short_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

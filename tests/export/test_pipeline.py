@@ -15,15 +15,19 @@ from tokenizers import Tokenizer
 import export.pipeline
 from export.__main__ import main
 from export.bundle import Bundle, load, seal
-from export.engines import open_engine
+from export.engines import Inputs, open_engine
 from export.errors import ExportError
+from export.fp16 import Written
 from export.graph import INPUTS, OUTPUT
+from export.packed import write_packed
 from export.parity import THRESHOLDS
+from export.passages import CALIBRATION
 from export.pipeline import Request
 from export.pipeline import export as run
 from export.source import Source, open_source, reference_vectors
 from export.tokenizer import batches
 from tests.export.conftest import save_sentence_transformer
+from tests.service.test_cuda import why_not
 
 Order = Callable[..., Request]
 
@@ -88,6 +92,11 @@ def test_the_bundle_says_what_it_is(bundle: Bundle, bert_folder: Path) -> None:
         "SkipLayerNormalization": 4,
     }
     assert made.precisions["int8"].kernels["MatMul int8"] > 0
+    assert made.precisions["int8"].ranges is None
+    ranges = made.precisions["fp16"].ranges
+    assert ranges is not None
+    assert (ranges.passages, ranges.fp32_nodes) == (CALIBRATION, {})
+    assert 1 < ranges.largest < ranges.limit
     for name, precision in made.precisions.items():
         assert precision.parity.paragraphs == 200
         assert precision.parity.thresholds == THRESHOLDS[name]
@@ -176,14 +185,14 @@ def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source's vectors are computed first, then its graph is written from altered weights."""
     written = export.pipeline.write_fp16
 
-    def write(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
+    def write(source: Source, fp32: Path, folder: Path, batches: list[Inputs]) -> Written:
         model = onnx.load(str(fp32))
         tensor = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
         weights = onnx.numpy_helper.to_array(tensor).copy()
         weights += np.random.default_rng(0).normal(0, 0.1, weights.shape).astype(weights.dtype)
         tensor.CopyFrom(onnx.numpy_helper.from_array(weights, tensor.name))
         onnx.save(model, str(fp32))
-        return written(source, fp32, folder)
+        return written(source, fp32, folder, batches)
 
     monkeypatch.setattr(export.pipeline, "write_fp16", write)
 
@@ -260,6 +269,28 @@ def test_the_gate_can_be_run_anew(
     for name, measured, stated in found:
         assert float(measured) == pytest.approx(float(stated), abs=1e-4)
         assert float(stated) == round(bundle.manifest.precisions[name].parity.cosine_mean, 6)
+
+
+@pytest.mark.skipif(why_not() is None, reason="CUDA is here")
+def test_what_cannot_be_run_here_is_said_to_be_unmeasured(
+    bundle: Bundle,
+    bert_folder: Path,
+    text_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(bundle.root, tmp_path / "with-packed")
+    write_packed(folder / "model.fp16.onnx", folder)
+    fp16 = bundle.manifest.precisions["fp16"]
+    packed = fp16.model_copy(update={"file": "model.packed.onnx"})
+    fields = bundle.manifest.model_dump(exclude={"files", "revision"})
+    seal(folder, **fields | {"precisions": {"fp16": fp16, "packed": packed}})
+    flags = ["--source", str(bert_folder), "--calibration", str(text_file), "--paragraphs", "200"]
+    assert main(["verify", str(folder), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "packed: its digest only" in said
+    assert "fp16: cosine mean" in said
+    assert "packed: cosine" not in said
 
 
 def test_the_gate_refuses_another_source_and_a_changed_graph(

@@ -34,6 +34,26 @@ def test_auto_goes_by_the_processor(machine: Processor, expected: tuple[str, str
     assert "processor has" in choice.reason
 
 
+@pytest.mark.parametrize(
+    ("precisions", "graph", "reason"),
+    [
+        ({"fp16", "packed"}, "packed", "computes no padding"),
+        ({"fp16", "int8"}, "fp16", "no packed graph"),
+    ],
+)
+def test_cuda_takes_the_packed_graph_where_there_is_one(
+    precisions: set[PrecisionName], graph: str, reason: str
+) -> None:
+    choice = choose("onnx-cuda", "auto", processor(), precisions)
+    assert chosen(choice) == ("onnx-cuda", "fp16", graph)
+    assert reason in choice.reason
+
+
+def test_a_cpu_never_takes_the_packed_graph() -> None:
+    for engine in ("openvino", "onnx-cpu"):
+        assert choose(engine, "auto", processor(), {"fp16", "packed"}).graph == "fp16"
+
+
 def test_auto_without_an_int8_graph_stays_in_f32() -> None:
     assert chosen(choose("auto", "auto", processor(int8=True), {"fp16"}))[1] == "f32"
 

@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import serving
 
 
-def _why_not() -> str | None:
+def why_not() -> str | None:
+    """Why nothing can be computed on a GPU here; None where it can."""
     try:
         version("onnxruntime-gpu")
     except PackageNotFoundError:
@@ -24,7 +25,8 @@ def _why_not() -> str | None:
     return None if "GPU 0" in listed.stdout else "no NVIDIA device"
 
 
-@pytest.mark.skipif(_why_not() is not None, reason=_why_not() or "")
+@pytest.mark.gpu
+@pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 def test_cuda_serves_the_vectors_of_the_cpu(tmp_path: Path) -> None:
     body = {"inputs": ["a short text", "a longer text, " * 400]}
     with serving(tmp_path / "cuda", "--engine", "onnx-cuda") as server:

@@ -1,0 +1,146 @@
+"""Padding-free fp16 form for CUDA: tokens of all rows stand end to end between the embeddings and
+the pooling, and attention keeps to its own row (Zeng et al. 2022, arXiv:2208.08124)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnxruntime.transformers.convert_to_packing_mode import PackingMode
+from onnxruntime.transformers.onnx_model import OnnxModel
+
+from export.errors import ExportError
+from export.fp16 import kernels, strip
+from export.graph import INPUTS, OUTPUT
+
+FILE = "model.packed.onnx"
+PACKED = ("PackedAttention", "PackedMultiHeadAttention")
+_CONTRIB = "com.microsoft"
+# where each operator has the mask, whose form says how padding can be told
+_MASK_INPUT = {"Attention": 3, "MultiHeadAttention": 4}
+
+
+def write_packed(fp16: Path, folder: Path) -> dict[str, int]:
+    """Write ``model.packed.onnx`` into ``folder``: the graph ``fp16`` without its padding.
+
+    Returns:
+        How many of each fused kernel the graph holds.
+
+    Raises:
+        ExportError: the graph has no attention that can be packed.
+    """
+    model = pack(onnx.load(str(fp16)))
+    (folder / FILE).write_bytes(model.SerializeToString(deterministic=True))
+    return kernels(model)
+
+
+def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
+    """``RemovePadding`` before the first attention, packed attention kernels, ``RestorePadding``
+    after the last layer norm. Values of weights, types, inputs and outputs stay as they are.
+
+    Raises:
+        ExportError: the graph has no attention that can be packed.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(fused)
+    attention = [node for node in model.graph.node if node.op_type in _MASK_INPUT]
+    _check_mask(model.graph, attention)
+    level = logging.getLogger().level
+    wrapped = OnnxModel(model)
+    PackingMode(wrapped).convert(use_symbolic_shape_infer=False)
+    _use_flash_attention(wrapped.model.graph)
+    wrapped.topological_sort(is_deterministic=True)
+    logging.getLogger().setLevel(level)
+    packed: onnx.ModelProto = wrapped.model
+    if all(imported.domain != _CONTRIB for imported in packed.opset_import):
+        packed.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    strip(packed)
+    validate(packed, len(attention))
+    return packed
+
+
+def validate(model: onnx.ModelProto, layers: int) -> None:
+    """Check a packed graph as far as it can be without a GPU.
+
+    Args:
+        model: the packed graph.
+        layers: attention operators that the graph had before.
+
+    Raises:
+        ExportError: a kernel is missing, or inputs and outputs are not those of a bundle's graph.
+        onnx.checker.ValidationError: it is no valid ONNX graph.
+    """
+    found = kernels(model)
+    if (
+        sum(found.get(kernel, 0) for kernel in PACKED) != layers
+        or any(found.get(kernel) != 1 for kernel in ("RemovePadding", "RestorePadding"))
+        or any(found.get(kernel) for kernel in _MASK_INPUT)
+    ):
+        held = ", ".join(f"{count} {kernel}" for kernel, count in found.items())
+        raise ExportError(f"packed: {layers} attention layers became {held or 'nothing'}")
+    onnx.checker.check_model(model)
+    types = {
+        value.name: (value.type.tensor_type.elem_type, len(value.type.tensor_type.shape.dim))
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    expected = dict.fromkeys(INPUTS, (onnx.TensorProto.INT64, 2))
+    if types != expected | {OUTPUT: (onnx.TensorProto.FLOAT, 2)}:
+        raise ExportError(f"packed: inputs and outputs are {', '.join(types)}")
+
+
+def _use_flash_attention(graph: onnx.GraphProto) -> None:
+    """``PackedAttention`` → ``MatMul``, ``Reshape`` and ``PackedMultiHeadAttention``, which alone
+    of the two has flash attention (ONNX Runtime's packed_multihead_attention.cc; from 513 tokens
+    on, below them it takes TensorRT's fused kernels where they exist).
+
+    Its packed query is ``[tokens, heads, 3, size of a head]``, so the weight's columns change
+    places: ``[q of all heads, k of all, v of all]`` → ``[q, k, v]`` of each head.
+    """
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        sizes = [a for a in node.attribute if a.name == "qkv_hidden_sizes"]
+        if node.op_type != "PackedAttention" or sizes or node.input[1] not in weights:
+            nodes.append(node)
+            continue
+        weight = weights[node.input[1]]
+        values = numpy_helper.to_array(weight)
+        heads = next(a.i for a in node.attribute if a.name == "num_heads")
+        split = values.reshape(len(values), 3, heads, -1)
+        by_head = np.ascontiguousarray(split.transpose(0, 2, 1, 3)).reshape(values.shape)
+        weight.CopyFrom(numpy_helper.from_array(by_head, weight.name))
+        shape = np.array([-1, heads, 3, split.shape[-1]], dtype=np.int64)
+        graph.initializer.append(numpy_helper.from_array(shape, f"{node.name}_shape"))
+        rows, query = f"{node.name}_rows", f"{node.name}_query"
+        attention = helper.make_node(
+            PACKED[1],
+            [query, "", "", node.input[2], *node.input[3:5]],
+            list(node.output),
+            name=f"{node.name}_heads",
+            domain=_CONTRIB,
+        )
+        attention.attribute.extend(a for a in node.attribute if a.name in ("num_heads", "scale"))
+        nodes += [
+            helper.make_node("MatMul", list(node.input[:2]), [rows], name=f"{node.name}_project"),
+            helper.make_node("Reshape", [rows, f"{node.name}_shape"], [query], name=query),
+            attention,
+        ]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _check_mask(graph: onnx.GraphProto, attention: list[onnx.NodeProto]) -> None:
+    """``RemovePadding`` reads how long each row is; other masks would be misread in silence."""
+    if not attention:
+        raise ExportError("packed: the fused graph has no attention kernel to pack")
+    made_by = {name: node.op_type for node in graph.node for name in node.output}
+    for node in attention:
+        place = _MASK_INPUT[node.op_type]
+        mask = node.input[place] if len(node.input) > place else ""
+        if made_by.get(mask) not in ("EmbedLayerNormalization", "ReduceSum"):
+            raise ExportError(
+                f"packed: {node.name} masks by {mask or 'nothing'}, not by the rows' lengths"
+            )

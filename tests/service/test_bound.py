@@ -1,0 +1,90 @@
+"""The CUDA engine's way of running a graph, with the CPU's kernels."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.bundle import load
+from service.engines.buckets import Buckets
+from service.engines.choose import buckets
+from service.engines.interface import EngineError
+from service.engines.onnx_cuda import OnnxCudaEngine, open_cuda
+from service.engines.onnx_runtime import open_session
+from tests.conftest import ROOT
+from tests.service.test_cuda import why_not
+
+BUNDLE = load(ROOT / "models" / "all-minilm-l6-v2-w512", verify=False)
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    return open_session(BUNDLE.graph("fp16"), 1, ["CPUExecutionProvider"])
+
+
+def batch(rows: int, tokens: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random ids; every row is as long as its place says, the first the longest."""
+    ids = np.random.default_rng(seed).integers(1_000, 20_000, size=(rows, tokens))
+    mask = (np.arange(tokens) < np.linspace(tokens, 2, rows).round()[:, None]).astype(np.int64)
+    return ids * mask, mask
+
+
+def unbound(session: Any, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    feed = {"input_ids": ids, "attention_mask": mask}
+    vectors: np.ndarray = session.run(["sentence_embedding"], feed)[0]
+    return vectors
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (5, 21), (9, 40), (17, 33)])
+def test_bound_and_rounded_up_the_vectors_are_those_of_a_plain_run(
+    session: Any, shape: tuple[int, int]
+) -> None:
+    engine = OnnxCudaEngine(session, buckets(BUNDLE))
+    ids, mask = batch(*shape)
+    vectors = engine.run(ids, mask)
+    assert (vectors.shape, vectors.dtype) == ((shape[0], 384), np.float32)
+    assert np.abs(vectors - unbound(session, ids, mask)).max() < 1e-3
+
+
+def test_what_is_added_would_count_if_it_were_not_masked(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, mask = batch(5, 21)
+    plain = unbound(session, ids, mask)
+    fill = Buckets.fill
+
+    def unmasked(self: Buckets, ids: np.ndarray, mask: np.ndarray) -> tuple[Any, Any]:
+        filled, masked = fill(self, ids, mask)
+        return filled, np.ones_like(masked)
+
+    monkeypatch.setattr(Buckets, "fill", unmasked)
+    vectors = OnnxCudaEngine(session, buckets(BUNDLE)).run(ids, mask)
+    assert np.abs(vectors - plain).max() > 0.01
+
+
+def test_streams_do_not_see_each_others_batches(session: Any) -> None:
+    engine = OnnxCudaEngine(session, buckets(BUNDLE))
+    given = [batch(1 + seed % 4, 5 + seed, seed) for seed in range(12)]
+    with ThreadPoolExecutor(engine.streams) as pool:
+        found = list(pool.map(lambda one: engine.run(*one), given))
+    for one, vectors in zip(given, found, strict=True):
+        assert np.abs(vectors - unbound(session, *one)).max() < 1e-3
+    assert np.abs(found[0] - unbound(session, *given[4])).max() > 0.01
+
+
+def test_results_outlive_the_next_batch(session: Any) -> None:
+    engine = OnnxCudaEngine(session, buckets(BUNDLE))
+    first = engine.run(*batch(4, 32))
+    kept = first.copy()
+    second = engine.run(*batch(4, 32, seed=1))
+    assert np.array_equal(first, kept)
+    assert np.abs(second - kept).max() > 0.01
+
+
+@pytest.mark.skipif(why_not() is None, reason="CUDA is here")
+def test_without_cuda_the_engine_does_not_start_on_the_cpu() -> None:
+    with pytest.raises(EngineError, match="CUDAExecutionProvider"):
+        open_cuda(BUNDLE.graph("fp16"))
