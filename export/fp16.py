@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +59,7 @@ def write_fp16(
         batches: real inputs to measure ranges on, int64 ``[batch, tokens]`` by name.
     """
     config = source.encoder.config
-    level = logging.getLogger().level
-    with warnings.catch_warnings():
+    with _quiet_shapes(), warnings.catch_warnings():
         # What stands for minus infinity in masks is clamped with a warning.
         warnings.simplefilter("ignore")
         model = optimize_model(
@@ -75,13 +75,24 @@ def write_fp16(
         kept = [n.name for n in model.model.graph.node if n.name.startswith(TAIL)]
         kept += ranges.fp32_nodes
         model.convert_float_to_float16(keep_io_types=True, node_block_list=kept)
-    logging.getLogger().setLevel(level)
     _drop_repeated_casts(model.model.graph)
     model.topological_sort(is_deterministic=True)
     strip(model.model)
     data = model.model.SerializeToString(deterministic=True)
     (folder / FILE).write_bytes(data)
     return Written(kernels(model.model), ranges)
+
+
+@contextmanager
+def _quiet_shapes() -> Iterator[None]:
+    """The optimizer sets the level of all logging, and warns of each length it cannot compare."""
+    level, disabled = logging.getLogger().level, logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        logging.getLogger().setLevel(level)
 
 
 def kernels(model: onnx.ModelProto) -> dict[str, int]:

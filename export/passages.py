@@ -75,7 +75,7 @@ def _documents(path: Path) -> Iterator[str]:
 
 def _lengths(max_tokens: int) -> tuple[int, ...]:
     """``WORDS``, and doubles of its longest up to what a window holds."""
-    lengths = WORDS
+    lengths: tuple[int, ...] = WORDS
     while 2 * lengths[-1] <= max_tokens * _WORDS_PER_TOKEN:
         lengths = (*lengths, 2 * lengths[-1])
     return lengths

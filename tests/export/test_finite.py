@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 import export.pipeline
 from export.errors import ExportError
 from export.finite import check_graph, check_weights
-from export.fp16 import FILE, write_fp16
+from export.fp16 import FILE, Written, write_fp16
 from export.pipeline import Request
 from export.pipeline import export as run
 from export.source import Source, open_source
@@ -59,9 +59,11 @@ def test_a_sound_checkpoint_is_not_refused(bert_folder: Path) -> None:
     check_weights(open_source(str(bert_folder)))
 
 
-def write_overflowing(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
+def write_overflowing(
+    source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
+) -> Written:
     """The fp16 form as a plain cast would give it where one weight lies beyond fp16's range."""
-    kernels = write_fp16(source, fp32, folder)
+    written = write_fp16(source, fp32, folder, batches)
     model = onnx.load(folder / FILE)
     tensor = next(t for t in model.graph.initializer if len(t.dims) == 2)
     weights = onnx.numpy_helper.to_array(tensor).astype(np.float32)
@@ -69,7 +71,7 @@ def write_overflowing(source: Source, fp32: Path, folder: Path) -> dict[str, int
     with np.errstate(over="ignore"):
         tensor.CopyFrom(onnx.numpy_helper.from_array(weights.astype(np.float16), tensor.name))
     onnx.save(model, folder / FILE)
-    return kernels
+    return written
 
 
 def test_a_weight_that_overflows_fp16_is_refused(
