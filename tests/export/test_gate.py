@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import export.pipeline
 from export.__main__ import main
 from export.bundle import MANIFEST, Bundle, BundleError, Manifest, digest, load, seal
 from export.errors import ExportError
-from export.fp16 import write_fp16
+from export.fp16 import Written, write_fp16
 from export.parity import THRESHOLDS
 from export.pipeline import Request
 from export.pipeline import export as run
@@ -188,9 +188,11 @@ def test_verify_refuses_by_name_and_figure(
 def test_a_graph_that_is_worse_at_the_tasks_is_not_written(
     order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
+    def write(
+        source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
+    ) -> Written:
         forget_words(fp32)
-        return write_fp16(source, fp32, folder)
+        return write_fp16(source, fp32, folder, batches)
 
     monkeypatch.setattr(export.pipeline, "write_fp16", write)
     with pytest.raises(ExportError, match=LOST):
