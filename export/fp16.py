@@ -48,7 +48,7 @@ def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
             opt_level=0,
             use_gpu=False,
         )
-        tail = [n.name for n in model.model.graph.node if n.name.startswith(TAIL)]
+        tail = _tail(model.model.graph)
         model.convert_float_to_float16(keep_io_types=True, node_block_list=tail)
     logging.getLogger().setLevel(level)
     _drop_repeated_casts(model.model.graph)
@@ -58,6 +58,20 @@ def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
     (folder / FILE).write_bytes(data)
     found = Counter(n.op_type for n in model.model.graph.node)
     return {kernel: found[kernel] for kernel in FUSED if found[kernel]}
+
+
+def _tail(graph: onnx.GraphProto) -> list[str]:
+    """Names of the nodes of pooling and of all behind it.
+
+    Fusions give nodes other names, so that the activation of a Dense module would be lost by name.
+    """
+    names = {node.name for node in graph.node if node.name.startswith(TAIL)}
+    while True:
+        made = {name for node in graph.node if node.name in names for name in node.output}
+        found = names | {n.name for n in graph.node if not made.isdisjoint(n.input)}
+        if found == names:
+            return sorted(names)
+        names = found
 
 
 def _drop_repeated_casts(graph: onnx.GraphProto) -> None:

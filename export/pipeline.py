@@ -21,6 +21,7 @@ from export.fp16 import write_fp16
 from export.graph import OPSET, write_graph
 from export.int8 import FILE as INT8_FILE
 from export.int8 import write_int8
+from export.modules import describe
 from export.parity import measure
 from export.passages import CALIBRATION, read_passages
 from export.source import Source, open_source, reference_vectors
@@ -190,6 +191,7 @@ def _lineage(source: Source, request: Request) -> dict[str, object]:
             "architecture": type(source.encoder).__name__,
             "source_max_tokens": source.trained_tokens,
             "source_normalises": source.normalises,
+            "source_modules": describe(source.after),
             "opset": OPSET,
             "calibration": request.calibration.name if request.calibration else "examples/peps",
             "calibration_passages": CALIBRATION,
