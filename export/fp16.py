@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.optimizer import optimize_model
@@ -24,6 +25,8 @@ FUSED = (
     "MultiHeadAttention",
     "SkipLayerNormalization",
 )
+_LOWEST = float(np.finfo(np.float16).min)
+_MASKED = _LOWEST / 2
 
 
 def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
@@ -48,6 +51,7 @@ def write_fp16(source: Source, fp32: Path, folder: Path) -> dict[str, int]:
             opt_level=0,
             use_gpu=False,
         )
+        _spare_the_masked(model.model.graph)
         tail = _tail(model.model.graph)
         model.convert_float_to_float16(keep_io_types=True, node_block_list=tail)
     logging.getLogger().setLevel(level)
@@ -72,6 +76,22 @@ def _tail(graph: onnx.GraphProto) -> list[str]:
         if found == names:
             return sorted(names)
         names = found
+
+
+def _spare_the_masked(graph: onnx.GraphProto) -> None:
+    """Halve what is added to the scores of masked tokens, fp16's lowest number after conversion.
+
+    With a negative score it would be -inf, and softmax over a row of these is not a number. Local
+    attention has such rows: padding that sees nothing but padding.
+    """
+    for node in graph.node:
+        if node.op_type != "Constant" or node.name.startswith(TAIL):
+            continue
+        for tensor in (a.t for a in node.attribute if a.t.data_type == onnx.TensorProto.FLOAT):
+            values = onnx.numpy_helper.to_array(tensor)
+            if values.size == 1 and values.min() <= _LOWEST:
+                spared = np.full_like(values, _MASKED)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(spared, tensor.name))
 
 
 def _drop_repeated_casts(graph: onnx.GraphProto) -> None:

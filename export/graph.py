@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from export.bundle import Pooling
+from export.rotary import tabled_rotations
 from export.source import Source
 
 INPUTS = ("input_ids", "attention_mask")
@@ -72,7 +73,8 @@ def write_graph(source: Source, path: Path) -> None:
     module = SentenceEncoder(source).eval()
     ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
     axes = {0: "batch", 1: "tokens"}
-    with torch.no_grad(), _quiet_tracing():
+    tables = tabled_rotations(source.encoder, source.max_tokens)
+    with torch.no_grad(), _quiet_tracing(), tables:
         torch.onnx.export(
             module,
             (ids, torch.ones_like(ids)),

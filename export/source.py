@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from export.bundle import Pooling
 from export.errors import ExportError
 from export.modules import read_tail
+from export.rotary import check_rotations
 
 # Encoders whose graphs the fp16 fusion and the int8 quantiser both understand.
 FAMILIES = (
@@ -23,6 +24,7 @@ FAMILIES = (
     "camembert",
     "distilbert",
     "electra",
+    "modernbert",
     "mpnet",
     "roberta",
     "xlm-roberta",
@@ -101,6 +103,7 @@ def open_source(
     tail = read_tail(model, source)
     encoder = cast(PreTrainedModel, model[0].auto_model)
     _check_family(encoder, source)
+    check_rotations(encoder, source)
     tokenizer = _fast_tokenizer(model[0], encoder, source)
     trained, limit = _windows(model, encoder, tokenizer)
     window = trained if max_tokens is None else max_tokens
