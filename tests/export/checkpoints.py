@@ -80,9 +80,14 @@ def save_encoder(family: str, bert: Path, roberta: Path, folder: Path) -> Path:
 
 
 def encode(
-    bundle: Bundle, texts: list[str], *, size: int, precision: PrecisionName = "fp16"
+    bundle: Bundle,
+    texts: list[str],
+    *,
+    size: int,
+    precision: PrecisionName = "fp16",
+    runtime: str = "onnx",
 ) -> np.ndarray:
-    """The bundle's vectors, ``size`` texts a batch."""
+    """The bundle's vectors, ``size`` texts a batch; OpenVINO runs either graph."""
     made = bundle.manifest
     inputs = batches(
         Tokenizer.from_file(str(bundle.path("tokenizer.json"))),
@@ -91,7 +96,9 @@ def encode(
         pad_token_id=made.pad_token_id,
         size=size,
     )
-    _, engine = open_engine(precision, bundle.graph(precision), threads=1)
+    _, engine = open_engine(
+        "int8" if runtime == "openvino" else "fp16", bundle.graph(precision), threads=1
+    )
     return np.concatenate([engine(batch) for batch in inputs])
 
 

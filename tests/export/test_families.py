@@ -165,11 +165,17 @@ def test_a_bundle_of_each_kind_follows_its_source(made: Made, sentences: list[st
     reference = reference_vectors(source, sentences, batch_size=1).numpy()
     lengths = {len(i) for i in source.tokenizer(sentences, verbose=False)["input_ids"]}
     assert min(lengths) < LOCAL < WINDOW <= max(lengths)
-    for precision, least in (("fp16", 0.9999), ("int8", 0.98)):
+    for precision, runtime, least in (
+        ("fp16", "onnx", 0.9999),
+        ("fp16", "openvino", 0.9999),
+        ("int8", "openvino", 0.98),
+    ):
         if precision not in made.manifest.precisions:
             continue
         for size in (1, 5, len(sentences)):
-            vectors = encode(made.bundle, sentences, size=size, precision=precision)
+            vectors = encode(
+                made.bundle, sentences, size=size, precision=precision, runtime=runtime
+            )
             assert cosines(vectors, reference).min() > least
     model = _altered(made.folder, kind)
     model.max_seq_length = WINDOW
