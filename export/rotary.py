@@ -1,7 +1,7 @@
 """Rotary positions as tables.
 
-A graph that computed angles would compute them in the precision it runs in, and there position 300
-is 300 in fp16 but 300 or 302 in bf16, and angles of far positions are off by whole radians.
+A graph that computed angles would do so in the precision it runs in. In bf16, position 301 is 300
+or 302; in fp16, angles beyond position 2,048 are off by up to a radian and more.
 """
 
 from __future__ import annotations
