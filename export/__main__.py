@@ -11,10 +11,12 @@ from export.tasks.options import add_options, held_out
 
 EPILOG = """\
 The checkpoint may be a sentence-transformers or transformers folder, or a name on the Hugging
-Face hub; BERT-like encoders with mean, cls or max pooling are supported. A bundle is written only
-if its vectors stay near those of the fp32 source on real paragraphs, its quality near the source's
-on the held-out data given, and every weight and value is finite (docs/bundle.md has the
-thresholds); otherwise DEST stays as it was and the exit code is 1.
+Face hub: BERT, CamemBERT, DistilBERT, ELECTRA, ModernBERT, MPNet, RoBERTa or XLM-RoBERTa with mean,
+cls or max pooling, and any Dense and Normalize modules behind it, or what docsplit-train made long.
+Anything else is refused by name (docs/bundle.md lists what). A bundle is written only if its
+vectors stay near those of the fp32 source on real paragraphs, its quality near the source's on the
+held-out data given, and every weight and value is finite (docs/bundle.md has the thresholds);
+otherwise DEST stays as it was and the exit code is 1.
 
 Two commands tell of a bundle that is there:
 
@@ -116,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-tokens",
         type=int,
         metavar="N",
-        help="window, special tokens included; up to the model's position table "
+        help="window, special tokens included; up to the model's last position "
         "(default: the source's own)",
     )
     parser.add_argument(

@@ -34,6 +34,8 @@ FUSED = (
     "RestorePadding",
     "SkipLayerNormalization",
 )
+_LOWEST = float(np.finfo(np.float16).min)
+_MASKED = _LOWEST / 2
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,11 @@ def write_fp16(
             opt_level=0,
             use_gpu=False,
         )
-        ranges = measure_ranges(model.model, batches, outside=TAIL)
-        kept = [n.name for n in model.model.graph.node if n.name.startswith(TAIL)]
-        kept += ranges.fp32_nodes
+        tail = _tail(model.model.graph)
+        ranges = measure_ranges(model.model, batches, outside=tail)
+        # after the ranges, which know a mask by what the checkpoint wrote for minus infinity
+        _spare_the_masked(model.model.graph)
+        kept = [*tail, *ranges.fp32_nodes]
         model.convert_float_to_float16(keep_io_types=True, node_block_list=kept)
     _drop_repeated_casts(model.model.graph)
     model.topological_sort(is_deterministic=True)
@@ -99,6 +103,36 @@ def kernels(model: onnx.ModelProto) -> dict[str, int]:
     """How many of each fused kernel the graph holds."""
     found = Counter(n.op_type for n in model.graph.node)
     return {kernel: found[kernel] for kernel in FUSED if found[kernel]}
+
+
+def _tail(graph: onnx.GraphProto) -> list[str]:
+    """Names of the nodes of pooling and of all behind it.
+
+    Fusions give nodes other names, so that the activation of a Dense module would be lost by name.
+    """
+    names = {node.name for node in graph.node if node.name.startswith(TAIL)}
+    while True:
+        made = {name for node in graph.node if node.name in names for name in node.output}
+        found = names | {n.name for n in graph.node if not made.isdisjoint(n.input)}
+        if found == names:
+            return sorted(names)
+        names = found
+
+
+def _spare_the_masked(graph: onnx.GraphProto) -> None:
+    """Halve what is added to the scores of masked tokens, fp16's lowest number after conversion.
+
+    With a negative score it would be -inf, and softmax over a row of these is not a number. Local
+    attention has such rows: padding that sees nothing but padding.
+    """
+    for node in graph.node:
+        if node.op_type != "Constant" or node.name.startswith(TAIL):
+            continue
+        for tensor in (a.t for a in node.attribute if a.t.data_type == onnx.TensorProto.FLOAT):
+            values = onnx.numpy_helper.to_array(tensor)
+            if values.size == 1 and values.min() <= _LOWEST:
+                spared = np.full_like(values, _MASKED)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(spared, tensor.name))
 
 
 def _drop_repeated_casts(graph: onnx.GraphProto) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from export import long_attention
 from export.bundle import Pooling
+from export.rotary import tabled_rotations
 from export.source import Source
 
 INPUTS = ("input_ids", "attention_mask")
@@ -25,16 +26,19 @@ OPSET = 17
 class PoolAndNormalise(nn.Module):
     """Token vectors to unit vectors, in fp32.
 
-    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3).
+    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3). ``after`` are
+    the checkpoint's own Dense and Normalize modules.
     """
 
-    def __init__(self, pooling: Pooling) -> None:
+    def __init__(self, pooling: Pooling, after: Sequence[nn.Module] = ()) -> None:
         super().__init__()
         self.pooling = pooling
+        self.after = nn.ModuleList(after)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """``hidden`` float ``[batch, tokens, dimensions]``, ``attention_mask`` int64
-        ``[batch, tokens]`` → float32 ``[batch, dimensions]`` of length 1."""
+        ``[batch, tokens]`` → float32 ``[batch, outputs]`` of length 1; the outputs
+        are the last Dense module's, or the dimensions."""
         hidden = hidden.float()
         mask = attention_mask.unsqueeze(-1).float()
         if self.pooling == "cls":
@@ -43,6 +47,8 @@ class PoolAndNormalise(nn.Module):
             pooled = hidden.masked_fill(mask == 0, torch.finfo(torch.float32).min).amax(dim=1)
         else:
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
+        for module in self.after:
+            pooled = module({"sentence_embedding": pooled})["sentence_embedding"]
         return nn.functional.normalize(pooled, p=2.0, dim=1)
 
 
@@ -52,7 +58,7 @@ class SentenceEncoder(nn.Module):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.encoder = source.encoder
-        self.tail = PoolAndNormalise(source.pooling)
+        self.tail = PoolAndNormalise(source.pooling, source.after)
         self.takes_token_types = source.takes_token_types
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -70,7 +76,8 @@ def write_graph(source: Source, path: Path) -> None:
     axes = {0: "batch", 1: "tokens"}
     long = source.encoder.config.model_type == long_attention.MODEL_TYPE
     attention = long_attention.traced_as_operators(source.encoder) if long else nullcontext()
-    with torch.no_grad(), _quiet_tracing(), attention:
+    tables = tabled_rotations(source.encoder, source.max_tokens)
+    with torch.no_grad(), _quiet_tracing(), attention, tables:
         torch.onnx.export(
             module,
             (ids, torch.ones_like(ids)),

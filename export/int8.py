@@ -90,15 +90,19 @@ def _has_quantised_inputs(op: ov.Node) -> bool:
 
 
 def _store_weights_as_fp16(model: ov.Model) -> None:
-    """Keep matrices that stayed in fp32 as fp16; ``save_model`` leaves quantised models alone."""
+    """Keep matrices that stayed in fp32 as fp16, save the tail's; ``save_model`` leaves quantised
+    models alone."""
     for op in model.get_ops():
         if op.get_type_name() != "Constant" or op.get_element_type() != ov.Type.f32:
             continue
         if len(op.get_output_shape(0)) < 2 or np.prod(op.get_output_shape(0)) < _MATRIX:
             continue
+        users = op.output(0).get_target_inputs()
+        if any(user.get_node().get_friendly_name().startswith(TAIL) for user in users):
+            continue
         half = ov.opset13.constant(op.data.astype(np.float16))
         wide = ov.opset13.convert(half, "f32")
-        for user in op.output(0).get_target_inputs():
+        for user in users:
             user.replace_source_output(wide.output(0))
 
 

@@ -22,6 +22,7 @@ from export.gate import MEASURED_BATCH, Gate, Report
 from export.graph import OPSET, write_graph
 from export.int8 import FILE as INT8_FILE
 from export.int8 import write_int8
+from export.modules import describe
 from export.packed import FILE as PACKED_FILE
 from export.packed import write_packed
 from export.passages import CALIBRATION, PEPS, read_passages
@@ -216,6 +217,7 @@ def _lineage(source: Source, request: Request) -> dict[str, object]:
             "architecture": type(source.encoder).__name__,
             "source_max_tokens": source.trained_tokens,
             "source_normalises": source.normalises,
+            "source_modules": describe(source.after),
             "opset": OPSET,
             "calibration": request.calibration.name if request.calibration else "examples/peps",
             "calibration_passages": CALIBRATION,

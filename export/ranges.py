@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ def measure_ranges(
     model: onnx.ModelProto,
     batches: Sequence[dict[str, np.ndarray]],
     *,
-    outside: str,
+    outside: Collection[str],
     threads: int = 1,
 ) -> Ranges:
     """Run the fused fp32 graph on the CPU and find the nodes that fp16 is too narrow for.
@@ -36,7 +36,7 @@ def measure_ranges(
     Args:
         model: fused, fp32; left as it is.
         batches: inputs by name, int64 ``[batch, tokens]``; padding counts, for it is computed too.
-        outside: nodes whose names begin so are left out.
+        outside: names of nodes that stay fp32 in any case, and are left out.
         threads: processor threads.
     """
     constants = dict(_constants(model.graph))
@@ -46,7 +46,7 @@ def measure_ranges(
     largest, at = 0.0, ""
     wide: dict[str, WideNode] = {}
     for place, node in enumerate(model.graph.node):
-        if node.name.startswith(outside) or node.op_type == "Constant":
+        if node.name in outside or node.op_type == "Constant":
             continue
         values = [*node.input, *node.output, _inside(node)]
         moving = max((measured.get(v, 0.0) for v in values), default=0.0)

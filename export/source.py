@@ -7,7 +7,7 @@ import inspect
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -16,15 +16,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from export import long_attention
 from export.bundle import Pooling
 from export.errors import ExportError
+from export.modules import read_tail
+from export.rotary import check_rotations
 
-# Encoders with learned absolute positions whose graphs the fp16 fusion and the int8 quantiser
-# both understand.
+# Encoders whose graphs the fp16 fusion and the int8 quantiser both understand.
 FAMILIES = (
     "bert",
     "camembert",
     "distilbert",
     long_attention.MODEL_TYPE,
     "electra",
+    "modernbert",
     "mpnet",
     "roberta",
     "xlm-roberta",
@@ -41,7 +43,8 @@ class Source:
         encoder: the transformer inside ``model``.
         tokenizer: its fast tokenizer.
         pooling: how token vectors become one vector.
-        normalises: whether the checkpoint itself has a Normalize module.
+        after: Dense and Normalize modules behind the pooling, in order.
+        normalises: whether the last of them is a Normalize.
         trained_tokens: the window its authors configured, special tokens included.
         max_tokens: the window of this export, special tokens included.
         prompts: prompt name → text put before every input.
@@ -53,6 +56,7 @@ class Source:
     encoder: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     pooling: Pooling
+    after: tuple[nn.Module, ...]
     normalises: bool
     trained_tokens: int
     max_tokens: int
@@ -65,12 +69,17 @@ class Source:
         return "token_type_ids" in inspect.signature(self.encoder.forward).parameters
 
     def weights_digest(self) -> str:
-        """SHA-256 over the encoder's named tensors: name, dtype, shape and bytes of each.
+        """SHA-256 over the named tensors: name, dtype, shape and bytes of each.
+
+        First the encoder's, then those of each module behind the pooling, by its place.
 
         Unlike a digest of the file it does not depend on the container (safetensors, shards).
         """
         total = hashlib.sha256()
-        for name, tensor in sorted(self.encoder.state_dict().items()):
+        named = sorted(self.encoder.state_dict().items())
+        for place, module in enumerate(self.after):
+            named += sorted(module.state_dict(prefix=f"after.{place}.").items())
+        for name, tensor in named:
             total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             total.update(tensor.detach().contiguous().cpu().numpy().tobytes())
         return total.hexdigest()
@@ -98,18 +107,17 @@ def open_source(
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise ExportError(f"{source}: no such folder")
     model = _load(str(folder) if folder.is_dir() else source, trust_remote_code)
-    modules = list(model)
-    kinds = [type(m).__name__ for m in modules]
-    pooling, normalises = _head(modules, kinds, source)
-    encoder = cast(PreTrainedModel, modules[0].auto_model)
+    tail = read_tail(model, source)
+    encoder = cast(PreTrainedModel, model[0].auto_model)
     _check_family(encoder, source)
-    tokenizer = _fast_tokenizer(modules[0], encoder, source)
+    check_rotations(encoder, source)
+    tokenizer = _fast_tokenizer(model[0], encoder, source)
     trained, limit = _windows(model, encoder, tokenizer)
     window = trained if max_tokens is None else max_tokens
     if not 8 <= window <= limit:
         raise ExportError(
             f"{source}: --max-tokens {window} is outside 8..{limit}; "
-            f"{limit} is the end of the model's position table"
+            f"{limit} is the model's last position"
         )
     model.max_seq_length = window
     return Source(
@@ -117,8 +125,9 @@ def open_source(
         model=model,
         encoder=encoder,
         tokenizer=tokenizer,
-        pooling=pooling,
-        normalises=normalises,
+        pooling=tail.pooling,
+        after=tail.after,
+        normalises=tail.normalises,
         trained_tokens=trained,
         max_tokens=window,
         prompts={name: text for name, text in model.prompts.items() if text},
@@ -147,30 +156,6 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
     return model.float().eval()
-
-
-def _head(modules: list[nn.Module], kinds: list[str], source: str) -> tuple[Pooling, bool]:
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        extra = [k for k in kinds if k not in ("Transformer", "Pooling", "Normalize")]
-        raise ExportError(
-            f"{source}: unsupported module {', '.join(extra) or ' → '.join(kinds)}; "
-            "a bundle is Transformer → Pooling (→ Normalize)"
-        )
-    pooling = modules[1]
-    if not getattr(pooling, "include_prompt", True):
-        raise ExportError(
-            f"{source}: pooling with include_prompt=False is unsupported; a bundle pools every "
-            "token, the prompt's included"
-        )
-    # sentence-transformers 6 has an attribute, 5 a method.
-    mode: Any = getattr(pooling, "pooling_mode", None)
-    mode = mode or cast(Any, pooling).get_pooling_mode_str()
-    if mode not in get_args(Pooling):
-        shown = mode if isinstance(mode, str) else " + ".join(mode)
-        raise ExportError(
-            f"{source}: pooling {shown} is unsupported; a bundle has {', '.join(get_args(Pooling))}"
-        )
-    return cast(Pooling, mode), kinds[-1] == "Normalize"
 
 
 def _check_family(encoder: PreTrainedModel, source: str) -> None:
@@ -220,7 +205,7 @@ def _fast_tokenizer(
 def _windows(
     model: SentenceTransformer, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> tuple[int, int]:
-    """The window its authors configured and the longest that the position table allows."""
+    """The window its authors configured and the longest that the model has positions for."""
     table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
     limit = int(encoder.config.max_position_embeddings)
     # RoBERTa and its kin count positions from padding_idx + 1.

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    LayerNorm,
+    Normalize,
+    Pooling,
+    Transformer,
+)
+from torch import nn
 from transformers import GPT2Config, GPT2Model
 
 from export.errors import ExportError
+from export.modules import describe
 from export.source import open_source
 from tests.export.conftest import save_sentence_transformer
 
@@ -70,14 +79,58 @@ def test_windows_reach_to_the_end_of_the_position_table(
             open_source(folder, max_tokens=tokens)
 
 
-def test_a_dense_module_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    modules = [Transformer(str(bert_folder)), Pooling(32, pooling_mode="mean"), Dense(32, 16)]
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        (lambda: [LayerNorm(32)], r"unsupported module LayerNorm; a bundle is Transformer → Pool"),
+        (lambda: [Dense(32, 8), Pooling(32)], "unsupported module .* → Dense → Pooling"),
+        (
+            lambda: [Dense(32, 8, module_input_name="token_embeddings")],
+            "Dense with module_input_name token_embeddings is unsupported; behind its pooling",
+        ),
+        (
+            lambda: [Normalize(module_output_name="unit")],
+            "Normalize with module_output_name unit is unsupported",
+        ),
+    ],
+)
+def test_modules_that_a_bundle_cannot_express_are_refused(
+    bert_folder: Path, tmp_path: Path, extra: Callable[[], list[nn.Module]], reason: str
+) -> None:
+    modules = [Transformer(str(bert_folder)), Pooling(32), *extra()]
+    folder = str(tmp_path / "modules")
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
+        folder, create_model_card=False
+    )
+    with pytest.raises(ExportError, match=reason):
+        open_source(folder)
+
+
+def test_modules_behind_the_pooling_are_read_in_order(bert_folder: Path, tmp_path: Path) -> None:
+    modules = [Transformer(str(bert_folder)), Pooling(32), Normalize(), Dense(32, 8)]
     folder = str(tmp_path / "dense")
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(
         folder, create_model_card=False
     )
-    with pytest.raises(ExportError, match="unsupported module Dense"):
-        open_source(folder)
+    source = open_source(folder)
+    assert describe(source.after) == "Normalize, Dense 32→8 Tanh"
+    assert not source.normalises
+
+
+def test_an_activation_that_is_code_of_the_checkpoint_is_refused(
+    bert_folder: Path, tmp_path: Path
+) -> None:
+    """sentence-transformers would put Tanh in its place, and say so in a log line only."""
+    modules = [Transformer(str(bert_folder)), Pooling(32), Dense(32, 8)]
+    folder = tmp_path / "activation"
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
+        str(folder), create_model_card=False
+    )
+    settings = folder / "2_Dense" / "config.json"
+    named = json.loads(settings.read_text()) | {"activation_function": "activations.Swish"}
+    settings.write_text(json.dumps(named))
+    with pytest.raises(ExportError, match=r"activation activations\.Swish .* torch\.nn are supp"):
+        open_source(str(folder))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""What a sentence-transformers checkpoint does to the encoder's token vectors, module by module."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import fullname, load_file_path
+from torch import nn
+
+from export.bundle import Pooling
+from export.errors import ExportError
+
+EXPORTED = "Transformer → Pooling, then Dense and Normalize in any order"
+_FEATURE = "sentence_embedding"
+
+
+@dataclass(frozen=True)
+class Tail:
+    """All that follows the transformer.
+
+    Attributes:
+        pooling: how token vectors become one vector.
+        after: Dense and Normalize modules behind the pooling, in order.
+    """
+
+    pooling: Pooling
+    after: tuple[nn.Module, ...]
+
+    @property
+    def normalises(self) -> bool:
+        """Whether a Normalize module comes last."""
+        return bool(self.after) and type(self.after[-1]).__name__ == "Normalize"
+
+
+def read_tail(model: SentenceTransformer, source: str) -> Tail:
+    """What ``model`` does behind its transformer.
+
+    Raises:
+        ExportError: a module, or a setting of one, that a bundle cannot express.
+    """
+    modules = list(model)
+    kinds = [type(m).__name__ for m in modules]
+    extra = [k for k in kinds if k not in ("Transformer", "Pooling", "Dense", "Normalize")]
+    if extra or kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Pooling") > 1:
+        raise ExportError(
+            f"{source}: unsupported module {', '.join(extra) or ' → '.join(kinds)}; "
+            f"a bundle is {EXPORTED}"
+        )
+    for place, module in enumerate(modules[2:], start=2):
+        _check_features(module, kinds[place], source)
+        if kinds[place] == "Dense":
+            _check_activation(module, place, source)
+    return Tail(_pooling(modules[1], source), tuple(modules[2:]))
+
+
+def describe(after: tuple[nn.Module, ...]) -> str:
+    """The modules behind the pooling in words, e.g. ``Dense 768→256 Tanh, Normalize``."""
+    return ", ".join(
+        f"Dense {m.in_features}→{m.out_features} {type(m.activation_function).__name__}"
+        if type(m).__name__ == "Dense"
+        else type(m).__name__
+        for m in after
+    )
+
+
+def _pooling(module: nn.Module, source: str) -> Pooling:
+    if not getattr(module, "include_prompt", True):
+        raise ExportError(
+            f"{source}: pooling with include_prompt=False is unsupported; a bundle pools every "
+            "token, the prompt's included"
+        )
+    # sentence-transformers 6 has an attribute, 5 a method.
+    mode: Any = getattr(module, "pooling_mode", None)
+    mode = mode or cast(Any, module).get_pooling_mode_str()
+    if mode not in get_args(Pooling):
+        shown = mode if isinstance(mode, str) else " + ".join(mode)
+        raise ExportError(
+            f"{source}: pooling {shown} is unsupported; a bundle has {', '.join(get_args(Pooling))}"
+        )
+    return cast(Pooling, mode)
+
+
+def _check_features(module: nn.Module, kind: str, source: str) -> None:
+    """Modules may also read and write token vectors, of which a bundle has none."""
+    for end in ("module_input_name", "module_output_name"):
+        feature = getattr(module, end, _FEATURE)
+        if feature != _FEATURE:
+            raise ExportError(
+                f"{source}: {kind} with {end} {feature} is unsupported; behind its pooling a "
+                f"bundle has {_FEATURE} only"
+            )
+
+
+def _check_activation(dense: nn.Module, place: int, source: str) -> None:
+    """sentence-transformers puts Tanh for an activation whose code it does not trust."""
+    listed = load_file_path(source, "modules.json")
+    if listed is None:
+        return
+    folder = json.loads(Path(listed).read_text(encoding="utf-8"))[place]["path"]
+    asked = cast(Any, dense).load_config(source, subfolder=folder).get("activation_function", "")
+    used = fullname(cast(Any, dense).activation_function)
+    if asked and not asked.startswith("torch.") and asked != used:
+        raise ExportError(
+            f"{source}: Dense with the activation {asked} is unsupported, since it is code that "
+            "comes with the checkpoint; those of torch.nn are supported"
+        )

@@ -1,0 +1,107 @@
+"""Tiny random encoders of every supported family, and what bundles make of texts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer
+
+from export.bundle import Bundle, PrecisionName
+from export.engines import open_engine
+from export.tokenizer import batches
+from tests.export.conftest import SIZES
+
+WINDOW = 96
+LOCAL = 16  # ModernBERT's local window, six times shorter than the longest text
+MODERN: dict[str, Any] = {
+    **SIZES,
+    "num_hidden_layers": 4,
+    "global_attn_every_n_layers": 3,
+    "local_attention": LOCAL,
+    "max_position_embeddings": WINDOW,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "cls_token_id": 2,
+    "eos_token_id": 3,
+    "sep_token_id": 3,
+}
+# RoBERTa and its kin count positions from padding_idx + 1 = 2
+OFFSET: dict[str, Any] = {
+    **SIZES,
+    "max_position_embeddings": WINDOW + 2,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+
+
+def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
+    """A random encoder of ``family`` for windows of ``WINDOW`` tokens."""
+    torch.manual_seed(0)
+    rows: dict[str, Any] = {"vocab_size": vocabulary}
+    plain = {**SIZES, **rows, "max_position_embeddings": WINDOW}
+    offset = {**OFFSET, **rows, "type_vocab_size": 1}
+    match family:
+        case "bert":
+            return transformers.BertModel(transformers.BertConfig(**plain))
+        case "camembert":
+            return transformers.CamembertModel(transformers.CamembertConfig(**offset))
+        case "distilbert":
+            sizes = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+            rest = {"max_position_embeddings": WINDOW, "initializer_range": 0.1}
+            config = transformers.DistilBertConfig(**sizes, **rest, **rows)
+            return transformers.DistilBertModel(config)
+        case "electra":
+            # narrower embeddings than layers, as in electra-small
+            return transformers.ElectraModel(transformers.ElectraConfig(**plain, embedding_size=16))
+        case "modernbert":
+            return transformers.ModernBertModel(transformers.ModernBertConfig(**MODERN, **rows))
+        case "mpnet":
+            return transformers.MPNetModel(transformers.MPNetConfig(**OFFSET, **rows))
+        case "roberta":
+            return transformers.RobertaModel(transformers.RobertaConfig(**offset))
+        case "xlm-roberta":
+            return transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**offset))
+    raise AssertionError(family)
+
+
+def save_encoder(family: str, bert: Path, roberta: Path, folder: Path) -> Path:
+    """A transformers folder with the tokenizer of ``bert`` or, where padding is 1, ``roberta``."""
+    offset = family in ("camembert", "mpnet", "roberta", "xlm-roberta")
+    shutil.copytree(roberta if offset else bert, folder)
+    rows = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    tiny_encoder(family, rows).save_pretrained(folder)
+    return folder
+
+
+def encode(
+    bundle: Bundle,
+    texts: list[str],
+    *,
+    size: int,
+    precision: PrecisionName = "fp16",
+    runtime: str = "onnx",
+) -> np.ndarray:
+    """The bundle's vectors, ``size`` texts a batch; OpenVINO runs either graph."""
+    made = bundle.manifest
+    inputs = batches(
+        Tokenizer.from_file(str(bundle.path("tokenizer.json"))),
+        texts,
+        max_tokens=made.max_tokens,
+        pad_token_id=made.pad_token_id,
+        size=size,
+    )
+    _, engine = open_engine(
+        "int8" if runtime == "openvino" else "fp16", bundle.graph(precision), threads=1
+    )
+    return np.concatenate([engine(batch) for batch in inputs])
+
+
+def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Row by row, of unit vectors."""
+    return (vectors * others).sum(axis=1)
