@@ -58,7 +58,9 @@ class SentenceEncoder(nn.Module):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.encoder = source.encoder
-        self.tail = PoolAndNormalise(source.pooling, source.after)
+        # every graph ends with a normalisation of its own
+        after = source.after[:-1] if source.normalises else source.after
+        self.tail = PoolAndNormalise(source.pooling, after)
         self.takes_token_types = source.takes_token_types
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
