@@ -173,7 +173,9 @@ def soak(
     rates: list[float] = []
     memory: list[float] = []
     statuses = Counter[int]()
-    with server.started(*flags) as service, Progress(console=CONSOLE) as progress:
+    # a cache that is full within minutes, lest its filling up look like a leak
+    small = "--cache-bytes=4000000"
+    with server.started(small, *flags) as service, Progress(console=CONSOLE) as progress:
         url = f"{service.url}/embed"
         rate = _goodput(client.send(Load(url, _bodies(texts), CLIENTS)))
         count = max(CLIENTS, round(rate * PART))
