@@ -48,7 +48,9 @@ def test_graphs_follow_the_source_beyond_its_local_window(
     source = open_source(str(folder), max_tokens=WINDOW)
     reference = reference_vectors(source, sentences, batch_size=1).numpy()
     write_graph(source, tmp_path / "fp32.onnx")
-    write_fp16(source, tmp_path / "fp32.onnx", tmp_path)
+    ids = np.arange(5, 5 + WINDOW, dtype=np.int64)[None]
+    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    write_fp16(source, tmp_path / "fp32.onnx", tmp_path, [inputs])
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     for graph, least in (("fp32.onnx", 0.999999), ("model.fp16.onnx", 0.9999)):
@@ -117,12 +119,12 @@ def test_padding_that_sees_only_padding_stays_finite(
     write_graph(source, tmp_path / "fp32.onnx")
     with torch.no_grad():
         reference = export.graph.SentenceEncoder(source).eval()(ids, mask).numpy()
-    write_fp16(source, tmp_path / "fp32.onnx", tmp_path)
+    write_fp16(source, tmp_path / "fp32.onnx", tmp_path, [inputs])
     vectors = run_in_fp16(tmp_path / "model.fp16.onnx", inputs)
     assert cosines(vectors, reference).min() > 0.9999
     # The control: fp16's lowest number makes them infinite.
     monkeypatch.setattr(export.fp16, "_MASKED", export.fp16._LOWEST)
-    write_fp16(source, tmp_path / "fp32.onnx", tmp_path)
+    write_fp16(source, tmp_path / "fp32.onnx", tmp_path, [inputs])
     assert not np.isfinite(run_in_fp16(tmp_path / "model.fp16.onnx", inputs)[1]).any()
 
 

@@ -93,6 +93,7 @@ def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ):
         flags = ("--index", "bulk", "--index-path", str(tmp_path / "index"), *flags)
         assert main([str(source), *flags]) == 2
-        said = capsys.readouterr().err
-        assert hint in said
-        assert "Traceback" not in said
+        # what comes before may be of a logger whose stream an earlier test has closed
+        last = capsys.readouterr().err.strip().splitlines()[-1]
+        assert last.startswith("docsplit-index: ")
+        assert hint in last

@@ -9,8 +9,7 @@ import json
 import random
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ import httpx
 import pytest
 
 from service.edge.clients import identify
-from tests.conftest import Server, connect, serving
+from tests.conftest import Server, connect, serving, wait_until
 
 MINE, YOURS = "my-key-for-these-tests", "your-key-for-these-tests"
 MIB = 1 << 20
@@ -52,14 +51,6 @@ def answer(opened: socket.socket) -> tuple[int, dict[str, str], str]:
     return int(status.split()[1]), headers, body.decode()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it never came")
-
-
 def inflight(server: Server) -> float:
     return server.metric("docsplit_inflight_bytes")
 
@@ -75,7 +66,7 @@ def test_bodies_without_room_are_refused_before_they_are_read(narrow: Server) ->
 
         for _ in range(2):
             begin(MINE).sendall(b'{"inputs": "a')
-        until(lambda: inflight(narrow) == 2 * size)
+        wait_until(lambda: inflight(narrow) == 2 * size, 30)
         status, headers, said = answer(begin(MINE))
         assert status == 429
         assert int(headers["retry-after"]) >= 1
@@ -86,11 +77,11 @@ def test_bodies_without_room_are_refused_before_they_are_read(narrow: Server) ->
         yours.sendall(
             b'{"inputs": "a',
         )
-        until(lambda: inflight(narrow) == 3 * size)
+        wait_until(lambda: inflight(narrow) == 3 * size, 30)
         yours.sendall(b"b" * (size - 15) + b'"}')
         assert answer(yours)[0] == 200
-        until(lambda: inflight(narrow) == 2 * size)
-    until(lambda: inflight(narrow) == 0)
+        wait_until(lambda: inflight(narrow) == 2 * size, 30)
+    wait_until(lambda: inflight(narrow) == 0, 30)
     key = {"authorization": f"Bearer {MINE}"}
     assert httpx.post(f"{narrow.url}/embed", json={"inputs": "a"}, headers=key).status_code == 200
 
@@ -101,14 +92,14 @@ def test_a_body_of_unknown_length_is_refused_when_its_room_is_used_up(narrow: Se
         for _ in range(2):
             opened = stack.enter_context(closing(connect(narrow)))
             opened.sendall(head(MINE, f"Content-Length: {size}"))
-        until(lambda: inflight(narrow) == 2 * size)
+        wait_until(lambda: inflight(narrow) == 2 * size, 30)
         chunked = stack.enter_context(closing(connect(narrow)))
         chunked.sendall(head(MINE, "Transfer-Encoding: chunked"))
         chunked.sendall(b"1000\r\n" + b"a" * 4096 + b"\r\n")
         status, headers, _ = answer(chunked)
         assert (status, "retry-after" in headers) == (429, True)
         assert inflight(narrow) == 2 * size
-    until(lambda: inflight(narrow) == 0)
+    wait_until(lambda: inflight(narrow) == 0, 30)
 
 
 def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
@@ -137,7 +128,7 @@ def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
     for thread in threads:
         thread.start()
     try:
-        until(lambda: 429 in statuses)
+        wait_until(lambda: 429 in statuses, 30)
         served = [ask(YOURS).status_code for _ in range(2)]
     finally:
         over.set()
@@ -150,7 +141,7 @@ def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
 def test_neither_key_nor_its_client_is_logged(narrow: Server) -> None:
     key = {"authorization": f"Bearer {YOURS}"}
     assert httpx.post(f"{narrow.url}/embed", json={"inputs": "a"}, headers=key).status_code == 200
-    until(lambda: '"route": "/embed"' in narrow.log.read_text())
+    wait_until(lambda: '"route": "/embed"' in narrow.log.read_text(), 30)
     assert YOURS not in narrow.log.read_text()
 
 
@@ -189,7 +180,7 @@ def test_forwarded_addresses_are_believed_of_trusted_proxies_only(
     with serving(tmp_path / "log", *flags) as server:
         sent = {"x-forwarded-for": "203.0.113.1, 192.0.2.7", "x-request-id": "forwarded"}
         httpx.get(f"{server.url}/info", headers=sent).raise_for_status()
-        until(lambda: "forwarded" in server.log.read_text())
+        wait_until(lambda: "forwarded" in server.log.read_text(), 30)
         lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     [line] = [line for line in lines if line.get("request_id") == "forwarded"]
     assert line["client"] == named
@@ -215,7 +206,7 @@ def test_a_crowd_that_comes_at_once_and_leaves_costs_next_to_nothing(
             body = json.dumps({"inputs": text}).encode()
             writer.write(head("none", f"Content-Length: {len(body)}") + body)
         waits = functools.partial(server.metric, "docsplit_queue_tokens")
-        await asyncio.to_thread(until, lambda: waits() > 60_000)
+        await asyncio.to_thread(wait_until, lambda: waits() > 60_000, 60)
         before = await asyncio.to_thread(server.metric, "docsplit_tokens_total")
         for _, writer in opened:
             writer.transport.abort()
@@ -224,7 +215,7 @@ def test_a_crowd_that_comes_at_once_and_leaves_costs_next_to_nothing(
     before = asyncio.run(come_and_go())
     probe = httpx.post(f"{server.url}/embed", json={"inputs": "a probe of four words"}, timeout=60)
     assert probe.status_code == 200
-    until(lambda: server.metric("docsplit_queue_tokens") == inflight(server) == 0)
+    wait_until(lambda: server.metric("docsplit_queue_tokens") == inflight(server) == 0, 30)
     asked = sum(len(text.split()) for text in texts)
     assert asked > 800_000
     assert server.metric("docsplit_tokens_total") - before < asked / 25
