@@ -131,9 +131,8 @@ def _parser() -> argparse.ArgumentParser:
         "--precision",
         nargs="+",
         choices=("fp16", "packed", "int8"),
-        default=["fp16", "int8"],
-        help="forms to write (default: fp16 and int8); packed is fp16 without padding, for CUDA "
-        "alone, and is written only where there is a GPU to measure it on",
+        help="forms to write (default: fp16 and int8, of a long checkpoint fp16 alone); packed is "
+        "fp16 without padding, for CUDA alone, written only where a GPU is there to measure it on",
     )
     parser.add_argument(
         "--keep-float",

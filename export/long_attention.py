@@ -95,7 +95,7 @@ def _definition(window: int, heads: int, width: int, opset: int) -> str:
     Inputs ``q``, ``k``, ``v`` float ``[batch, tokens, heads * width]`` and ``valid`` bool
     ``[batch, tokens]``; output like ``q``. Queries go in blocks of half a window, each against its
     reach and, before that, the first token; what lies beyond the ends is another token's copy that
-    the bias hides. Constants are repeated in the branches, for nncf refuses to share them.
+    the bias hides.
     """
     block = -(-window // 2)
     reach = 2 * window + block

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
+from export import long_attention
 from export.bundle import Manifest, Precision, PrecisionName, Ranges, seal
 from export.engines import Inputs, check_device
 from export.errors import ExportError
@@ -59,7 +60,7 @@ class Request:
         source_name: what the lineage calls the source; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's own.
         trust_remote_code: run model code that lies beside the weights.
-        precisions: forms to write.
+        precisions: forms to write; by default fp16 and int8, of a long checkpoint fp16 alone.
         keep_float: names of operators that int8 leaves in floating point, a regular expression.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many paragraphs parity is measured on.
@@ -75,7 +76,7 @@ class Request:
     source_name: str | None = None
     max_tokens: int | None = None
     trust_remote_code: bool = False
-    precisions: Sequence[PrecisionName] = ("fp16", "int8")
+    precisions: Sequence[PrecisionName] | None = None
     keep_float: str | None = None
     calibration: Path | None = None
     paragraphs: int = 300
@@ -97,9 +98,9 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         DataError: held-out data that cannot be read.
         BundleError: the manifest does not hold what it must.
     """
-    if not request.precisions:
+    if request.precisions is not None and not request.precisions:
         raise ExportError("no precision to write; name fp16, packed, int8 or several")
-    for precision in request.precisions:
+    for precision in request.precisions or ():
         check_device(precision)
     dest = request.dest.expanduser().absolute()
     _check_destination(dest, force=request.force)
@@ -111,6 +112,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         max_tokens=request.max_tokens,
         trust_remote_code=request.trust_remote_code,
     )
+    precisions = _precisions(request, source)
     check_weights(source)
     passages = read_passages(
         request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
@@ -129,7 +131,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         calibration = _inputs(source, tokenizer, passages.calibration, size=1)
         kernels: dict[PrecisionName, dict[str, int]] = {}
         ranges: dict[PrecisionName, Ranges] = {}
-        for precision in dict.fromkeys(request.precisions):
+        for precision in dict.fromkeys(precisions):
             report(f"writing the {precision} graph")
             if precision != "int8":
                 # alike in length, lest most of what is computed be padding
@@ -174,6 +176,18 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         )
         _put_in_place(bundle, dest, Path(scratch))
     return manifest
+
+
+def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
+    long = source.encoder.config.model_type == long_attention.MODEL_TYPE
+    if request.precisions is None:
+        return ("fp16",) if long else ("fp16", "int8")
+    if long and set(request.precisions) != {"fp16"}:
+        raise ExportError(
+            f"{source.name}: of a long checkpoint there is fp16 alone, which CPUs compute in f32 "
+            "or bf16: int8 and packed do not follow its attention; leave --precision out"
+        )
+    return request.precisions
 
 
 def _check_destination(dest: Path, *, force: bool) -> None:

@@ -118,12 +118,19 @@ def bundle(folder: Path, text_file: Path, tmp_path_factory: pytest.TempPathFacto
     return load(dest)
 
 
-def test_both_forms_pass_the_gate(bundle: Bundle) -> None:
+def test_it_passes_the_gate(bundle: Bundle) -> None:
     made = bundle.manifest
+    assert list(made.precisions) == ["fp16"]
     assert made.max_tokens == MAX_TOKENS
     assert made.precisions["fp16"].kernels["SkipLayerNormalization"] == 4
     assert made.precisions["fp16"].parity.cosine_min > 0.9999
-    assert made.precisions["int8"].kernels["MatMul int8"] >= 12
+
+
+def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    order = [str(folder), str(tmp_path / "b"), "--licence", "x", "--trust-remote-code"]
+    assert main([*order, "--precision", "fp16", "int8"]) == 1
+    assert "leave --precision out" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
 
 
 def test_its_code_runs_only_where_that_is_allowed(folder: Path, tmp_path: Path) -> None:
