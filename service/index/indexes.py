@@ -7,6 +7,7 @@ first use.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -94,7 +95,7 @@ class Indexes:
                 held = await self._held(name)
                 if not any(generation.complete for generation in held):
                     for generation in held:
-                        await self.database.drop_table(generation.index.table.name)
+                        await self._drop(generation.index.table.name)
                     await self._create(name, fields, None)
                     return True
             index = await self.writable(name)
@@ -205,7 +206,7 @@ class Indexes:
             if not ordered:
                 raise _no_index()
             for table in reversed(ordered):
-                await self.database.drop_table(table, ignore_missing=True)
+                await self._drop(table)
 
     async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
         """Delete one generation of an index.
@@ -230,7 +231,7 @@ class Indexes:
             if own is None or not own.complete:
                 raise ConflictError("the served bundle's generation is not complete: wait for it")
             if not check:
-                await self.database.drop_table(named[0].index.table.name)
+                await self._drop(named[0].index.table.name)
 
     async def _create(self, name: str, fields: dict[str, FieldType], uid: str | None) -> Index:
         model = self.model
@@ -238,6 +239,21 @@ class Indexes:
         table = await self.database.create_table(table_of(name, model.revision), schema=made)
         await _prepare(table)
         return self._index(table, made)
+
+    async def _drop(self, table: str) -> None:
+        """Drop a table for good, also beside writers that have not seen yet that it is gone."""
+        deadline = time.monotonic() + _STRUCTURE_SECONDS / 2
+        while True:
+            late = time.monotonic() > deadline
+            try:
+                await self.database.drop_table(table, ignore_missing=True)
+            except RuntimeError as error:
+                # a file appeared in a folder that was just being removed
+                if "not empty" not in str(error) or late:
+                    raise
+            if late or table not in await table_names(self.database):
+                return
+            await asyncio.sleep(0.05)
 
     async def _own(self, name: str) -> Index | None:
         index = await self._open(table_of(name, self.model.revision))

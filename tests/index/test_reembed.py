@@ -350,3 +350,22 @@ async def test_processes_that_build_at_once_build_one(replicas: Replicas) -> Non
     assert len({index.identity.generation for index in built}) == 1
     assert len(await a.generations("x")) == 2
     assert await built[0].table.count_rows() == 100
+
+
+@run
+async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    met = 0
+    for turn in range(20):
+        await indexes.create("busy", {})
+        index = await indexes.open("busy")
+        for written in range(3):
+            await index.put([record(str(written))])
+        compaction = asyncio.create_task(maintenance.optimize(index.table))
+        # the drop begins somewhere within the compaction
+        await asyncio.sleep(0.004 * (turn % 10))
+        await indexes.drop("busy")
+        (ended,) = await asyncio.gather(compaction, return_exceptions=True)
+        met += isinstance(ended, RuntimeError)
+    assert met, "no drop met a compaction"
+    assert await indexes.create("busy", {})
