@@ -14,6 +14,7 @@ or the GPU is missing it says so and ends with status 2.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import sys
 import tempfile
@@ -196,7 +197,7 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    from export.graph import PoolAndNormalise
+    from export.graph import SentenceEncoder
     from export.packed import FILE, write_packed
     from service.engines.choose import buckets
     from service.engines.onnx_cuda import OnnxCudaEngine, open_cuda
@@ -217,7 +218,8 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
     ).eval()
     peer.max_seq_length = source.max_tokens
     encoder: Any = peer[0].auto_model
-    tail = PoolAndNormalise(source.pooling)
+    # a copy, for the source itself stays where the reference is computed
+    tail = copy.deepcopy(SentenceEncoder(source).tail).to("cuda")
 
     def by_torch(ids: Ids, mask: Ids, texts: Sequence[str]) -> NDArray[np.float32]:
         with torch.inference_mode():

@@ -19,15 +19,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import torch
-from numpy.typing import NDArray
 from onnx.numpy_helper import from_array
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.figure import svg
 from export.bundle import PrecisionName
-from export.engines import Encode, Inputs, open_engine
+from export.engines import Encode, Inputs, open_engine, source_engine
 from export.graph import INPUTS, write_graph
 from export.source import Source, open_source
 from service.engines.processor import detect
@@ -141,22 +140,11 @@ def _cut(inputs: Inputs, window: int) -> Inputs:
 
 def _difference(source: Source, encode: Encode, length: int) -> float:
     inputs = _inputs(length)
-    with torch.inference_mode():
-        features = {name: torch.from_numpy(values) for name, values in inputs.items()}
-        vector: NDArray[np.float32] = source.model(features)["sentence_embedding"].numpy()
-    vector = vector / np.linalg.norm(vector, axis=1, keepdims=True)
-    return float(np.abs(encode(inputs) - vector).max())
+    return float(np.abs(encode(inputs) - source_engine(source)(inputs)).max())
 
 
 def _draw(seconds: dict[str, dict[int, float]], title: str, path: Path) -> None:
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    # the same figures give the same file
-    with rc_context({"svg.hashsalt": "docsplit"}):
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        FigureCanvasSVG(figure)
+    with svg(path, (7, 4.5)) as figure:
         axes = figure.add_subplot()
         for (name, found), marker in zip(seconds.items(), "osd", strict=True):
             axes.plot(list(found), list(found.values()), marker=marker, label=name)
@@ -166,10 +154,9 @@ def _draw(seconds: dict[str, dict[int, float]], title: str, path: Path) -> None:
         axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
         axes.set_xlabel("tokens of the document")
         axes.set_ylabel("seconds")
-        axes.set_title(title, fontsize="small")
+        axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend()
-        figure.savefig(path, metadata={"Date": None})
 
 
 def _options() -> argparse.Namespace:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import aims
+from benchmarks.figure import svg
 from benchmarks.peers import environments
 from benchmarks.results import Results
 
@@ -162,15 +163,9 @@ def _plot(results: Results, folder: Path) -> list[str]:
 
 
 def _bars(panels: dict[str, dict[str, dict[str, float]]], path: Path, *, log: bool) -> None:
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
     sides = list(dict.fromkeys(s for groups in panels.values() for g in groups.values() for s in g))
     width = 0.8 / len(sides)
-    with rc_context({"svg.hashsalt": "docsplit", "font.size": 8}):
-        figure = Figure(figsize=(9, 6), layout="constrained")
-        FigureCanvasSVG(figure)
+    with svg(path, (9, 6)) as figure:
         for number, (label, groups) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(len(panels), 1, number)
             at = np.arange(len(groups))
@@ -190,4 +185,3 @@ def _bars(panels: dict[str, dict[str, dict[str, float]]], path: Path, *, log: bo
             loc="outside upper center",
             ncols=len(sides),
         )
-        figure.savefig(path, metadata={"Date": None})

@@ -22,16 +22,16 @@ from pathlib import Path
 
 import lancedb
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from export.tasks.ranking import rank
 from service.index.records import windows
+from training.evaluation.citations import difference_interval, reciprocal_ranks
 
 POWER = 0.5
 RIDGE = 0.1
-_RESAMPLES = 5000
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +83,8 @@ def main() -> None:
         before, after = search(index, among, None), search(index, among, made)
         cells = []
         for old, new in zip(before, after, strict=True):
-            cells += [f"{old.mean():.3f}", f"{new.mean():.3f}", _interval(new - old)]
+            low, high = difference_interval(old, new)
+            cells += [f"{old.mean():.3f}", f"{new.mean():.3f}", f"{low:+.3f} to {high:+.3f}"]
         table.add_row(name, str(len(before[0])), *cells)
     Console(width=120).print(table)
 
@@ -130,24 +131,14 @@ def search(index: Index, among: NDArray[np.bool_], made: Map | None) -> tuple[Fl
     pooled = np.zeros((index.documents, vectors.shape[1]))
     np.add.at(pooled, index.owner, vectors * index.lengths[:, None])
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-    scores = pooled @ pooled.T
-    np.fill_diagonal(scores, -np.inf)
-    scores[:, ~among] = -np.inf
-    wanted = {
-        citing: [document for document in cited if among[document]]
+    place = np.cumsum(among) - 1
+    links = {
+        int(place[citing]): {int(place[document]) for document in cited if among[document]}
         for citing, cited in index.links.items()
         if among[citing]
     }
-    citing = sorted(document for document, cited in wanted.items() if cited)
-    found = rank(scores[citing], [dict.fromkeys(wanted[document], 1.0) for document in citing])
-    return found.reciprocal_rank, found.recall
-
-
-def _interval(differences: Floats) -> str:
-    count = len(differences)
-    draws = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
-    low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
-    return f"{low:+.3f} to {high:+.3f}"
+    wanted = {citing: cited for citing, cited in links.items() if cited}
+    return reciprocal_ranks(torch.from_numpy(pooled[among]), wanted)
 
 
 if __name__ == "__main__":

@@ -31,24 +31,20 @@ def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple
 
 def can_run(precision: PrecisionName) -> bool:
     """Whether a graph of ``precision`` can be computed on this machine."""
-    try:
-        check_device(precision)
-    except ExportError:
-        return False
-    return True
+    if precision != "packed":
+        return True
+    import onnxruntime as ort
+
+    return "CUDAExecutionProvider" in ort.get_available_providers()
 
 
 def check_device(precision: PrecisionName) -> None:
-    """Whether a graph of ``precision`` can be measured here.
+    """Refuse what cannot be measured on this machine.
 
     Raises:
-        ExportError: it cannot, and why.
+        ExportError: a graph of ``precision`` cannot.
     """
-    if precision != "packed":
-        return
-    import onnxruntime as ort
-
-    if "CUDAExecutionProvider" not in ort.get_available_providers():
+    if not can_run(precision):
         raise ExportError(
             "packed: its kernels exist for CUDA alone, so that its parity cannot be measured here, "
             "and nothing is written unmeasured; run docsplit-export on a machine with an NVIDIA "

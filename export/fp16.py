@@ -61,7 +61,7 @@ def write_fp16(
         batches: real inputs to measure ranges on, int64 ``[batch, tokens]`` by name.
     """
     config = source.encoder.config
-    with _quiet_shapes(), warnings.catch_warnings():
+    with quiet_optimizer(), warnings.catch_warnings():
         # What stands for minus infinity in masks is clamped with a warning.
         warnings.simplefilter("ignore")
         model = optimize_model(
@@ -88,8 +88,9 @@ def write_fp16(
 
 
 @contextmanager
-def _quiet_shapes() -> Iterator[None]:
-    """The optimizer sets the level of all logging, and warns of each length it cannot compare."""
+def quiet_optimizer() -> Iterator[None]:
+    """Within, ONNX Runtime's optimizer is silent: it sets the level of all logging, and warns of
+    each length that it cannot compare."""
     level, disabled = logging.getLogger().level, logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -3,7 +3,6 @@ the pooling, and attention keeps to its own row (Zeng et al. 2022, arXiv:2208.08
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from onnxruntime.transformers.convert_to_packing_mode import PackingMode
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from export.errors import ExportError
-from export.fp16 import kernels, strip
+from export.fp16 import kernels, quiet_optimizer, strip
 from export.graph import INPUTS, OUTPUT
 
 FILE = "model.packed.onnx"
@@ -48,12 +47,11 @@ def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
     model.CopyFrom(fused)
     attention = [node for node in model.graph.node if node.op_type in _MASK_INPUT]
     _check_mask(model.graph, attention)
-    level = logging.getLogger().level
     wrapped = OnnxModel(model)
-    PackingMode(wrapped).convert(use_symbolic_shape_infer=False)
+    with quiet_optimizer():
+        PackingMode(wrapped).convert(use_symbolic_shape_infer=False)
     _use_flash_attention(wrapped.model.graph)
     wrapped.topological_sort(is_deterministic=True)
-    logging.getLogger().setLevel(level)
     packed: onnx.ModelProto = wrapped.model
     if all(imported.domain != _CONTRIB for imported in packed.opset_import):
         packed.opset_import.append(helper.make_opsetid(_CONTRIB, 1))

@@ -128,25 +128,26 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         report("tracing the fp32 graph")
         fp32 = Path(scratch) / "model.onnx"
         write_graph(source, fp32)
-        calibration = _inputs(source, tokenizer, passages.calibration, size=1)
         kernels: dict[PrecisionName, dict[str, int]] = {}
-        ranges: dict[PrecisionName, Ranges] = {}
-        for precision in dict.fromkeys(precisions):
-            report(f"writing the {precision} graph")
-            if precision != "int8":
-                # alike in length, lest most of what is computed be padding
-                ordered = sorted(passages.calibration, key=len)
-                kernels[precision], ranges[precision] = _write_half(
-                    precision,
-                    source,
-                    fp32,
-                    bundle,
-                    _inputs(source, tokenizer, ordered, size=MEASURED_BATCH),
-                )
-            else:
-                kernels[precision] = write_int8(
-                    fp32, bundle, calibration, keep_float=request.keep_float
-                )
+        ranges: Ranges | None = None
+        if {"fp16", "packed"} & set(precisions):
+            report("writing the fp16 graph")
+            # alike in length, lest most of what is computed be padding
+            ordered = sorted(passages.calibration, key=len)
+            inputs = _inputs(source, tokenizer, ordered, size=MEASURED_BATCH)
+            written = write_fp16(source, fp32, Path(scratch), inputs)
+            ranges = written.ranges
+            half = Path(scratch) / FP16_FILE
+            if "fp16" in precisions:
+                half = half.rename(bundle / FP16_FILE)
+                kernels["fp16"] = written.kernels
+            if "packed" in precisions:
+                report("writing the packed graph")
+                kernels["packed"] = write_packed(half, bundle)
+        if "int8" in precisions:
+            report("writing the int8 graph")
+            inputs = _inputs(source, tokenizer, passages.calibration, size=1)
+            kernels["int8"] = write_int8(fp32, bundle, inputs, keep_float=request.keep_float)
         gate = Gate(
             source, tokenizer, passages.parity, tasks, threads=request.threads, report=report
         )
@@ -167,7 +168,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
                     file=FILES[name],
                     kernels=kernels[name],
                     parity=parity,
-                    ranges=ranges.get(name),
+                    ranges=None if name == "int8" else ranges,
                 )
                 for name, parity in parities.items()
             },
@@ -210,17 +211,6 @@ def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int
         pad_token_id=int(source.tokenizer.pad_token_id),
         size=size,
     )
-
-
-def _write_half(
-    precision: PrecisionName, source: Source, fp32: Path, bundle: Path, batches: list[Inputs]
-) -> tuple[dict[str, int], Ranges]:
-    """Kernels and ranges of the fp16 graph, or of the packed one that is made of it."""
-    if precision == "fp16":
-        written = write_fp16(source, fp32, bundle, batches)
-        return written.kernels, written.ranges
-    written = write_fp16(source, fp32, fp32.parent, batches)
-    return write_packed(fp32.parent / FP16_FILE, bundle), written.ranges
 
 
 def _lineage(source: Source, request: Request) -> dict[str, object]:

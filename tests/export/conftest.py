@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from transformers import (
     RobertaConfig,
     RobertaModel,
 )
+
+from export.parity import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 PEPS = ROOT / "examples" / "peps" / "documents.jsonl.gz"
@@ -123,6 +126,15 @@ def roberta_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str
     )
     RobertaModel(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def neighbours_of_random_encoders() -> Iterator[None]:
+    """An untrained encoder's texts lie so close together that rounding decides who is nearest."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limits in THRESHOLDS.values():
+            patch.setitem(limits, "neighbour_agreement", 0.7)
+        yield
 
 
 def save_sentence_transformer(

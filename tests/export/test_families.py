@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,13 @@ from export.bundle import Bundle, Manifest, PrecisionName, load
 from export.engines import open_engine
 from export.graph import write_graph
 from export.int8 import write_int8
-from export.parity import THRESHOLDS
 from export.pipeline import Request
 from export.pipeline import export as run
 from export.source import open_source, reference_vectors
 from export.tokenizer import batches
 from tests.export.checkpoints import LOCAL, WINDOW, cosines, encode, save_encoder
+
+pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,6 @@ KINDS = {
         "mean", lambda: [Normalize()], 32, "Normalize", wrong_pooling="max", prompts=PROMPTS
     ),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _neighbours_of_random_encoders() -> Iterator[None]:
-    """As in test_pipeline: texts of an untrained encoder lie too close to tell who is nearest."""
-    with pytest.MonkeyPatch.context() as patch:
-        for limits in THRESHOLDS.values():
-            patch.setitem(limits, "neighbour_agreement", 0.7)
-        yield
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +25,8 @@ from export.tasks.held_out import HeldOut
 from export.tasks.loss import LIMITS
 from tests.export.held_out import write_judged, write_labelled
 
+pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _neighbours_of_random_encoders() -> Iterator[None]:
-    """An untrained encoder's texts lie so close together that rounding decides who is nearest."""
-    with pytest.MonkeyPatch.context() as patch:
-        for limits in THRESHOLDS.values():
-            patch.setitem(limits, "neighbour_agreement", 0.7)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,21 +10,21 @@ import httpx
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, BertModel
 
 import export.long_attention
 from export.__main__ import main
 from export.bundle import Bundle, load
+from export.engines import source_engine
 from export.graph import INPUTS, OUTPUT, write_graph
-from export.parity import THRESHOLDS
 from export.source import Source, open_source, reference_vectors
 from tests.conftest import ROOT, serving
 from training.backbones.encoder import Encoder
 from training.backbones.extend import extend
 from training.trainer.output import save_model
 
+pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 WINDOW = 10
 MAX_TOKENS = 640
 
@@ -63,17 +63,6 @@ def computed(graph: Path, given: dict[str, NDArray[np.int64]]) -> NDArray[np.flo
     return found
 
 
-def expected(source: Source, given: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-    """Mean of the training room's own states."""
-    ids, mask = (torch.from_numpy(given[name]) for name in INPUTS)
-    with torch.no_grad():
-        states = source.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-    weights = mask[:, :, None].float()
-    pooled = (states * weights).sum(1) / weights.sum(1)
-    unit: NDArray[np.float32] = torch.nn.functional.normalize(pooled).numpy()
-    return unit
-
-
 # 11 tokens see each other; 12 are the first that do not; blocks are of 5 tokens
 @pytest.mark.parametrize("tokens", [1, 2, 11, 12, 15, 16, 61, 640])
 def test_the_graph_computes_what_training_computed(
@@ -81,7 +70,7 @@ def test_the_graph_computes_what_training_computed(
 ) -> None:
     for lengths in ([tokens], [tokens, max(1, tokens // 2), 1]):
         given = inputs(tokens, lengths)
-        np.testing.assert_allclose(computed(graph, given), expected(source, given), atol=2e-6)
+        np.testing.assert_allclose(computed(graph, given), source_engine(source)(given), atol=2e-6)
 
 
 def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
@@ -90,8 +79,8 @@ def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
     graph = tmp_path / "model.onnx"
     write_graph(other, graph)
     near, far = inputs(WINDOW + 1, [WINDOW + 1]), inputs(200, [200])
-    np.testing.assert_allclose(computed(graph, near), expected(source, near), atol=2e-6)
-    assert np.abs(computed(graph, far) - expected(source, far)).max() > 1e-4
+    np.testing.assert_allclose(computed(graph, near), source_engine(source)(near), atol=2e-6)
+    assert np.abs(computed(graph, far) - source_engine(source)(far)).max() > 1e-4
 
 
 def test_tracing_leaves_the_source_as_it_was(source: Source, graph: Path) -> None:
@@ -110,11 +99,7 @@ def bundle(folder: Path, text_file: Path, tmp_path_factory: pytest.TempPathFacto
     dest = tmp_path_factory.mktemp("bundles") / "long"
     order = [str(folder), str(dest), "--licence", "Apache-2.0", "--calibration", str(text_file)]
     order += ["--paragraphs", "200", "--trust-remote-code"]
-    with pytest.MonkeyPatch.context() as patch:
-        for limits in THRESHOLDS.values():
-            # an untrained encoder's texts lie so close together that rounding decides who is near
-            patch.setitem(limits, "neighbour_agreement", 0.7)
-        assert main(order) == 0
+    assert main(order) == 0
     return load(dest)
 
 

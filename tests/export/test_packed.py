@@ -224,14 +224,8 @@ def test_without_cuda_it_is_not_written(request_packed: Request, tmp_path: Path)
 
 @pytest.mark.gpu
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
-def test_on_cuda_it_passes_the_gate(
-    request_packed: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # an untrained encoder's texts lie so close together that rounding decides who is nearest
-    from export.parity import THRESHOLDS
-
-    monkeypatch.setitem(THRESHOLDS["packed"], "neighbour_agreement", 0.7)  # type: ignore[arg-type]
-    monkeypatch.setitem(THRESHOLDS["fp16"], "neighbour_agreement", 0.7)  # type: ignore[arg-type]
+@pytest.mark.usefixtures("neighbours_of_random_encoders")
+def test_on_cuda_it_passes_the_gate(request_packed: Request) -> None:
     packed = run(request_packed).precisions["packed"]
     assert packed.kernels == KERNELS | {"EmbedLayerNormalization": 1}
     assert "CUDA" in packed.parity.engine

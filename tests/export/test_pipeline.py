@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,19 +26,12 @@ from export.pipeline import Request
 from export.pipeline import export as run
 from export.source import Source, open_source, reference_vectors
 from export.tokenizer import batches
+from tests.export.checkpoints import encode
 from tests.export.conftest import save_sentence_transformer
 from tests.service.test_cuda import why_not
 
+pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _neighbours_of_random_encoders() -> Iterator[None]:
-    """An untrained encoder's texts lie so close together that rounding decides who is nearest."""
-    with pytest.MonkeyPatch.context() as patch:
-        for limits in THRESHOLDS.values():
-            patch.setitem(limits, "neighbour_agreement", 0.7)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +51,6 @@ def order(text_file: Path) -> Order:
         )
 
     return make
-
-
-def encode(bundle: Bundle, texts: list[str], *, size: int = 16) -> np.ndarray:
-    tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
-    made = bundle.manifest
-    inputs = batches(
-        tokenizer, texts, max_tokens=made.max_tokens, pad_token_id=made.pad_token_id, size=size
-    )
-    _, engine = open_engine("fp16", bundle.graph("fp16"), threads=1)
-    return np.concatenate([engine(batch) for batch in inputs])
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +125,7 @@ def test_vectors_are_those_of_sentence_transformers(
     manifest = run(order(folder, tmp_path / "bundle"))
     assert manifest.pooling == pooling
     assert sum(manifest.precisions["fp16"].kernels.values()) > 0
-    vectors = encode(load(tmp_path / "bundle"), sentences)
+    vectors = encode(load(tmp_path / "bundle"), sentences, size=16)
     reference = reference_vectors(open_source(str(folder)), sentences).numpy()
     assert (vectors * reference).sum(axis=1).min() > 0.9999
     # The control: another pooling's vectors are not these.

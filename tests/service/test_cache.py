@@ -17,7 +17,7 @@ from service.cache.layers import Cache, Source
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
 from service.documents.pooling import Vectors, normalise
-from tests.conftest import Server, serving
+from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
 
 WIDE = 8
@@ -215,13 +215,6 @@ def embed(server: Server, text: str) -> httpx.Response:
     return answer
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-
-
 def degraded(server: Server) -> bool:
     answer = httpx.get(f"{server.url}/readyz")
     assert answer.status_code == 200
@@ -235,7 +228,7 @@ def test_replicas_share_vectors_and_survive_the_loss_of_redis(
     with serving(tmp_path / "one", *flags) as one, serving(tmp_path / "two", *flags) as two:
         first = embed(one, "a text that two replicas see")
         assert first.headers["x-cache"] == "miss"
-        until(lambda: redis_server.client.dbsize() == 1)
+        wait_until(lambda: redis_server.client.dbsize() == 1, 20)
         second = embed(two, "a text that two replicas see")
         assert second.headers["x-cache"] == "hit"
         # docs/api.md publishes this tolerance
@@ -246,7 +239,7 @@ def test_replicas_share_vectors_and_survive_the_loss_of_redis(
             embed(one, f"redis is gone, text {number}")
         assert degraded(one)
         redis_server.start()
-        until(lambda: embed(one, f"{time.monotonic()}").is_success and not degraded(one))
+        wait_until(lambda: embed(one, f"{time.monotonic()}").is_success and not degraded(one), 20)
 
         redis_server.freeze()
         for number in range(8):

@@ -8,9 +8,8 @@ import re
 import signal
 import socket
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 
 from service.engines.processor import detect
-from tests.conftest import Server, serving, wait_ready
+from tests.conftest import Server, serving, wait_ready, wait_until
 
 # two fronts, and an engine that is busy for seconds on any machine
 SLOW = (
@@ -42,15 +41,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(
         tmp_path_factory.mktemp("workers") / "log", "--workers", "2", "--streams", "0"
     ) as server:
-        until(lambda: len(up(server)) == 2)
+        wait_until(lambda: len(up(server)) == 2, 60)
         yield server
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    due = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < due, "it never came"
-        time.sleep(0.02)
 
 
 def events(server: Server) -> list[dict[str, object]]:
@@ -90,7 +82,7 @@ def front_of(server: Server, client: httpx.Client) -> int:
         found.extend(int(str(e["worker"])) for e in events(server) if e.get("request_id") == name)
         return bool(found)
 
-    until(logged)
+    wait_until(logged, 60)
     return found[0]
 
 
@@ -192,8 +184,8 @@ def test_a_client_that_leaves_takes_its_work_along(pair: Server, long_document: 
     with socket.create_connection((httpx.URL(pair.url).host, httpx.URL(pair.url).port)) as leaving:
         head = f"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n"
         leaving.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
-        until(lambda: pair.metric("docsplit_queue_tokens") > 0)
-    until(lambda: pair.metric("docsplit_queue_tokens") == 0, 20)
+        wait_until(lambda: pair.metric("docsplit_queue_tokens") > 0, 60)
+    wait_until(lambda: pair.metric("docsplit_queue_tokens") == 0, 20)
     words = sum(len(text.split()) for text in texts)
     assert pair.metric("docsplit_tokens_total") - done < 0.8 * words
 
@@ -225,7 +217,7 @@ def test_a_killed_front_is_replaced_and_the_others_answer(
 ) -> None:
     flags = (*SLOW, "--queue-tokens", "20000")
     with serving(tmp_path / "log", *flags) as server:
-        until(lambda: len(up(server)) == 2)
+        wait_until(lambda: len(up(server)) == 2, 60)
         before = fronts(server)
         with through(server, 0) as doomed, through(server, 1) as spared:
             embed(doomed, "one for the count")
@@ -238,7 +230,7 @@ def test_a_killed_front_is_replaced_and_the_others_answer(
 
             asking = threading.Thread(target=ask)
             asking.start()
-            until(lambda: server.metric("docsplit_queue_tokens") > 0)
+            wait_until(lambda: server.metric("docsplit_queue_tokens") > 0, 60)
             # nothing that waits is refused for its own size alone, but this is too much beside it
             full = doomed.post("/embed", json={"inputs": long_document})
             assert full.status_code == 429
@@ -263,11 +255,11 @@ def test_a_killed_front_is_replaced_and_the_others_answer(
 
 def test_nothing_outlives_the_engines_process(tmp_path: Path) -> None:
     with serving(tmp_path / "log", "--workers", "2") as server:
-        until(lambda: len(up(server)) == 2)
+        wait_until(lambda: len(up(server)) == 2, 60)
         pids = list(fronts(server).values())
         server.process.kill()
         assert server.process.wait(10) == -signal.SIGKILL
-        until(lambda: not any(alive(pid) for pid in pids), 20)
+        wait_until(lambda: not any(alive(pid) for pid in pids), 20)
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{server.url}/livez")
 
@@ -275,7 +267,7 @@ def test_nothing_outlives_the_engines_process(tmp_path: Path) -> None:
 def test_a_wedged_engine_ends_all_processes(tmp_path: Path, long_document: str) -> None:
     # no batch is done in a hundredth of that, so to this service every engine is wedged
     with serving(tmp_path / "log", "--workers", "2", "--engine-timeout", "0.01") as server:
-        until(lambda: len(up(server)) == 2)
+        wait_until(lambda: len(up(server)) == 2, 60)
         pids = list(fronts(server).values())
         with suppress(httpx.TransportError):
             answer = httpx.post(f"{server.url}/embed", json={"inputs": long_document}, timeout=60)
@@ -290,7 +282,7 @@ def test_sigterm_answers_what_is_in_flight_at_every_front(
 ) -> None:
     flags = (*SLOW, "--drain-seconds", "6")
     with serving(tmp_path / "log", *flags) as server:
-        until(lambda: len(up(server)) == 2)
+        wait_until(lambda: len(up(server)) == 2, 60)
         pids = list(fronts(server).values())
         with through(server, 0) as first, through(server, 1) as second:
             answers: list[int] = []
@@ -305,11 +297,11 @@ def test_sigterm_answers_what_is_in_flight_at_every_front(
             ]
             for thread in asking:
                 thread.start()
-            until(lambda: server.metric("docsplit_queue_tokens") > 6000)
+            wait_until(lambda: server.metric("docsplit_queue_tokens") > 6000, 60)
             # as a service manager does that signals every process
             for pid in (server.process.pid, *pids):
                 os.kill(pid, signal.SIGTERM)
-            until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 5)
+            wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 5)
             refused = httpx.get(f"{server.url}/readyz")
             assert refused.json()["status"] == "draining"
             late = httpx.post(f"{server.url}/embed", json={"inputs": "while draining"}, timeout=60)
