@@ -20,6 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given and given[0] in ("head", "citation"):
             return _head(given[0], given[1:])
+        if given and given[0] == "average":
+            from training import averaging
+
+            return averaging.main(given[1:])
         settings = parse(given)
         # Not before the command line is known to be sound: torch takes seconds to import.
         from training.trainer.loop import TrainingRun

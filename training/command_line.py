@@ -32,6 +32,10 @@ Heads on the vectors of a bundle, trained from labels or links, have commands of
   docsplit-train head --help
   docsplit-train citation --help
 
+So has the mean of several encoders' weights:
+
+  docsplit-train average --help
+
 The result is run.output/model, a sentence-transformers folder with training.json beside the
 weights; run.png shows the run. docs/training.md explains objectives and settings.
 """

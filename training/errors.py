@@ -5,6 +5,7 @@ from __future__ import annotations
 from export.errors import DataError
 
 __all__ = [
+    "AveragingError",
     "CheckpointError",
     "DataError",
     "DivergedError",
@@ -32,3 +33,7 @@ class DivergedError(TrainingError):
 
 class HeadError(TrainingError):
     """A head that could not be trained or does not fit its bundle."""
+
+
+class AveragingError(TrainingError):
+    """Encoders whose weights have no mean."""

@@ -72,6 +72,12 @@ class ObjectiveSettings(_Section):
     """What is learnt: the two views of a document and the losses over them."""
 
     view: ViewName = Field(default="docsplit", description="how a document's two views are made")
+    mix: ViewName | None = Field(
+        default=None, description="a second kind of views, drawn instead for some of the documents"
+    )
+    mix_share: float = Field(
+        default=0.5, gt=0, lt=1, description="probability with which a document gets them"
+    )
     loss: Literal["auto", "infonce", "nt_xent"] = Field(
         default="auto",
         description="auto is nt_xent for span, slice and span+slice and infonce for the others, "
@@ -134,6 +140,8 @@ class ObjectiveSettings(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ObjectiveSettings:
+        if self.mix is not None and "mlm" in (self.view, self.mix):
+            raise ValueError("mix takes two kinds of views; mlm makes one of a document alone")
         if self.symmetric and self.contrastive == "nt_xent":
             raise ValueError("symmetric has no meaning for nt_xent, which is symmetric already")
         return self

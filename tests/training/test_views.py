@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
 from training.settings import ObjectiveSettings
-from training.views import VIEWS, Document, ViewContext
+from training.views import VIEWS, Document, ViewContext, view_of
 from training.views.laser import elongate
 from training.views.masking import mask_words, word_starts
 from training.views.windows import pack_windows
@@ -199,6 +200,26 @@ def test_random_anchor_is_not_always_the_first() -> None:
     document = np.split(np.arange(40), 8)
     anchors = {draw("laser-self", document, s, anchor="random")[0][0][0] for s in range(99)}
     assert len(anchors) == 8
+
+
+def test_a_mixture_draws_either_kind_in_its_share() -> None:
+    document = np.split(np.arange(40), 8)
+    settings = ObjectiveSettings(view="docsplit", mix="laser-self", mix_share=0.25)
+
+    def elongated(objective: ObjectiveSettings, seed: int) -> bool:
+        first, _ = view_of(objective)(document, np.random.default_rng(seed), context())
+        return [tuple(piece) for piece in first] == [tuple(document[0])]
+
+    assert sum(elongated(settings, seed) for seed in range(2000)) == pytest.approx(500, abs=60)
+    # a half that is the first sentence alone comes once in 254 splits
+    alone = settings.model_copy(update={"mix": None})
+    assert sum(elongated(alone, seed) for seed in range(2000)) < 30
+
+
+@pytest.mark.parametrize("kinds", [("mlm", "docsplit"), ("docsplit", "mlm")])
+def test_a_mixture_needs_two_views(kinds: tuple[Any, Any]) -> None:
+    with pytest.raises(ValidationError, match="mlm makes one"):
+        ObjectiveSettings(view=kinds[0], mix=kinds[1])
 
 
 @given(document=documents(), seed=seeds)

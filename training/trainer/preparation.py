@@ -22,7 +22,7 @@ from training.data.chunks import plan_chunks
 from training.data.specials import Specials
 from training.losses.masked_lm import choose_masked
 from training.settings import Settings
-from training.views import VIEWS, View, ViewContext
+from training.views import View, ViewContext, view_of
 from training.views.masking import word_starts
 from training.views.windows import pack_windows
 
@@ -128,7 +128,7 @@ class Preparation:
         self._objective = settings.objective
         self._shared_pass = settings.objective.mlm_inputs == "shared"
         self._seed = settings.run.seed
-        self._view = VIEWS[settings.objective.view]
+        self._view = view_of(settings.objective)
         self._rank, self._count = rank, count
         self._chunk_tokens = chunk_tokens
         self._context = ViewContext(

@@ -7,19 +7,16 @@ where the view is made of sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from training.settings import ViewName
+from training.settings import ObjectiveSettings, ViewName
 from training.views.coco import coco
 from training.views.docsplit import docsplit
 from training.views.laser import laser_intra, laser_self
+from training.views.mixture import Mixture
 from training.views.spans import slices, spans, spans_and_slices
-from training.views.types import Document, Pair, View, ViewContext
+from training.views.types import Document, Pair, View, ViewContext, ViewFunction
 from training.views.whole import mlm, simcse
 
-__all__ = ["VIEWS", "Document", "Pair", "View", "ViewContext", "ViewFunction"]
-
-ViewFunction = Callable[..., Pair]
+__all__ = ["VIEWS", "Document", "Pair", "View", "ViewContext", "ViewFunction", "view_of"]
 
 VIEWS: dict[ViewName, ViewFunction] = {
     "docsplit": docsplit,
@@ -32,3 +29,11 @@ VIEWS: dict[ViewName, ViewFunction] = {
     "coco": coco,
     "mlm": mlm,
 }
+
+
+def view_of(objective: ObjectiveSettings) -> ViewFunction:
+    """What draws the views of a run."""
+    view = VIEWS[objective.view]
+    if objective.mix is None:
+        return view
+    return Mixture(view, VIEWS[objective.mix], objective.mix_share)

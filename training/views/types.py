@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,14 @@ class ViewContext:
     window: int
     mask_id: int
     word_starts: npt.NDArray[np.bool_]
+
+
+class ViewFunction(Protocol):
+    """Draws two views of a document."""
+
+    def __call__(self, document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+        """The views; the same generator state gives the same ones."""
+        ...
 
 
 def tokens_of(sentences: Sequence[Ids]) -> Ids:

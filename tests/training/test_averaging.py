@@ -1,0 +1,75 @@
+"""The mean of encoders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
+
+from training.__main__ import main
+
+
+@pytest.fixture
+def moved(tiny_model: Path, tmp_path: Path) -> Path:
+    """The tiny model with every weight 1 higher."""
+    model = SentenceTransformer(str(tiny_model), device="cpu")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 1
+    model.save_pretrained(str(tmp_path / "moved"), create_model_card=False)
+    return tmp_path / "moved"
+
+
+def test_every_weight_is_the_weighted_mean(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
+    out = tmp_path / "mean"
+    given = ["average", str(tiny_model), str(moved), "--shares", "3", "1", "--output", str(out)]
+    assert main(given) == 0
+    before = SentenceTransformer(str(tiny_model), device="cpu").state_dict()
+    after = SentenceTransformer(str(out), device="cpu")
+    for key, value in after.state_dict().items():
+        if value.is_floating_point() and "pooler" not in key:
+            torch.testing.assert_close(value, before[key] + 0.25)
+    assert np.isfinite(after.encode("a sentence")).all()
+    record = json.loads((out / "training.json").read_text())
+    assert [part["share"] for part in record["average"]] == [0.75, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("models", "flags", "said"),
+    [
+        (1, [], "name two or more"),
+        (2, ["--shares", "0", "0"], "above 0"),
+        (2, ["--shares", "1", "2", "3"], "2 models and 3 --shares"),
+        (2, [], "exists"),
+    ],
+)
+def test_what_has_no_mean_is_refused(
+    tiny_model: Path,
+    tmp_path: Path,
+    models: int,
+    flags: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [str(tiny_model)] * models
+    assert main(["average", *given, "--output", str(tmp_path), *flags]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_other_architectures_are_refused(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = shutil.copytree(tiny_model, tmp_path / "wider")
+    backbone = AutoModel.from_pretrained(tiny_model)
+    backbone.resize_token_embeddings(backbone.config.vocab_size + 8)
+    backbone.save_pretrained(wider)
+    given = [str(tiny_model), str(wider), "--output", str(tmp_path / "mean")]
+    assert main(["average", *given]) == 1
+    assert "not of the same architecture" in capsys.readouterr().err
+    assert not (tmp_path / "mean").exists()

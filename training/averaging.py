@@ -1,0 +1,98 @@
+"""``docsplit-train average``: one encoder whose weights are the mean of others'."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.errors import AveragingError
+from training.trainer.output import write_record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DESCRIPTION = """\
+Average the weights of encoders that were trained from the same start.
+
+With the start weights among them, the mean often keeps what they could do and most of what the
+training added (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"):
+
+  docsplit-train average all-MiniLM-L6-v2 runs/first/model --output runs/averaged
+"""
+
+
+def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> None:
+    """Write the weighted mean of encoders as a sentence-transformers folder.
+
+    Wortsman et al. 2022, "Model soups", section 2, and "Robust fine-tuning of zero-shot models",
+    eq. 1. Tokenizer, pooling and window are those of the first.
+
+    Args:
+        models: folders or hub names, as ``SentenceTransformer`` opens them.
+        shares: one for each model, of any sum above 0.
+        folder: where to; must not exist.
+
+    Raises:
+        AveragingError: two models differ in their parameters' names or shapes, or the folder is
+            there already.
+    """
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    if folder.exists():
+        raise AveragingError(f"{folder} exists; take another --output or remove it")
+    first, *others = [SentenceTransformer(model, device="cpu") for model in models]
+    parts = [model.state_dict() for model in (first, *others)]
+    for name, part in zip(models[1:], parts[1:], strict=True):
+        if _shapes(part) != _shapes(parts[0]):
+            raise AveragingError(
+                f"{models[0]} and {name} are not of the same architecture: their parameters differ"
+            )
+    total = sum(shares)
+    mean = {}
+    for key, value in parts[0].items():
+        if not value.is_floating_point():
+            mean[key] = value
+            continue
+        summed = torch.zeros_like(value, dtype=torch.float64)
+        for part, share in zip(parts, shares, strict=True):
+            summed += part[key].double() * (share / total)
+        mean[key] = summed.to(value.dtype)
+    first.load_state_dict(mean)
+    first.save_pretrained(str(folder), create_model_card=False)
+    made = [{"model": m, "share": s / total} for m, s in zip(models, shares, strict=True)]
+    write_record(folder, {"average": made})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status.
+
+    Raises:
+        AveragingError: see ``average``; also where models or shares do not fit together.
+    """
+    parser = argparse.ArgumentParser(
+        prog="docsplit-train average",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="+", help="two or more folders or hub names")
+    parser.add_argument(
+        "--shares", nargs="+", type=float, help="weight of each model (default: all alike)"
+    )
+    parser.add_argument("--output", required=True, type=Path, help="folder of the result")
+    given = parser.parse_args(arguments)
+    shares = given.shares or [1.0] * len(given.models)
+    if len(given.models) < 2:
+        raise AveragingError("one model has no mean: name two or more")
+    if len(shares) != len(given.models):
+        raise AveragingError(f"{len(given.models)} models and {len(shares)} --shares")
+    if min(shares) < 0 or sum(shares) == 0:
+        raise AveragingError("--shares are 0 or above, and one of them is above 0")
+    average(given.models, shares, given.output)
+    return 0
+
+
+def _shapes(part: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(value.shape) for key, value in part.items()}

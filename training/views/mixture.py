@@ -1,0 +1,27 @@
+"""Two objectives in one batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.views.types import Document, Pair, ViewContext, ViewFunction
+
+
+class Mixture:
+    """Views of either of two kinds, drawn for each document of a batch.
+
+    All documents of a batch remain each other's negatives, whichever kind was drawn.
+
+    Args:
+        view: the one kind.
+        other: the other one.
+        share: probability of ``other``.
+    """
+
+    def __init__(self, view: ViewFunction, other: ViewFunction, share: float) -> None:
+        self._view, self._other, self._share = view, other, share
+
+    def __call__(self, document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+        """Views of one document."""
+        view = self._other if rng.random() < self._share else self._view
+        return view(document, rng, context)
