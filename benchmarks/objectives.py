@@ -1,0 +1,179 @@
+"""The objectives side by side: same start weights, documents, steps and seeds.
+
+    python -m benchmarks.objectives START --documents train.jsonl --data ~/data --sets bbc,scifact
+
+Every recipe trains once for each seed (``docsplit-train``), every encoder is measured as
+``docsplit-evaluate`` does it, and the report gives the mean over the seeds with its 95 % interval
+(Student's t). The start weights are measured too: whatever stands below them was not worth its
+training. Runs and measurements that are there are kept, so the command goes on where it was ended.
+
+All recipes add the masked language model's loss at the trainer's default weight, and leave dropout
+of attention weights out, which lets torch use its fused attention; ``mlm`` is that loss alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from scipy import stats
+
+from export.corpora.reading import Fields
+from training.errors import SettingsError, TrainingError
+from training.evaluation.corpora.catalogue import discover
+from training.evaluation.report.markdown import main_figure, main_heading
+from training.evaluation.report.text import table
+from training.evaluation.results import every
+from training.evaluation.run import Request, evaluate
+from training.evaluation.tasks.registry import TASKS, chosen
+from training.evaluation.tasks.task import Options
+from training.settings import Settings
+from training.trainer.loop import TrainingRun
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "mlm": {"view": "mlm"},
+    "simcse": {"view": "simcse"},
+    "span": {"view": "span"},
+    "slice": {"view": "slice"},
+    "span+slice": {"view": "span+slice"},
+    "laser-self": {"view": "laser-self"},
+    "laser-intra": {"view": "laser-intra"},
+    "docsplit": {"view": "docsplit"},
+    "docsplit, laser-self": {"view": "docsplit", "mix": "laser-self"},
+}
+START = "start"
+
+
+def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
+    """A run of the study; what is not named here is the trainer's default."""
+    return Settings.model_validate(
+        {
+            "data": {"path": str(given.documents), "cache": given.out / "cache"},
+            "backbone": {
+                "path": given.start,
+                "max_tokens": given.max_tokens,
+                "attention_dropout": 0.0,
+            },
+            "objective": RECIPES[recipe],
+            "optimisation": {
+                "batch_size": given.batch,
+                "max_steps": given.steps,
+                "learning_rate": given.learning_rate,
+            },
+            "run": {
+                "output": given.out / "runs" / f"{recipe.replace(', ', '-')}-{seed}",
+                "seed": seed,
+                "checkpoint_every": 100,
+                "evaluate_every": 1_000_000,
+                "tensorboard": False,
+            },
+        }
+    )
+
+
+def trained(given: argparse.Namespace, recipe: str, seed: int) -> Path | None:
+    """The encoder of a recipe and seed; None where its training was interrupted."""
+    made = settings(given, recipe, seed)
+    model = made.run.output / "model"
+    if model.is_dir():
+        return model
+    result = TrainingRun(made).run()
+    return result.model if result.finished else None
+
+
+def measure(given: argparse.Namespace, encoders: Sequence[str], console: Console) -> None:
+    """Add the results of some encoders to the study's folder."""
+    fields = Fields("text", "label", given.limit)
+    sets = [found for found in discover(given.data, fields, {}) if found.name in given.sets]
+    missing = sorted(set(given.sets) - {found.name for found in sets})
+    if missing:
+        raise SettingsError(f"--sets: no set {missing[0]!r} in --data")
+    request = Request(
+        encoders=encoders,
+        sets=sets,
+        tasks=chosen(given.tasks),
+        options=Options(shots=(5, 10), draws=given.draws, copies=(2, 20, 100)),
+        out=given.out,
+        cache=given.out / "vectors",
+        max_tokens=given.max_tokens,
+    )
+    for line in evaluate(request, console):
+        console.print(f"left out: {line}", markup=False)
+
+
+def report(out: Path, recipes: Sequence[str]) -> str:
+    """Markdown: the main figure of every task and set, a row a recipe."""
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for result in every(out):
+        shown = main_figure(result)
+        if shown is None:
+            continue
+        recipe = result.encoder.rpartition(" ")[0] or result.encoder
+        pair = values.setdefault((result.task, result.data), {})
+        pair.setdefault(recipe, []).append(shown.value)
+    pairs = sorted(values, key=lambda pair: (list(TASKS).index(pair[0]), pair[1]))
+    rows = [
+        [recipe, *(_interval(values[pair].get(recipe, [])) for pair in pairs)]
+        for recipe in (START, *recipes)
+    ]
+    headings = [f"{data}: {task}, {main_heading(TASKS[task])}" for task, data in pairs]
+    return table(["", *headings], rows)
+
+
+def _interval(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.3f}" if values else "–"
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):.3f} ± {half:.3f}"
+
+
+def main() -> int:
+    """Train, measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.objectives",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("start", help="folder or hub name of the start weights")
+    add("--documents", type=Path, required=True, help="what is trained on, none of it in --sets")
+    add("--data", type=Path, action="append", required=True, help="what is measured on")
+    add("--sets", type=lambda text: text.split(","), required=True, help="sets of --data")
+    add("--tasks", type=lambda text: text.split(","), help="default: all that suit the sets")
+    add("--recipes", type=lambda text: text.split(";"), default=list(RECIPES), help="A;B")
+    add("--seeds", type=int, default=3)
+    add("--steps", type=int, default=60)
+    add("--batch", type=int, default=32)
+    add("--learning-rate", type=float, default=5e-5)
+    add("--max-tokens", type=int, default=128, help="of views in training, windows afterwards")
+    add("--limit", type=int, help="documents of each set (and part), at most")
+    add("--draws", type=int, default=10)
+    add("--out", type=Path, default=Path("runs/objectives"))
+    given = parser.parse_args()
+    console = Console(stderr=True, highlight=False)
+    try:
+        measure(given, [f"{START}={given.start}"], console)
+        for seed in range(given.seeds):
+            for recipe in given.recipes:
+                model = trained(given, recipe, seed)
+                if model is None:
+                    return 130
+                measure(given, [f"{recipe} {seed}={model}"], console)
+                (given.out / "table.md").write_text(report(given.out, given.recipes) + "\n")
+    except KeyboardInterrupt:
+        console.print("interrupted; the same command goes on")
+        return 130
+    except TrainingError as error:
+        console.print(f"benchmarks.objectives: {error}", markup=False)
+        return 1
+    print(report(given.out, given.recipes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
