@@ -155,6 +155,9 @@ def main() -> int:
     add("--draws", type=int, default=10)
     add("--out", type=Path, default=Path("runs/objectives"))
     given = parser.parse_args()
+    unknown = sorted(set(given.recipes) - set(RECIPES))
+    if unknown:
+        parser.error(f"--recipes: no recipe {unknown[0]!r}; there are {'; '.join(RECIPES)}")
     console = Console(stderr=True, highlight=False)
     try:
         measure(given, [f"{START}={given.start}"], console)

@@ -54,6 +54,9 @@ class OpenVinoEngine:
             )
         except RuntimeError as error:
             raise EngineError(f"{graph}: {error}") from error
+        # pybind11 looks NumPy up at the first array; two threads there at once wait for ever, one
+        # for the interpreter's lock, which the other holds, the other for the lookup
+        openvino.Tensor(np.zeros(1), shared_memory=True)
         self._local = threading.local()
 
     def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
