@@ -44,7 +44,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "laser-self": {"view": "laser-self"},
     "laser-intra": {"view": "laser-intra"},
     "docsplit": {"view": "docsplit"},
-    "docsplit, laser-self": {"view": "docsplit", "mix": "laser-self"},
+    "docsplit+laser-self": {"view": "docsplit", "mix": "laser-self"},
 }
 START = "start"
 
@@ -66,7 +66,7 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
                 "learning_rate": given.learning_rate,
             },
             "run": {
-                "output": given.out / "runs" / f"{recipe.replace(', ', '-')}-{seed}",
+                "output": given.out / "runs" / f"{recipe}-{seed}",
                 "seed": seed,
                 "checkpoint_every": 100,
                 "evaluate_every": 1_000_000,
@@ -145,7 +145,7 @@ def main() -> int:
     add("--data", type=Path, action="append", required=True, help="what is measured on")
     add("--sets", type=lambda text: text.split(","), required=True, help="sets of --data")
     add("--tasks", type=lambda text: text.split(","), help="default: all that suit the sets")
-    add("--recipes", type=lambda text: text.split(";"), default=list(RECIPES), help="A;B")
+    add("--recipes", type=lambda text: text.split(","), default=list(RECIPES))
     add("--seeds", type=int, default=3)
     add("--steps", type=int, default=60)
     add("--batch", type=int, default=32)
@@ -157,7 +157,7 @@ def main() -> int:
     given = parser.parse_args()
     unknown = sorted(set(given.recipes) - set(RECIPES))
     if unknown:
-        parser.error(f"--recipes: no recipe {unknown[0]!r}; there are {'; '.join(RECIPES)}")
+        parser.error(f"--recipes: no recipe {unknown[0]!r}; there are {', '.join(RECIPES)}")
     console = Console(stderr=True, highlight=False)
     try:
         measure(given, [f"{START}={given.start}"], console)

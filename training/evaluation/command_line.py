@@ -110,6 +110,7 @@ def _request(given: argparse.Namespace) -> Request:
         out=given.out,
         cache=given.cache,
         max_tokens=given.max_tokens,
+        trust_remote_code=given.trust_remote_code,
     )
 
 
@@ -170,6 +171,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--limit", type=_count, metavar="N", help="documents of each set (and part), at most")
     add("--first-window", action="store_true", help="read the first window of documents alone")
     add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
+    add(
+        "--trust-remote-code",
+        action="store_true",
+        help="run modelling code that lies beside an encoder's weights",
+    )
     add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
     add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
     add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")

@@ -33,6 +33,7 @@ class Request:
         out: folder of the results.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
+        trust_remote_code: run modelling code that lies beside its weights.
     """
 
     encoders: Sequence[str]
@@ -42,6 +43,7 @@ class Request:
     out: Path
     cache: Path
     max_tokens: int | None = None
+    trust_remote_code: bool = False
 
 
 def evaluate(request: Request, console: Console) -> list[str]:
@@ -62,6 +64,7 @@ def evaluate(request: Request, console: Console) -> list[str]:
             given,
             request.cache,
             max_tokens=request.max_tokens,
+            trust_remote_code=request.trust_remote_code,
             progress=EmbeddingProgress(console),
         ) as representation:
             name = representation.name

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.conftest import ROOT, Server
 from tests.training.conftest import make_documents
+from training.backbones.encoder import open_start
 from training.data.sentences import split_sentences
 from training.demo import installed_start
 from training.errors import DataError, SettingsError
@@ -23,6 +24,8 @@ from training.evaluation.encoders.random_vectors import RandomVectors
 from training.evaluation.encoders.service import ServiceEncoder
 from training.evaluation.encoders.store import Store
 from training.evaluation.encoders.tf_idf import TfIdf
+from training.settings import BackboneSettings
+from training.trainer.output import save_model
 
 BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 
@@ -57,6 +60,18 @@ class TestFolder:
         revision = FolderEncoder(str(tiny_model), "tiny", 32).revision
         assert FolderEncoder(str(tiny_model), "other name", 32).revision == revision
         assert FolderEncoder(str(tiny_model), "tiny", 24).revision != revision
+
+    def test_a_long_checkpoint_reads_in_one_window(self, tiny_model: Path, tmp_path: Path) -> None:
+        settings = BackboneSettings(
+            path=str(tiny_model), extend_to=160, attention_window=16, max_tokens=160
+        )
+        start = open_start(settings)
+        save_model(start.encoder, start.tokenizer, 160, tmp_path / "long")
+        for folder, same in ((tmp_path / "long", True), (tiny_model, False)):
+            encoder = FolderEncoder(str(folder), folder.name)
+            text = ["bal dem kir kol dus " * 20]
+            [whole], [first] = (encoder.encode(text, reading) for reading in ("whole", "first"))
+            assert np.allclose(whole, first, atol=1e-6) is same
 
     def test_a_window_too_short_is_refused(self, tiny_model: Path) -> None:
         with pytest.raises(SettingsError, match="leave no room in 2 tokens"):

@@ -38,16 +38,27 @@ class FolderEncoder:
         path: folder, or a name on the hub.
         name: as the report calls it.
         max_tokens: longest window, special tokens included; default what the folder says.
+        trust_remote_code: run modelling code that lies beside the weights.
 
     Raises:
         SettingsError: nothing to open there, no fast tokenizer, or no window length.
     """
 
-    def __init__(self, path: str, name: str, max_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        max_tokens: int | None = None,
+        *,
+        trust_remote_code: bool = False,
+    ) -> None:
         from sentence_transformers import SentenceTransformer
 
+        # registers the long backbone: its checkpoints open without running the code beside them
+        import training.backbones.extend  # noqa: F401
+
         try:
-            self._model = SentenceTransformer(path)
+            self._model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SettingsError(

@@ -28,6 +28,7 @@ def opened(
     cache: Path,
     *,
     max_tokens: int | None = None,
+    trust_remote_code: bool = False,
     progress: EmbeddingProgress | None = None,
 ) -> Iterator[Representation]:
     """An encoder with its cache, for as long as it is needed.
@@ -37,6 +38,7 @@ def opened(
             name on the hub, ``random`` or ``tf-idf``; with ``NAME=`` before it, called so.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
+        trust_remote_code: run modelling code that lies beside its weights.
         progress: where embedding is shown.
 
     Raises:
@@ -47,7 +49,7 @@ def opened(
     if place == "tf-idf":
         yield TfIdf()
         return
-    with _encoder(place, name, max_tokens) as encoder:
+    with _encoder(place, name, max_tokens, trust_remote_code) as encoder:
         store = Store(cache, encoder.revision)
         try:
             yield CachedEncoder(encoder, store, progress)
@@ -62,7 +64,9 @@ def split_name(given: str) -> tuple[str | None, str]:
 
 
 @contextmanager
-def _encoder(place: str, name: str | None, max_tokens: int | None) -> Iterator[Encoder]:
+def _encoder(
+    place: str, name: str | None, max_tokens: int | None, trust_remote_code: bool
+) -> Iterator[Encoder]:
     if place == "random":
         yield RandomVectors()
     elif re.match(r"https?://", place):
@@ -82,4 +86,6 @@ def _encoder(place: str, name: str | None, max_tokens: int | None) -> Iterator[E
         # Not before it is needed: torch and transformers take seconds to import.
         from training.evaluation.encoders.folder import FolderEncoder
 
-        yield FolderEncoder(place, name or path.resolve().name, max_tokens)
+        yield FolderEncoder(
+            place, name or path.resolve().name, max_tokens, trust_remote_code=trust_remote_code
+        )
