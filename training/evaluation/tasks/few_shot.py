@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
+
 from training.evaluation.corpora.sets import Labelled
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.metrics.classification import accuracy, macro_f1
 from training.evaluation.probes.classifier import classify, drawn
 from training.evaluation.results import Figure, Measured, Series
-from training.evaluation.tasks.task import Options, Task, over_draws
+from training.evaluation.tasks.task import Options, Task, UnfitError, over_draws
 
 
 class FewShot(Task):
@@ -35,7 +37,17 @@ class FewShot(Task):
     main = "accuracy_5"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
-        """Accuracy and macro-F1 on the test part, over the draws."""
+        """Accuracy and macro-F1 on the test part, over the draws.
+
+        Raises:
+            UnfitError: a class has fewer examples than any of ``options.shots``.
+        """
+        fewest = int(np.unique(data.train_labels, return_counts=True)[1].min())
+        if fewest < min(options.shots):
+            raise UnfitError(
+                f"{data.name}: its smallest class has {fewest} training examples, the fewest of "
+                f"--shots are {min(options.shots)}"
+            )
         own = representation.fitted(data.train)
         train = own.features(data.train, options.reading)
         tests = own.features(data.test, options.reading)
