@@ -16,9 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress, track
-from rich.table import Table
 
 from export.corpora.reading import Fields
 from export.engines import Encode, Inputs, open_engine
@@ -33,6 +31,7 @@ from export.tasks.task import Task
 from export.tasks.windows import Windows, cut, document_vectors
 from export.tokenizer import batches, write_tokenizer
 from training.demo import installed_start
+from training.evaluation.report.text import table
 
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {
@@ -92,10 +91,10 @@ def main() -> None:
     rates = _rates(engines, pad + 1)
     task = _task(given.judged, given.documents, passages.calibration)
     windows = cut(tokenizer, task.texts if task else [], max_tokens=MAX_TOKENS)
-    table = Table("setting", "MB", "cosine mean", "lowest", "neighbour", "nDCG@10")
+    heads = ["setting", "MB", "cosine mean", "lowest", "neighbour", "nDCG@10"]
     for shape in SHAPES:
-        table.add_column(f"{shape[0]} x {shape[1]}, tokens/s")
-        table.add_column("/ ONNX Runtime fp32")
+        heads += [f"{shape[0]} x {shape[1]}, tokens/s", "/ ONNX Runtime fp32"]
+    rows = []
     for name, encode in engines.items():
         vectors = np.concatenate([encode(batch) for batch in measured])
         parity = compare(vectors, reference)
@@ -104,8 +103,8 @@ def main() -> None:
         for shape in SHAPES:
             rate, base = rates[name, shape], rates[REFERENCE, shape]
             row += [f"{np.median(rate):.0f}", f"{np.median(np.divide(rate, base)):.2f}"]
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+        rows.append(row)
+    print(table(heads, rows))
 
 
 def _task(folder: Path | None, documents: int | None, calibration: list[str]) -> Task | None:
