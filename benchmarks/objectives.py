@@ -25,7 +25,7 @@ from scipy import stats
 
 from export.corpora.reading import Fields
 from training.errors import SettingsError, TrainingError
-from training.evaluation.corpora.catalogue import discover
+from training.evaluation.corpora.catalogue import Found, discover
 from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.report.text import table
 from training.evaluation.results import every
@@ -86,15 +86,26 @@ def trained(given: argparse.Namespace, recipe: str, seed: int) -> Path | None:
     return result.model if result.finished else None
 
 
-def measure(given: argparse.Namespace, encoders: Sequence[str], console: Console) -> None:
-    """Add the results of some encoders to the study's folder."""
+def chosen_sets(given: argparse.Namespace) -> list[Found]:
+    """The sets to measure on.
+
+    Raises:
+        SettingsError: one is not in the data.
+    """
     fields = Fields("text", "label", given.limit)
     sets = [found for found in discover(given.data, fields, {}) if found.name in given.sets]
     missing = sorted(set(given.sets) - {found.name for found in sets})
     if missing:
         raise SettingsError(f"--sets: no set {missing[0]!r} in --data")
+    return sets
+
+
+def measure(
+    given: argparse.Namespace, sets: Sequence[Found], encoder: str, console: Console
+) -> None:
+    """Add the results of an encoder to the study's folder."""
     request = Request(
-        encoders=encoders,
+        encoders=[encoder],
         sets=sets,
         tasks=chosen(given.tasks),
         options=Options(shots=(5, 10), draws=given.draws, copies=(2, 20, 100)),
@@ -160,13 +171,14 @@ def main() -> int:
         parser.error(f"--recipes: no recipe {unknown[0]!r}; there are {', '.join(RECIPES)}")
     console = Console(stderr=True, highlight=False)
     try:
-        measure(given, [f"{START}={given.start}"], console)
+        sets = chosen_sets(given)
+        measure(given, sets, f"{START}={given.start}", console)
         for seed in range(given.seeds):
             for recipe in given.recipes:
                 model = trained(given, recipe, seed)
                 if model is None:
                     return 130
-                measure(given, [f"{recipe} {seed}={model}"], console)
+                measure(given, sets, f"{recipe} {seed}={model}", console)
                 (given.out / "table.md").write_text(report(given.out, given.recipes) + "\n")
     except KeyboardInterrupt:
         console.print("interrupted; the same command goes on")

@@ -79,6 +79,6 @@ class FewShot(Task):
         )
         return Measured(
             figures=figures,
-            series={"accuracy": series} if curve else {},
+            series={"accuracy": series},
             counts={"draws": options.draws, "test": len(data.test), "classes": len(data.classes)},
         )
