@@ -15,6 +15,7 @@ ViewName = Literal[
     "span+slice",
     "laser-self",
     "laser-intra",
+    "laser-window",
     "coco",
     "mlm",
 ]

@@ -202,6 +202,37 @@ def test_random_anchor_is_not_always_the_first() -> None:
     assert len(anchors) == 8
 
 
+@given(document=documents(fewest=1), seed=seeds, window=st.integers(2, 60))
+def test_a_window_of_an_endless_repetition(document: Document, seed: int, window: int) -> None:
+    [passage], [repeated] = draw("laser-window", document, seed, window=window)
+    text, length = flat(document), len(passage)
+    assert min(2, len(text)) <= length <= len(repeated) <= window
+    start = text.index(passage[0])
+    assert text[start : start + length] == passage.tolist()
+    phase = passage.tolist().index(repeated[0])
+    assert repeated.tolist() == [passage[(phase + i) % length] for i in range(len(repeated))]
+
+
+def test_windows_of_repetitions_differ_in_all_they_may() -> None:
+    document = np.split(np.arange(400), 20)
+    drawn = [draw("laser-window", document, seed, window=128) for seed in range(300)]
+    lengths = np.array([len(passage) for [passage], _ in drawn])
+    copies = np.array([len(repeated) / len(passage) for [passage], [repeated] in drawn])
+    # log-uniform from 2 to 128: a third below 8, a third above 32
+    assert np.mean(lengths < 8) == pytest.approx(1 / 3, abs=0.1)
+    assert np.mean(lengths > 32) == pytest.approx(1 / 3, abs=0.1)
+    assert copies.max() > 20
+    assert any(passage[0] != repeated[0] for [passage], [repeated] in drawn)
+
+
+def test_passages_begin_with_a_word() -> None:
+    tail = VOCABULARY // 2
+    document = [np.array([i if i % 4 == 0 else tail + i for i in range(80)])]
+    begun = {int(draw("laser-window", document, seed, window=32)[0][0][0]) for seed in range(200)}
+    assert {i % 4 for i in begun} == {0}
+    assert len(begun) > 8
+
+
 def test_a_mixture_draws_either_kind_in_its_share() -> None:
     document = np.split(np.arange(40), 8)
     settings = ObjectiveSettings(view="docsplit", mix="laser-self", mix_share=0.25)

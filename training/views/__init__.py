@@ -10,7 +10,7 @@ from __future__ import annotations
 from training.settings import ObjectiveSettings, ViewName
 from training.views.coco import coco
 from training.views.docsplit import docsplit
-from training.views.laser import laser_intra, laser_self
+from training.views.laser import laser_intra, laser_self, laser_window
 from training.views.mixture import Mixture
 from training.views.spans import slices, spans, spans_and_slices
 from training.views.types import Document, Pair, View, ViewContext, ViewFunction
@@ -26,6 +26,7 @@ VIEWS: dict[ViewName, ViewFunction] = {
     "span+slice": spans_and_slices,
     "laser-self": laser_self,
     "laser-intra": laser_intra,
+    "laser-window": laser_window,
     "coco": coco,
     "mlm": mlm,
 }

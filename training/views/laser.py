@@ -1,10 +1,10 @@
-"""LA(SER)^3: a sentence and its elongation, a sentence and the rest of its document."""
+"""LA(SER)^3: a text and its elongation, a sentence and the rest of its document."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from training.views.types import Document, Ids, Pair, View, ViewContext
+from training.views.types import Document, Ids, Pair, View, ViewContext, tokens_of
 
 
 def laser_self(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
@@ -30,6 +30,25 @@ def laser_intra(document: Document, rng: np.random.Generator, context: ViewConte
     anchor = _anchor(document, rng, context)
     rest = [s for i, s in enumerate(document) if i != anchor]
     return elongate(document[anchor], rng, context), rest
+
+
+def laser_window(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+    """A passage against a window of its endless repetition.
+
+    Self-reference as a server that reads by windows meets it, which LA(SER)^3 does not cover: the
+    window starts and ends anywhere in a copy. The passage starts at the beginning of a word and has
+    from 2 tokens to what the window holds, every order of magnitude alike, so that short questions
+    are drawn as often as paragraphs.
+    """
+    text = tokens_of(document)
+    most = min(len(text), context.window)
+    length = min(most, round(2 * (most / 2) ** rng.random()))
+    starts = np.flatnonzero(context.word_starts[text[: len(text) - length + 1]])
+    start = int(rng.choice(starts)) if len(starts) else 0
+    passage = text[start : start + length]
+    phase = int(rng.integers(length))
+    end = phase + int(rng.integers(length, context.window + 1))
+    return [passage], [np.resize(passage, end)[phase:]]
 
 
 def elongate(sentence: Ids, rng: np.random.Generator, context: ViewContext) -> View:
