@@ -12,8 +12,8 @@ import structlog
 
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
-from service.index.generations import Generation, by_index, table_of
-from service.index.indexes import Indexes, progress, table_names
+from service.index.generations import DIGITS, Generation, by_index, is_of
+from service.index.indexes import Indexes, progress
 from service.index.reembed import Embed, catch_up
 
 log = structlog.get_logger("docsplit.index")
@@ -116,9 +116,11 @@ class Follower:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _round(self) -> None:
-        held = by_index(await table_names(self._indexes.database))
+        await self._indexes.sweep()
+        held = by_index(await self._indexes.tables())
+        revision = self._indexes.model.revision
         for name, tables in held.items():
-            alone = tables == [table_of(name, self._indexes.model.revision)]
+            alone = len(tables) == 1 and is_of(tables[0], name, revision)
             if not alone and (name not in self._tasks or self._tasks[name].done()):
                 self._tasks[name] = asyncio.create_task(self._follow(name))
         for name in self._tasks.keys() - held.keys():
@@ -144,7 +146,8 @@ class Follower:
         seen = self._seen.get(name)
         if own.complete and seen is not None and seen.versions == await _versions(others):
             return
-        leases, lease = self._indexes.leases, f"{own.index.table.name}.reembed"
+        leases = self._indexes.leases
+        lease = f"{name}.{own.index.identity.revision[:DIGITS]}.reembed"
         if await leases.acquire(lease, LEASE_SECONDS):
             async with leases.kept(lease, LEASE_SECONDS):
                 await self._pass(name, own, others)

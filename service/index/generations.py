@@ -1,13 +1,15 @@
 """Generations: an index has a table for each revision of the bundle that embedded its documents.
 
-The table of index ``papers`` for revision ``0123456789ab…`` is ``papers.0123456789ab``; names of
-indexes hold no dot.
+A table of index ``papers`` for revision ``0123456789ab…`` is ``papers.0123456789ab.89abcdef``, the
+last part drawn anew for every table: whoever still writes to a deleted one never meets another in
+its place. Names of indexes hold no dot.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import lancedb
@@ -19,6 +21,8 @@ from service.index.documents import Index
 from service.index.schema import PRIMARY_KEY, Identity
 
 DIGITS = 12
+# seconds; whoever began to write before a table was deleted has long ended
+KEEP_DROPPED = 86_400.0
 
 _SCHEMA = pa.schema(
     [
@@ -28,11 +32,22 @@ _SCHEMA = pa.schema(
         pa.field("completed", pa.float64(), nullable=False),
     ]
 )
+_DROPPED = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+        pa.field("dropped", pa.float64(), nullable=False),
+    ]
+)
 
 
-def table_of(name: str, revision: str) -> str:
-    """The table that holds an index's generation of a revision."""
-    return f"{name}.{revision[:DIGITS]}"
+def new_table(name: str, revision: str) -> str:
+    """A name for a table that is to hold an index's generation of a revision."""
+    return f"{name}.{revision[:DIGITS]}.{uuid.uuid4().hex[:8]}"
+
+
+def is_of(table: str, name: str, revision: str) -> bool:
+    """Whether a table is an index's generation of a revision, going by its name."""
+    return table.split(".")[:2] == [name, revision[:DIGITS]]
 
 
 def by_index(tables: Sequence[str]) -> dict[str, list[str]]:
@@ -59,10 +74,10 @@ class Generation:
 
 
 class Registry:
-    """Which generations are complete, for all processes.
+    """Which generations are complete and which tables are deleted, for all processes.
 
-    An index's first generation is complete as it is created. Entries are keyed by an id that is
-    drawn for each table, so they never tell anything of a table that took the place of another.
+    An index's first generation is complete as it is created. What is told of a table never holds
+    for another, since both ids and names are drawn anew for each.
 
     Args:
         database: where its table lies.
@@ -93,8 +108,34 @@ class Registry:
         merge = (await self._table()).merge_insert("generation").when_not_matched_insert_all()
         await merge.execute(pa.table(row, schema=_SCHEMA))
 
+    async def drop(self, tables: Collection[str]) -> None:
+        """Tell all processes that tables are deleted, all of them at once.
+
+        A writer may bring the folder of a removed table back, so that only this tells.
+        """
+        rows = {"table": list(tables), "dropped": [time.time()] * len(tables)}
+        merge = (await self._dropped()).merge_insert("table").when_not_matched_insert_all()
+        await merge.execute(pa.table(rows, schema=_DROPPED))
+
+    async def dropped(self) -> set[str]:
+        """Tables that are deleted, whether or not something of them is left."""
+        return set((await (await self._dropped()).query().to_arrow())["table"].to_pylist())
+
+    async def forget_dropped(self, left: Collection[str]) -> None:
+        """Forget the tables that were deleted long ago, but those of which something is left."""
+        table = await self._dropped()
+        old = (
+            await table.query().where(col("dropped").lt(lit(time.time() - KEEP_DROPPED))).to_arrow()
+        )
+        gone = [name for name in old["table"].to_pylist() if name not in left]
+        if gone:
+            await table.delete(col("table").isin([lit(name) for name in gone]).to_sql())
+
     async def _table(self) -> AsyncTable:
         return await self._database.create_table("generations", schema=_SCHEMA, exist_ok=True)
+
+    async def _dropped(self) -> AsyncTable:
+        return await self._database.create_table("dropped", schema=_DROPPED, exist_ok=True)
 
 
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:

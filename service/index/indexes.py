@@ -23,7 +23,14 @@ from service.index import schema
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.fields import FieldType
-from service.index.generations import Generation, Registry, by_index, of_one_index, table_of
+from service.index.generations import (
+    Generation,
+    Registry,
+    by_index,
+    is_of,
+    new_table,
+    of_one_index,
+)
 from service.index.leases import Leases
 from service.index.words import Vocabulary
 
@@ -31,6 +38,8 @@ from service.index.words import Vocabulary
 _STRUCTURE_SECONDS = 30.0
 # some MB each
 _VOCABULARIES = 16
+# a deletion by another process is known after so long, also where its table still looks whole
+LISTING_SECONDS = 1.0
 
 
 async def connect(uri: str) -> lancedb.AsyncConnection:
@@ -40,7 +49,7 @@ async def connect(uri: str) -> lancedb.AsyncConnection:
 
 
 async def table_names(database: lancedb.AsyncConnection) -> list[str]:
-    """Names of all tables, sorted."""
+    """Names of all tables, sorted, those included that were deleted and are not yet gone."""
     names: list[str] = []
     token = None
     while True:
@@ -81,6 +90,8 @@ class Indexes:
         self.registry = Registry(shared)
         self._structure = asyncio.Lock()
         self._vocabularies: OrderedDict[str, Vocabulary] = OrderedDict()
+        self._listed: list[str] = []
+        self._listed_until = 0.0
 
     async def create(self, name: str, fields: dict[str, FieldType]) -> bool:
         """Create an index; False where it is there already with the same fields.
@@ -94,8 +105,7 @@ class Indexes:
             async with self._alone(name):
                 held = await self._held(name)
                 if not any(generation.complete for generation in held):
-                    for generation in held:
-                        await self._drop(generation.index.table.name)
+                    await self._drop([generation.index.table.name for generation in held])
                     await self._create(name, fields, None)
                     return True
             index = await self.writable(name)
@@ -109,7 +119,23 @@ class Indexes:
 
     async def names(self) -> list[str]:
         """Names of the indexes, sorted."""
-        return sorted(by_index(await table_names(self.database)))
+        return sorted(by_index(await self.tables()))
+
+    async def tables(self) -> list[str]:
+        """Tables of all indexes, sorted; not those that are deleted."""
+        names = await table_names(self.database)
+        dropped = await self.registry.dropped()
+        self._listed = [table for table in names if table not in dropped]
+        self._listed_until = time.monotonic() + LISTING_SECONDS
+        return self._listed
+
+    async def sweep(self) -> None:
+        """Remove what is left of deleted tables, and forget those of which nothing is."""
+        dropped = await self.registry.dropped()
+        left = dropped.intersection(await table_names(self.database))
+        for table in left:
+            await self._remove(table)
+        await self.registry.forget_dropped(left)
 
     async def generations(self, name: str) -> list[Generation]:
         """All generations of an index, the complete ones first.
@@ -201,12 +227,10 @@ class Indexes:
             NotFoundError: there is none of that name.
         """
         async with self._alone(name):
-            # complete ones last: what an interrupted call leaves is the index, or nothing
-            ordered = [generation.index.table.name for generation in await self._held(name)]
-            if not ordered:
+            held = [generation.index.table.name for generation in await self._held(name)]
+            if not held:
                 raise _no_index()
-            for table in reversed(ordered):
-                await self._drop(table)
+            await self._drop(held)
 
     async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
         """Delete one generation of an index.
@@ -231,35 +255,48 @@ class Indexes:
             if own is None or not own.complete:
                 raise ConflictError("the served bundle's generation is not complete: wait for it")
             if not check:
-                await self._drop(named[0].index.table.name)
+                await self._drop([named[0].index.table.name])
 
     async def _create(self, name: str, fields: dict[str, FieldType], uid: str | None) -> Index:
         model = self.model
         made = schema.create(model.name, model.revision, model.dimensions, fields, uid)
-        table = await self.database.create_table(table_of(name, model.revision), schema=made)
+        table = await self.database.create_table(new_table(name, model.revision), schema=made)
+        self._listed_until = 0.0
         await _prepare(table)
         return self._index(table, made)
 
-    async def _drop(self, table: str) -> None:
-        """Drop a table for good, also beside writers that have not seen yet that it is gone."""
-        deadline = time.monotonic() + _STRUCTURE_SECONDS / 2
-        while True:
-            late = time.monotonic() > deadline
-            try:
-                await self.database.drop_table(table, ignore_missing=True)
-            except RuntimeError as error:
-                # a file appeared in a folder that was just being removed
-                if "not empty" not in str(error) or late:
-                    raise
-            if late or table not in await table_names(self.database):
-                return
-            await asyncio.sleep(0.05)
+    async def _drop(self, tables: list[str]) -> None:
+        await self.registry.drop(tables)
+        self._listed_until = 0.0
+        for table in tables:
+            await self._remove(table)
+
+    async def _remove(self, table: str) -> None:
+        try:
+            await self.database.drop_table(table, ignore_missing=True)
+        except RuntimeError as error:
+            # a file appeared in a folder that was just being removed: the next sweep does it
+            if "not empty" not in str(error):
+                raise
 
     async def _own(self, name: str) -> Index | None:
-        index = await self._open(table_of(name, self.model.revision))
-        if index is not None and index.identity.revision != self.model.revision:
-            raise ConflictError("two revisions share their first 12 digits: take another index")
-        return index
+        """The table of this model's revision, without a look at all tables where that can be."""
+        if time.monotonic() < self._listed_until:
+            index = await self._first(name, self._listed)
+            if index is not None:
+                return index
+        return await self._first(name, await self.tables())
+
+    async def _first(self, name: str, tables: Sequence[str]) -> Index | None:
+        revision = self.model.revision
+        for table in tables:
+            index = await self._open(table) if is_of(table, name, revision) else None
+            if index is None:
+                continue
+            if index.identity.revision != revision:
+                raise ConflictError("two revisions share their first 12 digits: take another index")
+            return index
+        return None
 
     async def _alive(self, name: str) -> list[Generation]:
         """The generations of an index; none where not one is complete."""
@@ -269,7 +306,7 @@ class Indexes:
     async def _held(self, name: str) -> list[Generation]:
         """Whatever lies under a name, the complete generations first."""
         found = []
-        tables = by_index(await table_names(self.database)).get(name, [])
+        tables = by_index(await self.tables()).get(name, [])
         for table in tables:
             index = await self._open(table)
             if index is not None:

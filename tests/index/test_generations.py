@@ -16,13 +16,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from lancedb import AsyncConnection
+from lancedb.table import AsyncTable
 
 from export import bundle
 from service.heads.citation import features
 from service.heads.network import Network
 from service.heads.store import Head, Heads
 from service.index.documents import matrix
-from service.index.indexes import connect
+from service.index.generations import is_of
+from service.index.indexes import connect, table_names
 from service.index.leases import Leases
 from service.index.schema import identity
 from service.settings import DEFAULT_BUNDLE
@@ -41,6 +44,12 @@ def until(condition: Callable[[], bool], what: str) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"never: {what}")
+
+
+async def table_of(tables: AsyncConnection, index: str, revision: str) -> AsyncTable:
+    """The table of an index's generation."""
+    [name] = [table for table in await table_names(tables) if is_of(table, index, revision)]
+    return await tables.open_table(name)
 
 
 @dataclass
@@ -82,7 +91,7 @@ class Upgrade:
 
         async def put() -> None:
             tables = await connect(str(self.folder / "index" / "indexes"))
-            table = await tables.open_table(f"{index}.{OLD[:12]}")
+            table = await table_of(tables, index, OLD)
             uid = identity(await table.schema()).uid
             unit = np.zeros((1, 384), dtype=np.float32)
             inputs = features(unit, unit, np.zeros((1, 4), dtype=np.float32)).shape[1]
@@ -98,7 +107,7 @@ class Upgrade:
 
         async def read() -> dict[str, Any]:
             database = await connect(str(self.folder / "index" / "indexes"))
-            table = await database.open_table(f"{index}.{revision[:12]}")
+            table = await table_of(database, index, revision)
             query = table.query().where("deleted = false")
             rows = await query.select(["id", "vector"]).to_arrow()
             return dict(zip(rows["id"].to_pylist(), matrix(rows), strict=True))

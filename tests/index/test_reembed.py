@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from service.documents.embedder import Document, EmptyInputError
-from service.index import maintenance, reembed
+from service.index import generations, maintenance, reembed
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.follower import Follower
 from service.index.generations import Generation
-from service.index.indexes import Indexes, Model, connect
+from service.index.indexes import LISTING_SECONDS, Indexes, Model, connect, table_names
 from service.index.record import Encoding, Record
 
 HOUR = 3_600_000_000
@@ -300,7 +300,7 @@ async def test_what_is_left_of_a_deleted_index_is_none(replicas: Replicas) -> No
     await a.create("x", {})
     former = await b.writable("x")
     await former.put([record("former")])
-    await a.database.drop_table("x." + "a" * 12)
+    await a.database.drop_table((await a.open("x")).table.name)
     for call in (a.open, b.open, a.writable, b.writable, follower(b).build):
         with pytest.raises(NotFoundError):
             await call("x")
@@ -357,15 +357,51 @@ async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> 
     indexes = await replicas.open("a")
     met = 0
     for turn in range(20):
-        name = f"busy-{turn}"
-        await indexes.create(name, {})
-        index = await indexes.open(name)
+        assert await indexes.create("busy", {})
+        index = await indexes.open("busy")
+        assert await index.count() == 0
         for written in range(3):
             await index.put([record(str(written))])
         compaction = asyncio.create_task(maintenance.optimize(index.table))
         # the drop begins somewhere within the compaction
         await asyncio.sleep(0.004 * (turn % 10))
-        await indexes.drop(name)
-        (ended,) = await asyncio.gather(compaction, return_exceptions=True)
-        met += isinstance(ended, RuntimeError)
+        met += not compaction.done()
+        await indexes.drop("busy")
+        await asyncio.gather(compaction, return_exceptions=True)
     assert met, "no drop met a compaction"
+
+
+@run
+async def test_what_a_late_writer_leaves_is_no_index_and_is_removed(replicas: Replicas) -> None:
+    a, b = await replicas.open("a"), await replicas.open("a")
+    await a.create("x", {})
+    former = await a.open("x")
+    await b.open("x")
+    await a.drop("x")
+    await a.database.create_table(former.table.name, schema=former.schema)
+    # b may take its last look at the tables for the latest that long
+    await asyncio.sleep(LISTING_SECONDS)
+    for indexes in (a, b):
+        assert await indexes.names() == []
+        with pytest.raises(NotFoundError):
+            await indexes.open("x")
+    assert await b.create("x", {})
+    await (await b.open("x")).put([record("new")])
+    assert await (await a.open("x")).count() == 1
+    assert former.table.name in await table_names(a.database)
+    await b.sweep()
+    assert [name.split(".")[0] for name in await table_names(a.database)] == ["x"]
+    assert await (await a.open("x")).count() == 1
+
+
+@run
+async def test_deleted_tables_are_remembered_while_a_writer_may_come(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    await indexes.drop("x")
+    await indexes.sweep()
+    assert len(await indexes.registry.dropped()) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generations, "KEEP_DROPPED", -1.0)
+        await indexes.sweep()
+    assert await indexes.registry.dropped() == set()
