@@ -125,6 +125,15 @@ class ObjectiveSettings(_Section):
         "time, up to what the window holds",
     )
 
+    teacher: str | None = Field(
+        default=None,
+        description="folder or hub name of a frozen encoder with the same vocabulary and width, "
+        "whose vector of the first view both views are drawn to",
+    )
+    teacher_weight: float = Field(
+        default=1.0, gt=0, description="weight of 1 - cosine to the teacher's vector"
+    )
+
     @property
     def contrastive(self) -> LossName | None:
         """The contrastive loss in force; None for plain masked language modelling."""
@@ -143,6 +152,8 @@ class ObjectiveSettings(_Section):
     def _consistent(self) -> ObjectiveSettings:
         if self.mix is not None and "mlm" in (self.view, self.mix):
             raise ValueError("mix takes two kinds of views; mlm makes one of a document alone")
+        if self.teacher is not None and self.view == "mlm":
+            raise ValueError("teacher takes two views; mlm makes one of a document alone")
         if self.symmetric and self.contrastive == "nt_xent":
             raise ValueError("symmetric has no meaning for nt_xent, which is symmetric already")
         return self

@@ -77,14 +77,11 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return make_tokenizer()
 
 
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny-bert")
-    torch.manual_seed(0)
-    made = make_tokenizer()
+def save_tiny_model(folder: Path, made: PreTrainedTokenizerFast, *, seed: int, width: int) -> Path:
+    torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(made),
-        hidden_size=32,
+        hidden_size=width,
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=48,
@@ -93,6 +90,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertModel(config).save_pretrained(folder)
     made.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("tiny"), make_tokenizer(), seed=0, width=32)
+
+
+@pytest.fixture(scope="session")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("teacher"), make_tokenizer(), seed=9, width=32)
 
 
 @pytest.fixture(scope="session")

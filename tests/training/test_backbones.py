@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import (
     BigBirdConfig,
     BigBirdModel,
@@ -20,9 +21,11 @@ from transformers import (
     RobertaModel,
 )
 
-from training.backbones.encoder import open_start, pool
+from tests.training.conftest import MakeSettings, make_tokenizer, save_tiny_model
+from training.backbones.encoder import Encoder, open_start, pool
 from training.errors import SettingsError
 from training.settings import BackboneSettings
+from training.trainer.opening import open_teacher
 
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
@@ -120,3 +123,25 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, tokenizer: PreTrainedTok
     path = save(tmp_path / "model", "roberta", tokenizer)
     with pytest.raises(SettingsError, match="300 is more than the 129 positions"):
         open_start(BackboneSettings(path=path, max_tokens=300))
+
+
+def test_a_teacher_must_share_vocabulary_and_width(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    def opened(path: str | Path) -> Encoder | None:
+        settings = make_settings(objective={"teacher": str(path)})
+        return open_teacher(settings, open_start(settings.backbone))
+
+    wide = save_tiny_model(tmp_path / "wide", make_tokenizer(), seed=0, width=64)
+    with pytest.raises(SettingsError, match=r"objective.teacher '.*wide': 64 dimensions.* are 32"):
+        opened(wide)
+    other = make_tokenizer()
+    other.add_tokens(["novel"])
+    with pytest.raises(SettingsError, match=r"objective.teacher '.*other': another vocabulary"):
+        opened(save_tiny_model(tmp_path / "other", other, seed=0, width=32))
+    with pytest.raises(ValidationError, match="mlm makes one"):
+        make_settings(objective={"view": "mlm", "teacher": str(wide)})
+    same = opened(save_tiny_model(tmp_path / "same", make_tokenizer(), seed=1, width=32))
+    assert same is not None
+    assert not same.training
+    assert not any(weight.requires_grad for weight in same.parameters())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
+from torch.nn.functional import cosine_similarity
 
 from training.backbones.encoder import open_start
 from training.data.build import open_cache
@@ -19,6 +20,7 @@ from training.losses.masked_lm import MaskedLMHead
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.gradients import BatchGradients, BatchLoss, seed_dropout
+from training.trainer.opening import open_teacher
 from training.trainer.preparation import Batch, Preparation
 
 Gradients = dict[str, torch.Tensor]
@@ -33,6 +35,7 @@ class Bench:
         self.processes = processes or Processes(cpu=True)
         start = open_start(settings.backbone)
         self.encoder = start.encoder.train()
+        self.teacher = open_teacher(settings, start)
         cache = open_cache(settings.data, start.tokenizer)
         torch.manual_seed(1)
         self.head: MaskedLMHead | None = None
@@ -61,6 +64,7 @@ class Bench:
             self.processes,
             seed=5,
             cached=cached,
+            teacher=self.teacher,
             reseed=reseed,
         ).accumulate(self.batch)
         parameters = [(n, p) for m in modules for n, p in m.named_parameters()]
@@ -82,10 +86,17 @@ OBJECTIVES = [
     {"view": "docsplit", "mlm_inputs": "separate"},
     {"view": "span+slice", "span_tokens": 16},
     {"view": "docsplit", "windows": 3},
+    {"view": "simcse", "teacher": "", "mlm_weight": 0.0},
+    {"view": "docsplit", "teacher": "", "teacher_weight": 3.0, "windows": 3},
 ]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+@pytest.fixture(params=OBJECTIVES, ids=str)
+def objective(request: pytest.FixtureRequest, teacher: Path) -> dict[str, Any]:
+    asked: dict[str, Any] = request.param
+    return asked | {"teacher": str(teacher)} if "teacher" in asked else asked
+
+
 def test_cached_gradients_are_the_plain_ones_with_dropout(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
@@ -106,7 +117,6 @@ def test_cached_gradients_are_the_plain_ones_with_dropout(
     assert distance(plain, wrong) > 0.05
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_chunked_gradients_are_those_of_one_forward_pass(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
@@ -126,6 +136,14 @@ def test_chunked_gradients_are_those_of_one_forward_pass(
         total = nt_xent(views[:8], views[8:], settings.temperature)
     else:
         total = info_nce(views[:8], views[8:], settings.temperature, symmetric=settings.symmetric)
+    if whole.teacher is not None:
+        plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
+        _, told = whole.teacher(plain, chunk.attention_mask)
+        rows = torch.zeros_like(told).index_copy(0, chunk.rows, told)
+        target = pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)[:8]
+        apart = [1 - cosine_similarity(v, target).mean() for v in (views[:8], views[8:])]
+        assert loss.teacher == pytest.approx(float(sum(apart).detach()) / 2, rel=1e-5)
+        total = total + settings.teacher_weight * sum(apart) / 2
     if whole.head is not None:
         if chunk.disguised_ids is not None:
             states, _ = whole.encoder(chunk.disguised_ids, chunk.attention_mask)
@@ -138,6 +156,11 @@ def test_chunked_gradients_are_those_of_one_forward_pass(
     expected = {n: p.grad for m in modules for n, p in m.named_parameters() if p.grad is not None}
     assert distance(expected, found) < 1e-5
     assert loss.total == pytest.approx(float(total.detach()), rel=1e-5)
+
+    # Control: without its teacher the gradient is another one.
+    taught, bench.teacher = bench.teacher, None
+    if taught is not None:
+        assert distance(expected, bench.gradients(cached=False)[1]) > 0.05
 
 
 def test_masked_lm_alone_has_no_contrast(make_settings: MakeSettings) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from training.losses.contrastive import chance, info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead, choose_masked, masked_lm_gradient
+from training.losses.teacher import teacher_loss
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -55,6 +56,14 @@ def test_windows_are_pooled_by_their_tokens() -> None:
     windows = torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, 2.0]])
     pooled = pool_windows(windows, torch.tensor([0, 0, 1]), torch.tensor([30.0, 10.0, 7.0]), 2)
     torch.testing.assert_close(pooled, torch.tensor([[0.75, 0.25], [0.0, 1.0]]))
+
+
+def test_both_views_are_drawn_to_the_teachers_vector_of_the_first() -> None:
+    torch.manual_seed(0)
+    a, b, target = torch.randn(3, 4, 8)
+    apart = [1 - cosine(view[i], target[i]) for view in (a, b) for i in range(4)]
+    assert float(teacher_loss(a, b, target)) == pytest.approx(np.mean(apart), rel=1e-5)
+    assert float(teacher_loss(target, 5 * target, target)) == pytest.approx(0, abs=1e-6)
 
 
 def test_masking_follows_berts_shares() -> None:

@@ -71,6 +71,16 @@ def test_training_learns(make_settings: MakeSettings, tmp_path: Path) -> None:
     assert np.mean(curve[-10:]) < 0.8 * np.mean(curve[:10])
 
 
+def test_a_teacher_is_learnt_from(
+    make_settings: MakeSettings, tmp_path: Path, teacher: Path
+) -> None:
+    objective = {"view": "laser-window", "teacher": str(teacher), "mlm_weight": 0.0}
+    train(make_settings(optimisation={"max_steps": 40, "learning_rate": 3e-3}, objective=objective))
+    lines = (tmp_path / "run" / "steps.jsonl").read_text(encoding="utf-8").splitlines()
+    apart = [json.loads(line)["teacher"] for line in lines]
+    assert np.mean(apart[-10:]) < 0.6 * np.mean(apart[:5])
+
+
 def test_output_opens_in_sentence_transformers_with_the_same_vectors(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:

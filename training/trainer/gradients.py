@@ -23,6 +23,7 @@ from torch import Tensor
 from training.backbones.encoder import Encoder
 from training.losses.contrastive import info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead, masked_lm_gradient
+from training.losses.teacher import teacher_loss
 from training.processes import Processes
 from training.settings import ObjectiveSettings
 from training.trainer.preparation import Batch, Chunk
@@ -35,12 +36,14 @@ class BatchLoss:
     Attributes:
         total: what is minimised.
         contrastive: its contrastive part; 0 without one.
+        teacher: mean of 1 - cosine to the teacher's vectors, unweighted; 0 without one.
         mlm: mean cross entropy of the predicted tokens, unweighted; 0 without any.
         accuracy: share of documents whose second view is the nearest of all to the first.
     """
 
     total: float
     contrastive: float
+    teacher: float
     mlm: float
     accuracy: float
 
@@ -67,6 +70,7 @@ class BatchGradients:
         *,
         seed: int,
         cached: bool,
+        teacher: Encoder | None = None,
         reseed: Callable[[int, int, int], None] = seed_dropout,
     ) -> None:
         """Gradients of ``objective`` with respect to ``encoder`` and ``head``.
@@ -78,6 +82,7 @@ class BatchGradients:
             processes: those that share each batch.
             seed: the run's seed.
             cached: keep no activations, encode twice.
+            teacher: in evaluation mode, where the objective names one.
             reseed: sets the random state a chunk is encoded from.
         """
         self._encoder = encoder
@@ -87,6 +92,7 @@ class BatchGradients:
         self._seed = seed
         # Without contrast no chunk waits for another, so none needs to keep its activations.
         self._cached = cached or objective.contrastive is None
+        self._teacher = teacher
         self._reseed = reseed
 
     def accumulate(self, batch: Batch, share: float = 1.0) -> BatchLoss:
@@ -110,9 +116,10 @@ class BatchGradients:
                 vectors.append(pooled)
                 carried.append(extra)
                 mlm = mlm + loss
-        contrastive, accuracy, gradients = self._contrast(batch, chunks, vectors, share)
+        apart, taught, accuracy, gradients = self._contrast(batch, chunks, vectors, share)
+        contrastive = apart + self._objective.teacher_weight * taught
         if not np.isfinite(contrastive):
-            return BatchLoss(contrastive, contrastive, 0.0, accuracy)
+            return BatchLoss(contrastive, apart, taught, 0.0, accuracy)
         for i, chunk in enumerate(chunks):
             if self._cached:
                 pooled, extra, loss = self._encode(batch, chunk, share, learn=True)
@@ -126,7 +133,7 @@ class BatchGradients:
                 objective.backward()  # type: ignore[no-untyped-call]
         mean = float(self._processes.sum(mlm)) / max(1, batch.masked)
         total = contrastive + self._objective.mlm_factor * mean
-        return BatchLoss(total, contrastive, mean, accuracy)
+        return BatchLoss(total, apart, taught, mean, accuracy)
 
     def _encode(
         self, batch: Batch, chunk: Chunk, share: float, *, learn: bool
@@ -147,17 +154,15 @@ class BatchGradients:
 
     def _contrast(
         self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor], share: float
-    ) -> tuple[float, float, Tensor | None]:
-        """Loss, accuracy, and ``share`` times the loss's gradient for every row's vector."""
+    ) -> tuple[float, float, float, Tensor | None]:
+        """Both losses, accuracy, and ``share`` times their gradient for every row's vector."""
         kind = self._objective.contrastive
         if kind is None:
-            return 0.0, 0.0, None
+            return 0.0, 0.0, 0.0, None
         rows = self._gather(batch, chunks, vectors).requires_grad_()
         device = rows.device
         documents = len(batch.documents)
-        views = pool_windows(
-            rows, batch.row_view.to(device), batch.row_weight.to(device), 2 * documents
-        )
+        views = self._pool(batch, rows)
         first, second = views[:documents], views[documents:]
         if kind == "nt_xent":
             loss = nt_xent(first, second, self._objective.temperature)
@@ -165,12 +170,38 @@ class BatchGradients:
             loss = info_nce(
                 first, second, self._objective.temperature, symmetric=self._objective.symmetric
             )
-        (loss * share).backward()  # type: ignore[no-untyped-call]
+        taught = torch.zeros((), device=device)
+        if self._teacher is not None:
+            targets = self._pool(batch, self._taught(batch, chunks, self._teacher))[:documents]
+            taught = teacher_loss(first, second, targets)
+        total = loss + self._objective.teacher_weight * taught
+        (total * share).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             unit = torch.nn.functional.normalize(views, dim=-1)
             nearest = (unit[:documents] @ unit[documents:].T).argmax(1)
             hit = nearest == torch.arange(documents, device=device)
-        return float(loss.detach()), float(hit.float().mean()), rows.grad
+        return float(loss.detach()), float(taught.detach()), float(hit.float().mean()), rows.grad
+
+    def _pool(self, batch: Batch, rows: Tensor) -> Tensor:
+        view, weight = batch.row_view.to(rows.device), batch.row_weight.to(rows.device)
+        return pool_windows(rows, view, weight, 2 * len(batch.documents))
+
+    @torch.no_grad()
+    def _taught(self, batch: Batch, chunks: list[Chunk], teacher: Encoder) -> Tensor:
+        """The teacher's vectors of the rows of first views; others are zero."""
+        vectors = []
+        for chunk in chunks:
+            plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
+            first = (batch.row_view[chunk.rows.cpu()] < len(batch.documents)).to(chunk.rows.device)
+            pooled = torch.zeros(
+                len(first), teacher.backbone.config.hidden_size, device=first.device
+            )
+            if first.any():
+                with self._processes.autocast():
+                    _, found = teacher(plain[first], chunk.attention_mask[first])
+                pooled[first] = found
+            vectors.append(pooled)
+        return self._gather(batch, chunks, vectors)
 
     def _gather(self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor]) -> Tensor:
         """Vectors of all rows of the batch, detached, on every process."""

@@ -164,6 +164,7 @@ class TrainingRun:
             self.processes,
             seed=run.seed,
             cached=optimisation.gradient_cache,
+            teacher=self._opened.teacher,
         )
         if start == 0:
             self._first = self._validate(0, curve, progress)
@@ -220,7 +221,7 @@ class TrainingRun:
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, optimisation.clip_norm))
         mean = {
             key: sum(getattr(loss, key) for loss in losses) / len(losses)
-            for key in ("total", "contrastive", "mlm", "accuracy")
+            for key in ("total", "contrastive", "teacher", "mlm", "accuracy")
         }
         self._check(step, mean["total"], norm, rate, batches)
         self._optimizer.step()
@@ -237,6 +238,7 @@ class TrainingRun:
             "step": step,
             "loss": mean["total"],
             "contrastive": mean["contrastive"],
+            "teacher": mean["teacher"],
             "mlm": mean["mlm"],
             "accuracy": mean["accuracy"],
             "learning_rate": rate,

@@ -28,6 +28,7 @@ class Opened:
         held: numbers of the held-out documents.
         head: None where the objective has no masked-LM part.
         head_origin: ``checkpoint`` where the start weights brought the head, else how it began.
+        teacher: frozen, in evaluation mode; None where the objective names none.
     """
 
     cache: TokenCache
@@ -37,6 +38,7 @@ class Opened:
     encoder: Encoder
     head: MaskedLMHead | None
     head_origin: str | None
+    teacher: Encoder | None
 
     @property
     def modules(self) -> list[torch.nn.Module]:
@@ -57,8 +59,18 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     head, origin = _open_head(settings, start)
     if head is not None:
         head.to(processes.device)
+    teacher = open_teacher(settings, start)
+    if teacher is not None:
+        teacher.to(processes.device)
     return Opened(
-        cache, train, held, start.tokenizer, start.encoder.to(processes.device), head, origin
+        cache,
+        train,
+        held,
+        start.tokenizer,
+        start.encoder.to(processes.device),
+        head,
+        origin,
+        teacher,
     )
 
 
@@ -106,3 +118,28 @@ def _open_head(settings: Settings, start: Start) -> tuple[MaskedLMHead | None, s
         raise SettingsError("objective.mlm_weight: the tokenizer has no mask token; set it to 0")
     head = MaskedLMHead(start.encoder.backbone.get_input_embeddings())
     return head, "checkpoint" if head.adopt(start.head_weights) else "tied, fresh"
+
+
+def open_teacher(settings: Settings, start: Start) -> Encoder | None:
+    """The teacher that the objective names, frozen and in evaluation mode.
+
+    Raises:
+        SettingsError: it cannot be opened, or differs in vocabulary or width.
+    """
+    path = settings.objective.teacher
+    if path is None:
+        return None
+    asked = settings.backbone.model_copy(
+        update={"path": path, "revision": None, "extend_to": None, "pooling": "auto"}
+    )
+    opened = open_start(asked)
+    if opened.tokenizer.get_vocab() != start.tokenizer.get_vocab():
+        raise SettingsError(
+            f"objective.teacher {path!r}: another vocabulary than that of backbone.path"
+        )
+    width, wanted = (s.encoder.backbone.config.hidden_size for s in (opened, start))
+    if width != wanted:
+        raise SettingsError(
+            f"objective.teacher {path!r}: {width} dimensions, those of backbone.path are {wanted}"
+        )
+    return opened.encoder.requires_grad_(False).eval()

@@ -57,6 +57,7 @@ class Chunk:
         rows: int64 ``[n]``, their numbers in the batch.
         input_ids: int64 ``[n, tokens]``, what is contrasted.
         attention_mask: int64 ``[n, tokens]``.
+        plain_ids: int64 ``[n, tokens]``, a teacher's where ``input_ids`` are disguised, else None.
         disguised_ids: int64 ``[n, tokens]`` where masked LM has a pass of its own, else None.
         positions: int64 ``[m]`` into the flattened rows, where tokens are predicted.
         labels: int64 ``[m]``, the tokens.
@@ -66,6 +67,7 @@ class Chunk:
     rows: Tensor
     input_ids: Tensor
     attention_mask: Tensor
+    plain_ids: Tensor | None
     disguised_ids: Tensor | None
     positions: Tensor
     labels: Tensor
@@ -213,6 +215,7 @@ class Preparation:
             rows=torch.tensor(members),
             input_ids=disguised if shared and disguised is not None else plain,
             attention_mask=(torch.arange(width)[None, :] < lengths[:, None]).long(),
+            plain_ids=plain if shared and self._objective.teacher is not None else None,
             disguised_ids=None if shared else disguised,
             positions=torch.from_numpy(np.concatenate(positions or none)),
             labels=torch.from_numpy(np.concatenate(labels or none)),
