@@ -27,8 +27,8 @@ from export.corpora.reading import Fields
 from training.errors import SettingsError, TrainingError
 from training.evaluation.corpora.catalogue import Found, discover
 from training.evaluation.report.markdown import main_figure, main_heading
-from training.evaluation.report.text import table
-from training.evaluation.results import every
+from training.evaluation.report.text import figure, table
+from training.evaluation.results import Figure, every
 from training.evaluation.run import Request, evaluate
 from training.evaluation.tasks.registry import TASKS, chosen
 from training.evaluation.tasks.task import Options
@@ -45,6 +45,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "laser-intra": {"view": "laser-intra"},
     "docsplit": {"view": "docsplit"},
     "docsplit+laser-self": {"view": "docsplit", "mix": "laser-self"},
+    "docsplit+laser-window": {"view": "docsplit", "mix": "laser-window"},
 }
 START = "start"
 
@@ -138,9 +139,9 @@ def report(out: Path, recipes: Sequence[str]) -> str:
 
 def _interval(values: Sequence[float]) -> str:
     if len(values) < 2:
-        return f"{values[0]:.3f}" if values else "–"
+        return figure(Figure(value=values[0]) if values else None)
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):.3f} ± {half:.3f}"
+    return figure(Figure(value=float(np.mean(values)), deviation=float(half)))
 
 
 def main() -> int:

@@ -43,4 +43,4 @@ def test_a_recipe_is_a_row_with_its_interval_over_the_seeds(tmp_path: Path) -> N
     lines = report(tmp_path, ["docsplit", "simcse", "span"]).splitlines()
     rows = dict(line.strip("| ").split(" | ") for line in lines[2:])
     # t of 2 degrees of freedom, 4.303, times .1 over the root of 3
-    assert rows == {"start": "0.500", "docsplit": "0.700 ± 0.248", "simcse": "0.400", "span": "–"}
+    assert rows == {"start": ".500", "docsplit": ".700 ± .248", "simcse": ".400", "span": "–"}
