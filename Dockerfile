@@ -36,7 +36,7 @@ RUN --mount=type=secret,id=pip.conf \
        --output-file sbom.cdx.json /opt/venv/bin/python
 
 WORKDIR /app
-COPY models ./models
+COPY models/docsplit-minilm-l6-w256 ./models/docsplit-minilm-l6-w256
 COPY service ./service
 COPY export ./export
 # readable to any user, whatever umask the clone was made under

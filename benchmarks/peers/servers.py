@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import server
 from benchmarks.peers import environments
+from benchmarks.serving import BUNDLE
 
 PEERS = ("infinity-torch", "infinity-onnx", "plain")
 # nothing is fetched and nothing is sent while measuring
@@ -54,11 +55,12 @@ class Side:
 
 @contextmanager
 def docsplit(folder: Path, keeps: bool, flags: Sequence[str] = ()) -> Iterator[Side]:
-    """This service, with its cache or without."""
+    """This service on the peers' weights, with its cache or without."""
     name = "docsplit with cache" if keeps else "docsplit"
     cache = () if keeps else ("--cache-bytes=0",)
     index = f"--index-path={folder / name.replace(' ', '-')}"
-    with server.started(index, "--request-timeout=590", *cache, *flags) as service:
+    bundle = f"--bundle={BUNDLE}"
+    with server.started(index, bundle, "--request-timeout=590", *cache, *flags) as service:
         yield Side(
             name,
             service,

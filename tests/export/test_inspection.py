@@ -11,7 +11,7 @@ import pytest
 
 from export.__main__ import main
 
-BUNDLE = Path(__file__).parents[2] / "models" / "all-minilm-l6-v2-w512"
+BUNDLE = Path(__file__).parents[2] / "models" / "docsplit-minilm-l6-w256"
 
 
 def test_it_tells_what_is_inside(
@@ -24,7 +24,7 @@ def test_it_tells_what_is_inside(
     for expected in (
         manifest["revision"],
         "384 dimensions, mean pooling",
-        "512 tokens",
+        f"{manifest['max_tokens']} tokens",
         "fp16",
         "6 Attention",
         "model.int8.bin",

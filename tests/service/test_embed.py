@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from tests.conftest import Server, serving
+from tests.conftest import ROOT, Server, serving
 
 Matrix = NDArray[np.float32]
 
@@ -35,6 +35,16 @@ def vectors(server: Server, inputs: list[str], **more: Any) -> Matrix:
 
 def cosines(a: Matrix, b: Matrix) -> Matrix:
     return np.sum(a * b, axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+# its source is at hand, that of the default bundle is not
+BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("f32") / "log", "--bundle", str(BUNDLE)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +68,16 @@ def short_texts(peps: dict[str, str]) -> list[str]:
 @pytest.fixture(scope="module")
 def int8_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("int8") / "log"
-    with serving(log, "--precision", "int8", "--cache-bytes", "0") as running:
+    with serving(
+        log, "--bundle", str(BUNDLE), "--precision", "int8", "--cache-bytes", "0"
+    ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def uncached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("uncached") / "log", "--cache-bytes", "0") as running:
+    log = tmp_path_factory.mktemp("uncached") / "log"
+    with serving(log, "--bundle", str(BUNDLE), "--cache-bytes", "0") as running:
         yield running
 
 

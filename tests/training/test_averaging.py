@@ -40,11 +40,22 @@ def test_every_weight_is_the_weighted_mean(tiny_model: Path, moved: Path, tmp_pa
     assert [part["share"] for part in record["average"]] == [0.75, 0.25]
 
 
+def test_a_share_below_zero_takes_away(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
+    out = tmp_path / "less"
+    given = ["average", str(tiny_model), str(moved), "--shares", "2", "-1", "--output", str(out)]
+    assert main(given) == 0
+    before = SentenceTransformer(str(tiny_model), device="cpu").state_dict()
+    for key, value in SentenceTransformer(str(out), device="cpu").state_dict().items():
+        if value.is_floating_point() and "pooler" not in key:
+            torch.testing.assert_close(value, before[key] - 1)
+
+
 @pytest.mark.parametrize(
     ("models", "flags", "said"),
     [
         (1, [], "name two or more"),
         (2, ["--shares", "0", "0"], "above 0"),
+        (2, ["--shares", "1", "-1"], "above 0"),
         (2, ["--shares", "1", "2", "3"], "2 models and 3 --shares"),
         (2, [], "exists"),
     ],

@@ -15,7 +15,7 @@ from tests.conftest import ROOT, serving
 from tests.index.conftest import call, upsert
 from training.__main__ import main
 
-BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
+BUNDLE = ROOT / "models" / "docsplit-minilm-l6-w256"
 KINDS = {
     "cooking": ["Simmer the soup.", "Bake the bread.", "Salt the rice.", "Fry the fish."],
     "football": ["The striker scored.", "A late penalty.", "The keeper saved it.", "Extra time."],

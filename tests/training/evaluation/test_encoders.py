@@ -27,7 +27,7 @@ from training.evaluation.encoders.tf_idf import TfIdf
 from training.settings import BackboneSettings
 from training.trainer.output import save_model
 
-BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
+BUNDLE = ROOT / "models" / "docsplit-minilm-l6-w256"
 
 
 def texts(count: int = 6) -> list[str]:
