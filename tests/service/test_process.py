@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT, serving
@@ -102,8 +103,11 @@ def test_onnx_runtime_serves_the_same_vectors(tmp_path: Path) -> None:
         assert "asked for" in info["engine"]["reason"]
         one = httpx.post(f"{server.url}/embed", json={"inputs": "the same text"}).json()[0]
     with serving(tmp_path / "log2") as server:
-        two = httpx.post(f"{server.url}/embed", json={"inputs": "the same text"}).json()[0]
-    assert one == pytest.approx(two, abs=1e-4)
+        texts = ["the same text", "the same texts"]
+        two, other = httpx.post(f"{server.url}/embed", json={"inputs": texts}).json()
+    # the largest error of one of 384 dimensions is noise, the cosine is what is compared by
+    assert np.dot(one, two) > 1 - 1e-6
+    assert np.dot(one, other) < 1 - 1e-3
 
 
 def test_logs_are_json_and_carry_the_request_id(tmp_path: Path) -> None:
