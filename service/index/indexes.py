@@ -105,7 +105,8 @@ class Indexes:
             async with self._alone(name):
                 held = await self._held(name)
                 if not any(generation.complete for generation in held):
-                    await self._drop([generation.index.table.name for generation in held])
+                    if held:
+                        await self._drop([generation.index.table.name for generation in held])
                     await self._create(name, fields, None)
                     return True
             index = await self.writable(name)
