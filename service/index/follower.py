@@ -12,7 +12,7 @@ import structlog
 
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
-from service.index.generations import DIGITS, Generation, by_index, is_of
+from service.index.generations import Generation, by_index, is_of, stem
 from service.index.indexes import Indexes, progress
 from service.index.reembed import Embed, catch_up
 
@@ -116,8 +116,7 @@ class Follower:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _round(self) -> None:
-        await self._indexes.sweep()
-        held = by_index(await self._indexes.tables())
+        held = by_index(await self._indexes.sweep())
         revision = self._indexes.model.revision
         for name, tables in held.items():
             alone = len(tables) == 1 and is_of(tables[0], name, revision)
@@ -147,7 +146,7 @@ class Follower:
         if own.complete and seen is not None and seen.versions == await _versions(others):
             return
         leases = self._indexes.leases
-        lease = f"{name}.{own.index.identity.revision[:DIGITS]}.reembed"
+        lease = f"{stem(name, own.index.identity.revision)}.reembed"
         if await leases.acquire(lease, LEASE_SECONDS):
             async with leases.kept(lease, LEASE_SECONDS):
                 await self._pass(name, own, others)

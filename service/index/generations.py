@@ -21,8 +21,6 @@ from service.index.documents import Index
 from service.index.schema import PRIMARY_KEY, Identity
 
 DIGITS = 12
-# seconds; whoever began to write before a table was deleted has long ended
-KEEP_DROPPED = 86_400.0
 
 _SCHEMA = pa.schema(
     [
@@ -40,14 +38,19 @@ _DROPPED = pa.schema(
 )
 
 
+def stem(name: str, revision: str) -> str:
+    """What the names of all tables of an index and a revision begin with."""
+    return f"{name}.{revision[:DIGITS]}"
+
+
 def new_table(name: str, revision: str) -> str:
     """A name for a table that is to hold an index's generation of a revision."""
-    return f"{name}.{revision[:DIGITS]}.{uuid.uuid4().hex[:8]}"
+    return f"{stem(name, revision)}.{uuid.uuid4().hex[:8]}"
 
 
 def is_of(table: str, name: str, revision: str) -> bool:
     """Whether a table is an index's generation of a revision, going by its name."""
-    return table.split(".")[:2] == [name, revision[:DIGITS]]
+    return ".".join(table.split(".")[:2]) == stem(name, revision)
 
 
 def by_index(tables: Sequence[str]) -> dict[str, list[str]]:
@@ -117,19 +120,15 @@ class Registry:
         merge = (await self._dropped()).merge_insert("table").when_not_matched_insert_all()
         await merge.execute(pa.table(rows, schema=_DROPPED))
 
-    async def dropped(self) -> set[str]:
-        """Tables that are deleted, whether or not something of them is left."""
-        return set((await (await self._dropped()).query().to_arrow())["table"].to_pylist())
+    async def dropped(self) -> dict[str, float]:
+        """Tables that are deleted, whether or not something of them is left, and since when."""
+        held = await (await self._dropped()).query().to_arrow()
+        return dict(zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True))
 
-    async def forget_dropped(self, left: Collection[str]) -> None:
-        """Forget the tables that were deleted long ago, but those of which something is left."""
-        table = await self._dropped()
-        old = (
-            await table.query().where(col("dropped").lt(lit(time.time() - KEEP_DROPPED))).to_arrow()
-        )
-        gone = [name for name in old["table"].to_pylist() if name not in left]
-        if gone:
-            await table.delete(col("table").isin([lit(name) for name in gone]).to_sql())
+    async def forget_dropped(self, tables: Collection[str]) -> None:
+        """Forget that tables are deleted."""
+        gone = col("table").isin([lit(name) for name in tables])
+        await (await self._dropped()).delete(gone.to_sql())
 
     async def _table(self) -> AsyncTable:
         return await self._database.create_table("generations", schema=_SCHEMA, exist_ok=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +38,8 @@ from service.index.words import Vocabulary
 _STRUCTURE_SECONDS = 30.0
 # some MB each
 _VOCABULARIES = 16
+# seconds; whoever began to write before a table was deleted has long ended
+KEEP_DROPPED = 86_400.0
 # a deletion by another process is known after so long, also where its table still looks whole
 LISTING_SECONDS = 1.0
 
@@ -125,18 +127,27 @@ class Indexes:
     async def tables(self) -> list[str]:
         """Tables of all indexes, sorted; not those that are deleted."""
         names = await table_names(self.database)
-        dropped = await self.registry.dropped()
+        return self._list(names, await self.registry.dropped())
+
+    async def sweep(self) -> list[str]:
+        """Remove what is left of deleted tables, and forget those long gone.
+
+        Returns:
+            What ``tables`` does.
+        """
+        names, dropped = await table_names(self.database), await self.registry.dropped()
+        for table in dropped.keys() & names:
+            await self._remove(table)
+        old = time.time() - KEEP_DROPPED
+        gone = [table for table, since in dropped.items() if since < old and table not in names]
+        if gone:
+            await self.registry.forget_dropped(gone)
+        return self._list(names, dropped)
+
+    def _list(self, names: Sequence[str], dropped: Container[str]) -> list[str]:
         self._listed = [table for table in names if table not in dropped]
         self._listed_until = time.monotonic() + LISTING_SECONDS
         return self._listed
-
-    async def sweep(self) -> None:
-        """Remove what is left of deleted tables, and forget those of which nothing is."""
-        dropped = await self.registry.dropped()
-        left = dropped.intersection(await table_names(self.database))
-        for table in left:
-            await self._remove(table)
-        await self.registry.forget_dropped(left)
 
     async def generations(self, name: str) -> list[Generation]:
         """All generations of an index, the complete ones first.

@@ -116,10 +116,10 @@ class BatchGradients:
                 vectors.append(pooled)
                 carried.append(extra)
                 mlm = mlm + loss
-        apart, taught, accuracy, gradients = self._contrast(batch, chunks, vectors, share)
-        contrastive = apart + self._objective.teacher_weight * taught
-        if not np.isfinite(contrastive):
-            return BatchLoss(contrastive, apart, taught, 0.0, accuracy)
+        contrastive, taught, accuracy, gradients = self._contrast(batch, chunks, vectors, share)
+        total = contrastive + self._objective.teacher_weight * taught
+        if not np.isfinite(total):
+            return BatchLoss(total, contrastive, taught, 0.0, accuracy)
         for i, chunk in enumerate(chunks):
             if self._cached:
                 pooled, extra, loss = self._encode(batch, chunk, share, learn=True)
@@ -132,8 +132,8 @@ class BatchGradients:
             if objective.requires_grad:
                 objective.backward()  # type: ignore[no-untyped-call]
         mean = float(self._processes.sum(mlm)) / max(1, batch.masked)
-        total = contrastive + self._objective.mlm_factor * mean
-        return BatchLoss(total, apart, taught, mean, accuracy)
+        total += self._objective.mlm_factor * mean
+        return BatchLoss(total, contrastive, taught, mean, accuracy)
 
     def _encode(
         self, batch: Batch, chunk: Chunk, share: float, *, learn: bool
