@@ -21,6 +21,8 @@ import httpx
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# the bundle whose source is at hand, as a package
+PUBLISHED_BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 
 # the test processes share the cores: threads that wait by spinning would take them from each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -10,21 +10,20 @@ from pathlib import Path
 import pytest
 
 from export.__main__ import main
-
-BUNDLE = Path(__file__).parents[2] / "models" / "docsplit-minilm-l6-w256"
+from service.settings import DEFAULT_BUNDLE
 
 
 def test_it_tells_what_is_inside(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert main(["inspect", str(BUNDLE)]) == 0
+    assert main(["inspect", str(DEFAULT_BUNDLE)]) == 0
     said = capsys.readouterr().out
-    manifest = json.loads((BUNDLE / "bundle.json").read_text())
+    manifest = json.loads((DEFAULT_BUNDLE / "bundle.json").read_text())
     for expected in (
         manifest["revision"],
         "384 dimensions, mean pooling",
-        f"{manifest['max_tokens']} tokens",
+        "256 tokens",
         "fp16",
         "6 Attention",
         "model.int8.bin",
@@ -32,7 +31,7 @@ def test_it_tells_what_is_inside(
     ):
         assert expected in said
     assert "heads" not in said
-    assert main(["inspect", str(BUNDLE), "--json"]) == 0
+    assert main(["inspect", str(DEFAULT_BUNDLE), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == manifest
 
 
@@ -40,8 +39,8 @@ def test_ranges_are_told_and_do_not_touch_the_revision(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    folder = shutil.copytree(BUNDLE, tmp_path / "bundle", copy_function=os.link)
-    manifest = json.loads((BUNDLE / "bundle.json").read_text())
+    folder = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle", copy_function=os.link)
+    manifest = json.loads((DEFAULT_BUNDLE / "bundle.json").read_text())
     manifest["precisions"]["fp16"]["ranges"] = {
         "passages": 256,
         "limit": 16376.0,
@@ -64,7 +63,7 @@ def test_ranges_are_told_and_do_not_touch_the_revision(
 def test_a_bundle_that_was_cut_short_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = shutil.copytree(BUNDLE, tmp_path / "bundle", copy_function=os.link)
+    folder = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle", copy_function=os.link)
     (folder / "tokenizer.json").unlink()
     assert main(["inspect", str(folder)]) == 1
     assert "tokenizer.json: missing" in capsys.readouterr().err.replace("\n", "")

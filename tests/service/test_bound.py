@@ -14,10 +14,10 @@ from service.engines.choose import buckets
 from service.engines.interface import EngineError
 from service.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 from service.engines.onnx_runtime import open_session
-from tests.conftest import ROOT
+from tests.conftest import PUBLISHED_BUNDLE
 from tests.service.test_cuda import why_not
 
-BUNDLE = load(ROOT / "models" / "all-minilm-l6-v2-w512", verify=False)
+BUNDLE = load(PUBLISHED_BUNDLE, verify=False)
 
 
 @pytest.fixture(scope="module")

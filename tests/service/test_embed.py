@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from tests.conftest import ROOT, Server, serving
+from tests.conftest import PUBLISHED_BUNDLE, Server, serving
 
 Matrix = NDArray[np.float32]
 
@@ -37,13 +37,11 @@ def cosines(a: Matrix, b: Matrix) -> Matrix:
     return np.sum(a * b, axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
 
-# its source is at hand, that of the default bundle is not
-BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("f32") / "log", "--bundle", str(BUNDLE)) as running:
+    with serving(
+        tmp_path_factory.mktemp("f32") / "log", "--bundle", str(PUBLISHED_BUNDLE)
+    ) as running:
         yield running
 
 
@@ -69,7 +67,7 @@ def short_texts(peps: dict[str, str]) -> list[str]:
 def int8_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("int8") / "log"
     with serving(
-        log, "--bundle", str(BUNDLE), "--precision", "int8", "--cache-bytes", "0"
+        log, "--bundle", str(PUBLISHED_BUNDLE), "--precision", "int8", "--cache-bytes", "0"
     ) as running:
         yield running
 
@@ -77,7 +75,7 @@ def int8_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def uncached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("uncached") / "log"
-    with serving(log, "--bundle", str(BUNDLE), "--cache-bytes", "0") as running:
+    with serving(log, "--bundle", str(PUBLISHED_BUNDLE), "--cache-bytes", "0") as running:
         yield running
 
 

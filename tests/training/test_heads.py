@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from export.bundle import load
-from tests.conftest import ROOT, serving
+from service.settings import DEFAULT_BUNDLE
+from tests.conftest import serving
 from tests.index.conftest import call, upsert
 from training.__main__ import main
 
-BUNDLE = ROOT / "models" / "docsplit-minilm-l6-w256"
 KINDS = {
     "cooking": ["Simmer the soup.", "Bake the bread.", "Salt the rice.", "Fry the fish."],
     "football": ["The striker scored.", "A late penalty.", "The keeper saved it.", "Extra time."],
@@ -26,7 +26,7 @@ SUBJECTS = ["the parser", "type hints", "packaging", "async loops", "exceptions"
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """The shipped bundle; its files are linked, and replaced rather than written by a change."""
-    return Path(shutil.copytree(BUNDLE, tmp_path / "bundle", copy_function=os.link))
+    return Path(shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle", copy_function=os.link))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_heads_go_into_the_bundle_and_are_served(
     assert main(["citation", *papers, "--bundle", str(bundle)]) == 0
     after = load(bundle).manifest
     assert after.revision == before.revision
-    assert load(BUNDLE).manifest == before
+    assert load(DEFAULT_BUNDLE).manifest == before
     assert {name: made.kind for name, made in after.heads.items()} == {
         "topics": "classifier",
         "citation": "citation",

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from tests.conftest import ROOT, Server
+from service.settings import DEFAULT_BUNDLE
+from tests.conftest import Server
 from tests.training.conftest import make_documents
 from training.backbones.encoder import open_start
 from training.data.sentences import split_sentences
@@ -26,8 +27,6 @@ from training.evaluation.encoders.store import Store
 from training.evaluation.encoders.tf_idf import TfIdf
 from training.settings import BackboneSettings
 from training.trainer.output import save_model
-
-BUNDLE = ROOT / "models" / "docsplit-minilm-l6-w256"
 
 
 def texts(count: int = 6) -> list[str]:
@@ -180,7 +179,7 @@ class TestService:
         assert encoder.details["window"] == "256 tokens"
 
     def test_a_bundle_is_served_for_the_time_of_it(self, server: Server, tmp_path: Path) -> None:
-        with opened(f"own={BUNDLE}", tmp_path) as representation:
+        with opened(f"own={DEFAULT_BUNDLE}", tmp_path) as representation:
             assert (representation.name, representation.kind) == ("own", "bundle")
             assert representation.revision == ServiceEncoder(server.url).revision
             [row] = representation.features(["A short text."])
