@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from service.settings import DEFAULT_BUNDLE
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
@@ -94,6 +96,11 @@ def test_each_extra_has_its_constraints() -> None:
         for requirement in extras[extra] + extras["tracing"]:
             name = re.split(r"[\[<>=]", requirement)[0]
             assert re.search(rf"^{name}==", pinned, re.M), name
+
+
+def test_the_default_bundle_is_copied_and_no_other() -> None:
+    own = DEFAULT_BUNDLE.relative_to(ROOT).as_posix()
+    assert re.findall(r"^COPY (models\S*) (\S+)$", DOCKERFILE, re.M) == [(own, f"./{own}")]
 
 
 def test_the_image_runs_as_a_number_that_is_not_root() -> None:
