@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-import openvino
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -36,28 +34,6 @@ def batches(tokenizer: Path, texts: Sequence[str], budget: int) -> tuple[list[Ba
         made.append((rows, mask))
         begin += len(group)
     return made, sum(map(len, ids))
-
-
-def openvino_cpu(graph: Path, precision: str, cores: int) -> Run:
-    """OpenVINO with one stream a core, as the service configures it."""
-    model = openvino.Core().compile_model(
-        str(graph),
-        "CPU",
-        {
-            "INFERENCE_NUM_THREADS": cores,
-            "NUM_STREAMS": cores,
-            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
-            "ENABLE_CPU_PINNING": False,
-        },
-    )
-    local = threading.local()
-
-    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> object:
-        if not hasattr(local, "request"):
-            local.request = model.create_infer_request()
-        return local.request.infer({"input_ids": ids, "attention_mask": mask}, share_inputs=True)
-
-    return run
 
 
 def onnx_fp32(graph: Path, threads: int) -> Run:

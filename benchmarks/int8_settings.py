@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress, track
 
+from benchmarks.engines import open_encode
 from export.corpora.reading import Fields
-from export.engines import Encode, Inputs, open_engine
+from export.engines import Encode, Inputs
 from export.graph import write_graph
 from export.int8 import FILE, write_int8
 from export.parity import compare
@@ -30,6 +31,7 @@ from export.tasks.loss import figure
 from export.tasks.task import Task
 from export.tasks.windows import Windows, cut, document_vectors
 from export.tokenizer import batches, write_tokenizer
+from service.engines.processor import detect
 from training.demo import installed_start
 from training.evaluation.report.text import table
 
@@ -48,7 +50,6 @@ SHAPES = ((16, 128), (8, 512))
 PASSAGES = 300
 MAX_TOKENS = 512
 ROUNDS = 9
-FP32 = "fp32, OpenVINO"
 REFERENCE = "fp32, ONNX Runtime"
 
 
@@ -75,16 +76,18 @@ def main() -> None:
     if not fp32.exists():
         write_graph(source, fp32)
     engines = {
-        REFERENCE: open_engine("fp16", fp32, threads=given.threads)[1],
-        FP32: open_engine("int8", fp32, threads=given.threads)[1],
+        REFERENCE: open_encode("onnx-cpu", fp32, "f32", given.threads),
+        "fp32, OpenVINO": open_encode("openvino", fp32, "f32", given.threads),
     }
+    if detect().bf16:
+        engines["bf16, OpenVINO"] = open_encode("openvino", fp32, "bf16", given.threads)
     sizes = dict.fromkeys(engines, fp32.stat().st_size)
     for number, (name, keep) in enumerate(track(SETTINGS.items(), description="quantising")):
         folder = given.work / str(number)
         if not (folder / FILE).exists():
             folder.mkdir(exist_ok=True)
             write_int8(fp32, folder, inputs(passages.calibration, 1), keep_float=keep)
-        engines[name] = open_engine("int8", folder / FILE, threads=given.threads)[1]
+        engines[name] = open_encode("openvino", folder / FILE, "int8", given.threads)
         sizes[name] = sum(file.stat().st_size for file in folder.iterdir())
     reference = reference_vectors(source, passages.parity).numpy()
     measured = inputs(passages.parity, 8)

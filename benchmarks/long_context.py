@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.engines import open_encode
 from benchmarks.figure import svg
-from export.bundle import PrecisionName
-from export.engines import Encode, Inputs, open_engine, source_engine
+from export.engines import Encode, Inputs, source_engine
 from export.graph import INPUTS, write_graph
 from export.source import Source, open_source
 from service.engines.processor import detect
@@ -58,7 +58,8 @@ def main() -> None:
         seconds = _interleaved(runs, given.lengths, given.runs, given.dense_most)
         compared = max(n for n in given.lengths if n <= COMPARED)
         difference = _difference(source, sliding, compared)
-    title = f"{detect().summary}, {given.engine}, {given.threads} threads, a window of {window}"
+    engine = f"{given.engine} {given.precision}, {given.threads} threads"
+    title = f"{detect().summary}, {engine}, a window of {window}"
     table = Table("tokens", *(f"{name}, s" for name in runs), f"dense / {BLOCKED}", title=title)
     for length in given.lengths:
         found = [seconds[name].get(length) for name in runs]
@@ -84,9 +85,7 @@ def _graph(source: Source, path: Path, given: argparse.Namespace, *, dense: bool
     write_graph(source, path)
     if dense:
         _never_block(path)
-    # the engine that a precision is measured with reads fp32 graphs, too
-    precision: PrecisionName = "int8" if given.engine == "openvino" else "fp16"
-    return open_engine(precision, path, threads=given.threads)[1]
+    return open_encode(given.engine, path, given.precision, given.threads)
 
 
 def _never_block(path: Path) -> None:
@@ -169,7 +168,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="N")
     parser.add_argument("--window", type=int, help="tokens seen to either side (default: its own)")
     parser.add_argument("--dense-most", type=int, default=LENGTHS[-1], metavar="N")
-    parser.add_argument("--engine", choices=("openvino", "onnxruntime"), default="openvino")
+    parser.add_argument("--engine", choices=("openvino", "onnx-cpu"), default="openvino")
+    parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--threads", type=int, default=detect().cores)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--plot", type=Path, metavar="SVG")

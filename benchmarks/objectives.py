@@ -65,6 +65,7 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
                 "batch_size": given.batch,
                 "max_steps": given.steps,
                 "learning_rate": given.learning_rate,
+                "precision": given.precision,
             },
             "run": {
                 "output": given.out / "runs" / f"{recipe}-{seed}",
@@ -162,6 +163,7 @@ def main() -> int:
     add("--steps", type=int, default=60)
     add("--batch", type=int, default=32)
     add("--learning-rate", type=float, default=5e-5)
+    add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--max-tokens", type=int, default=128, help="of views in training, windows afterwards")
     add("--limit", type=int, help="documents of each set (and part), at most")
     add("--draws", type=int, default=10)

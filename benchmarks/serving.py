@@ -21,6 +21,7 @@ from rich.table import Table
 
 from benchmarks import documents, in_process, server
 from export import bundle
+from service.engines.openvino_cpu import OpenVinoEngine
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "all-minilm-l6-v2-w512"
 
@@ -73,7 +74,7 @@ def measure(
             cut = server.windows(service.url, texts)
         tokenizer = opened.path(bundle.TOKENIZER)
         work, tokens = in_process.batches(tokenizer, cut, engine["batch_tokens"])
-        same = in_process.openvino_cpu(graph, precision, cores)
+        same = OpenVinoEngine(graph, precision, cores, cores).run
         reference = in_process.onnx_fp32(opened.graph("fp16"), cores)
         requests = [texts[at : at + group] for at in range(0, len(texts), group)]
         found: dict[str, list[float]] = {"http": [], "in process": [], "onnxruntime fp32": []}

@@ -18,6 +18,7 @@ def test_every_recipe_is_a_run_of_its_own(tmp_path: Path) -> None:
         batch=32,
         steps=10,
         learning_rate=5e-5,
+        precision="fp32",
     )
     made = [settings(given, recipe, seed) for recipe in RECIPES for seed in (0, 1)]
     assert len({str(run.run.output) for run in made}) == len(made)

@@ -1,0 +1,18 @@
+"""The service's engines on a graph of its own, for what is timed without HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from export.engines import Encode
+from service.engines.interface import Arithmetic, Engine, EngineName
+from service.engines.onnx_runtime import OnnxCpuEngine
+from service.engines.openvino_cpu import OpenVinoEngine
+
+
+def open_encode(name: EngineName, graph: Path, arithmetic: Arithmetic, threads: int) -> Encode:
+    """One batch at a time on all threads: inputs int64 ``[batch, tokens]`` → float32
+    ``[batch, dimensions]``."""
+    kind = OpenVinoEngine if name == "openvino" else OnnxCpuEngine
+    engine: Engine = kind(graph, arithmetic, threads, 1)
+    return lambda inputs: engine.run(inputs["input_ids"], inputs["attention_mask"])
