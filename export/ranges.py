@@ -52,7 +52,7 @@ def measure_ranges(
         moving = max((measured.get(v, 0.0) for v in values), default=0.0)
         fixed = max((constants.get(v, 0.0) for v in node.input), default=0.0)
         if moving > largest:
-            largest, at = moving, node.name
+            largest, at = moving, node.name or node.output[0]
         if moving > SHARE * FP16_MAX or fixed > FP16_MAX:
             node.name = node.name or f"{node.op_type}_at_{place}"
             by_weight = fixed > FP16_MAX

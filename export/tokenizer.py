@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from export.bundle import TOKENIZER
 from export.errors import ExportError
 from export.source import Source
+
+# of a batch; a long model takes gigabytes for eight of its windows at once
+PADDED_TOKENS = 8_192
 
 
 def write_tokenizer(source: Source, folder: Path, texts: list[str]) -> Tokenizer:
@@ -40,21 +43,33 @@ def write_tokenizer(source: Source, folder: Path, texts: list[str]) -> Tokenizer
 def batches(
     tokenizer: Tokenizer, texts: list[str], *, max_tokens: int, pad_token_id: int, size: int
 ) -> list[dict[str, np.ndarray]]:
-    """Model inputs of ``texts`` in order, ``size`` at a time, cut to ``max_tokens``.
+    """Model inputs of ``texts`` in order, cut to ``max_tokens``, up to ``size`` at a time: fewer
+    where they would come to more than ``PADDED_TOKENS``.
 
     Returns:
         ``input_ids`` and ``attention_mask``, int64 ``[batch, tokens]``, padded to the longest.
     """
     cut = Tokenizer.from_str(tokenizer.to_str())
     cut.enable_truncation(max_tokens)
-    cut.enable_padding(pad_id=pad_token_id)
-    made = []
-    for start in range(0, len(texts), size):
-        encoded = cut.encode_batch(texts[start : start + size])
-        made.append(
-            {
-                "input_ids": np.array([e.ids for e in encoded], dtype=np.int64),
-                "attention_mask": np.array([e.attention_mask for e in encoded], dtype=np.int64),
-            }
-        )
-    return made
+    cut.no_padding()
+    groups: list[list[Encoding]] = []
+    longest = 0
+    for encoding in cut.encode_batch(texts):
+        longest = max(longest, len(encoding))
+        group = groups[-1] if groups else []
+        if not group or len(group) == size or longest * (len(group) + 1) > PADDED_TOKENS:
+            longest = len(encoding)
+            groups.append([encoding])
+        else:
+            group.append(encoding)
+    return [_padded(group, pad_token_id) for group in groups]
+
+
+def _padded(group: list[Encoding], pad_token_id: int) -> dict[str, np.ndarray]:
+    longest = max(map(len, group))
+    for encoding in group:
+        encoding.pad(longest, pad_id=pad_token_id)
+    return {
+        "input_ids": np.array([e.ids for e in group], dtype=np.int64),
+        "attention_mask": np.array([e.attention_mask for e in group], dtype=np.int64),
+    }

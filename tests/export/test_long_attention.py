@@ -109,6 +109,9 @@ def test_it_passes_the_gate(bundle: Bundle) -> None:
     assert made.max_tokens == MAX_TOKENS
     assert made.precisions["fp16"].kernels["SkipLayerNormalization"] == 4
     assert made.precisions["fp16"].parity.cosine_min > 0.9999
+    assert made.precisions["fp16"].ranges is not None
+    # nodes of an inlined operator have no name
+    assert made.precisions["fp16"].ranges.largest_at
 
 
 def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
