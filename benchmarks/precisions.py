@@ -50,8 +50,7 @@ def main() -> None:
         if arithmetic == "bf16" and not processor.bf16:
             continue
         choice = choose(engine, arithmetic, processor, set(opened.manifest.precisions))
-        # ONNX Runtime is not the slower for one stream, and would be for two
-        for streams in (1,) if engine == "onnx-cpu" else (1, given.threads):
+        for streams in (1, given.threads):
             made = build(choice, opened, given.threads, streams)
             plural = "s" if streams > 1 else ""
             sides[f"{made.name} {arithmetic}, {streams} stream{plural}"] = made
