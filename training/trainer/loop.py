@@ -20,6 +20,7 @@ from training.evaluation.validation import Validation, pick, validate
 from training.losses.contrastive import chance
 from training.processes import Processes
 from training.settings import Settings
+from training.trainer.best import BestModel
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.curve import Curve
 from training.trainer.divergence import DivergenceWatch
@@ -111,8 +112,7 @@ class TrainingRun:
         self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
         self._first: Validation | None = None
         self._latest: Validation | None = None
-        self._best = -math.inf
-        self._since_best = 0
+        self._best = BestModel(settings.run, self.output / "best", self._save_model)
         self._seen = {"documents": 0, "tokens": 0, "padded_tokens": 0, "cut_tokens": 0}
 
     def run(self, stop_after: int | None = None) -> RunResult:
@@ -185,7 +185,7 @@ class TrainingRun:
                 early = False
                 if step % run.evaluate_every == 0 or step == self.total:
                     self._latest = self._validate(step, curve, progress)
-                    early = self._judge(self._latest)
+                    early = self._best.judge(self._latest)
                 halt = self.processes.any(interruption.asked)
                 if step % run.checkpoint_every == 0 or step == stop or early or halt:
                     self._save(step)
@@ -301,29 +301,16 @@ class TrainingRun:
             curve.validation({"step": step, **asdict(found), "seconds": seconds})
         return found
 
-    def _judge(self, found: Validation | None) -> bool:
-        """Keep the best model; whether patience has run out."""
-        run = self.settings.run
-        if found is None:
-            return False
-        value = float(getattr(found, run.metric))
-        if value > self._best:
-            self._best, self._since_best = value, 0
-            if run.keep_best and self.processes.is_main:
-                self._save_model(self.output / "best")
-            return False
-        self._since_best += 1
-        return 0 < run.patience <= self._since_best
-
     def _finish(self, step: int, early: bool) -> Validation | None:
         run = self.settings.run
         folder = self.output / MODEL
         last = self._latest
         if run.keep_best or last is None:
-            self._restore_best()
+            self.processes.barrier()
+            self._best.restore(self.encoder.backbone)
             last = self.validation()
+        self._save_model(folder)
         if self.processes.is_main:
-            self._save_model(folder)
             record = run_record(
                 self.settings,
                 self._opened,
@@ -342,17 +329,9 @@ class TrainingRun:
         self.processes.barrier()
         return last
 
-    def _restore_best(self) -> None:
-        from transformers import AutoModel
-
-        self.processes.barrier()
-        best = self.output / "best"
-        if self.settings.run.keep_best and best.is_dir():
-            held = AutoModel.from_pretrained(best, trust_remote_code=False)
-            self.encoder.backbone.load_state_dict(held.state_dict())
-
     def _save_model(self, folder: Path) -> None:
-        save_model(self.encoder, self.tokenizer, self.settings.backbone.max_tokens, folder)
+        if self.processes.is_main:
+            save_model(self.encoder, self.tokenizer, self.settings.backbone.max_tokens, folder)
 
     def _save(self, step: int) -> None:
         failure: CheckpointError | None = None
@@ -364,8 +343,7 @@ class TrainingRun:
                 "optimizer": self._optimizer.state_dict(),
                 "watch": self._watch.state(),
                 "first": asdict(self._first) if self._first else None,
-                "best": self._best,
-                "since_best": self._since_best,
+                **self._best.state(),
                 "seen": dict(self._seen),
             }
             try:
@@ -393,7 +371,7 @@ class TrainingRun:
         self._optimizer.load_state_dict(state["optimizer"])
         self._watch.restore(state["watch"])
         self._first = Validation(**state["first"]) if state["first"] else None
-        self._best, self._since_best = state["best"], state["since_best"]
+        self._best.resume(state)
         self._seen = state["seen"]
         return steps[-1]
 
