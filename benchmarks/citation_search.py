@@ -32,12 +32,12 @@ from rich.table import Table
 
 from benchmarks import server
 from benchmarks.server import call
+from training.evaluation.citations import difference_interval
 
 MODES = ("cosine", "words", "hybrid", "citation")
 DEPTH = 100
 PAGE = 500
 GROUP = 20
-_RESAMPLES = 5000
 
 Figures = dict[str, NDArray[np.float64]]
 
@@ -141,11 +141,10 @@ def report(
             cells += [f"{values.mean():.4f}", f"{np.std(parts):.4f}"]
         table.add_row(mode, *cells)
     console.print(table)
-    draws = np.random.default_rng(0).integers(len(fold), size=(_RESAMPLES, len(fold)))
     for better, worse in (("citation", "hybrid"), ("hybrid", "cosine"), ("hybrid", "words")):
         for key in ("mrr", "recall_at_10"):
             difference = found[better][key] - found[worse][key]
-            low, high = np.quantile(difference[draws].mean(axis=1), [0.025, 0.975])
+            low, high = difference_interval(found[worse][key], found[better][key])
             console.print(
                 f"{better} over {worse}, {key}: {difference.mean():+.4f} "
                 f"({low:+.4f} to {high:+.4f})"
