@@ -36,7 +36,7 @@ RUN --mount=type=secret,id=pip.conf \
        --output-file sbom.cdx.json /opt/venv/bin/python
 
 WORKDIR /app
-COPY models/docsplit-minilm-l6-w256 ./models/docsplit-minilm-l6-w256
+COPY models/docsplit-minilm-l6-w512 ./models/docsplit-minilm-l6-w512
 COPY service ./service
 COPY export ./export
 # readable to any user, whatever umask the clone was made under

@@ -1,6 +1,6 @@
 """Tokens/s of the precisions a bundle is served in, beside ONNX Runtime in fp32.
 
-    python -m benchmarks.precisions models/docsplit-minilm-l6-w256
+    python -m benchmarks.precisions models/docsplit-minilm-l6-w512
 
 Every side is the service's own engine, as its settings would open it. Batches of 16 x 128 and
 8 x 512 tokens, all tokens real; the sides take turns, and the ratios are those of a round. A side

@@ -27,7 +27,7 @@ from yaml import YAMLError
 from service.engines.choose import ArithmeticWish, EngineWish
 
 ENV_PREFIX = "DOCSPLIT_"
-DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-w256"
+DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-w512"
 
 
 class SettingsError(Exception):

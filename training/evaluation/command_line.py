@@ -27,7 +27,7 @@ An ENCODER is the folder of a bundle, the folder or hub name of a sentence-trans
 (a checkpoint of docsplit-train is one), or the URL of a running service; NAME=ENCODER calls it
 NAME in the report. The controls, random vectors and TF-IDF, are measured beside it.
 
-  docsplit-evaluate models/docsplit-minilm-l6-w256 --data examples/peps --out runs/peps
+  docsplit-evaluate models/docsplit-minilm-l6-w512 --data examples/peps --out runs/peps
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
 What is measured already is not measured again: the same command goes on after an interruption.

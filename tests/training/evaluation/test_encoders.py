@@ -176,7 +176,7 @@ class TestService:
         whole, first = (encoder.encode(documents, r) for r in ("whole", "first"))  # type: ignore[arg-type]
         assert whole[0] == pytest.approx(first[0], abs=1e-6)
         assert np.abs(whole[1] - first[1]).max() > 0.01
-        assert encoder.details["window"] == "256 tokens"
+        assert encoder.details["window"] == "512 tokens"
 
     def test_a_bundle_is_served_for_the_time_of_it(self, server: Server, tmp_path: Path) -> None:
         with opened(f"own={DEFAULT_BUNDLE}", tmp_path) as representation:
