@@ -23,7 +23,7 @@ def test_it_tells_what_is_inside(
     for expected in (
         manifest["revision"],
         "384 dimensions, mean pooling",
-        f"{manifest['max_tokens']} tokens",
+        "512 tokens",
         "fp16",
         "6 Attention",
         "model.int8.bin",
