@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--spacy-model",
         default="en_core_web_sm",
-        help="pipeline that tags parts of speech; default: en_core_web_sm",
+        help="pipeline that tags parts of speech; default: en_core_web_sm; hanta needs no download",
     )
     add(
         "--mask",

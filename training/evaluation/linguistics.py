@@ -8,13 +8,14 @@ from typing import Any
 from training.errors import SettingsError
 
 DEFAULT_MODEL = "en_core_web_sm"
+HANTA = "hanta"
 
 
 def open_tagger(model: str) -> Any:
     """A spaCy pipeline that tags parts of speech and gives lemmas.
 
     Args:
-        model: an installed pipeline's name, or a folder.
+        model: an installed pipeline's name, or a folder; ``hanta`` needs no download.
 
     Raises:
         SettingsError: spaCy or the pipeline is not installed; says how to mend it.
@@ -22,8 +23,12 @@ def open_tagger(model: str) -> Any:
     if importlib.util.find_spec("spacy") is None:
         raise SettingsError(
             "parts of speech need spaCy: pip install 'docsplit[linguistics]', then "
-            f"python -m spacy download {DEFAULT_MODEL}"
+            f"python -m spacy download {DEFAULT_MODEL} or --spacy-model {HANTA}"
         )
+    if model == HANTA:
+        from training.evaluation.hanta_tagger import hanta_pipeline
+
+        return hanta_pipeline()
     import spacy
 
     try:
@@ -31,5 +36,5 @@ def open_tagger(model: str) -> Any:
     except OSError:
         raise SettingsError(
             f"--spacy-model {model}: no such pipeline; python -m spacy download {DEFAULT_MODEL}, "
-            "or name the folder of one"
+            f"name the folder of one, or {HANTA}, which needs no download"
         ) from None

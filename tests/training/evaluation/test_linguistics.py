@@ -102,6 +102,23 @@ def test_attention(tiny_model: Path, pipeline: str, data: Path, tmp_path: Path) 
         assert not TASKS["attention"].suits(noise)
 
 
+def test_hanta_tags_by_context_and_needs_no_download() -> None:
+    tagger = open_tagger("hanta")
+    document = tagger("The old judges were reviewing  their contracts. They judge Rome!\n\n")
+    found = {word.text: (word.pos_, word.lemma_) for word in document}
+    assert found["judges"] == ("NOUN", "judge")
+    assert found["judge"] == ("VERB", "judge")
+    assert found["reviewing"] == ("VERB", "review")
+    assert found["were"][0] == "AUX"
+    assert found["old"][0] == "ADJ"
+    assert found["Rome"][0] == "PROPN"
+    measured = TASKS["redundancy"].run(
+        TextsAlone(), Documents("cats", ["A cat saw cats."]), Options(spacy_model="hanta")
+    )
+    # cat twice, see once
+    assert measured.figures["all"].value == 1.5
+
+
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="--spacy-model away: no such pipeline"):
         open_tagger("away")
