@@ -3,84 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import pytest
 
 from service.documents.embedder import Document, EmptyInputError
-from service.index import indexes as indexes_module
-from service.index import maintenance, reembed
-from service.index.documents import Index, microseconds
+from service.index import reembed
+from service.index.documents import microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
-from service.index.follower import Follower
 from service.index.generations import Generation
-from service.index.indexes import LISTING_SECONDS, Indexes, Model, connect, table_names
-from service.index.record import Encoding, Record
-
-HOUR = 3_600_000_000
-
-
-def embedded(text: str) -> Document:
-    """A document of one window whose vector tells its length."""
-    vector = np.array([1, len(text), 0, 0], dtype=np.float32)
-    window = SimpleNamespace(end=len(text))
-    made = SimpleNamespace(vector=lambda: vector, matrix=lambda: vector[None], windows=[window])
-    return cast(Document, made)
-
-
-async def embed(texts: Sequence[str]) -> list[Document]:
-    return [embedded(text) for text in texts]
-
-
-def record(name: str, text: str = "text") -> Record:
-    vector = np.array([1, 0, 0, 0], dtype=np.float32)
-    return Record(name, text, None, {"n": 1}, ["b"], Encoding(vector, vector[None], [len(text)]))
-
-
-class Replicas:
-    """Processes of three revisions on one path; ``a`` has created the index."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def open(self, revision: str) -> Indexes:
-        databases = [await connect(f"{self._path}/{part}") for part in ("indexes", "leases")]
-        return Indexes(databases[0], databases[1], Model("model", revision * 64, 4))
-
-    async def pair(self) -> tuple[Index, Index]:
-        """The complete generation of ``a``, and the empty one of ``b``."""
-        a, b = await self.open("a"), await self.open("b")
-        await a.create("x", {})
-        return await a.open("x"), await b.writable("x")
-
-
-def follower(indexes: Indexes, embed: reembed.Embed = embed) -> Follower:
-    return Follower(indexes, embed, lambda *_: None, lambda _: None)
-
-
-async def copy(own: Index, other: Index, embed: reembed.Embed = embed) -> int:
-    return await reembed.catch_up(own, other, embed, lambda _: None)
-
-
-async def text(index: Index, name: str) -> str | None:
-    return (await index.get(name)).text if await index.has(name) else None
-
-
-def run(test: Callable[[Replicas], Awaitable[None]]) -> Callable[[Path], None]:
-    """A test in an event loop, on replicas in a folder of its own."""
-
-    def started(tmp_path: Path) -> None:
-        async def main() -> None:
-            await test(Replicas(tmp_path))
-
-        asyncio.run(main())
-
-    started.__name__ = test.__name__
-    return started
+from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
 
 
 @run
@@ -280,52 +213,6 @@ async def test_what_only_a_former_generation_has_is_copied_before_it_goes(
 
 
 @run
-async def test_an_index_is_listed_once_and_deleted_whole(replicas: Replicas) -> None:
-    a, b, c = [await replicas.open(revision) for revision in "abc"]
-    await a.create("x", {})
-    await a.create("x-2", {})
-    for indexes in (b, c):
-        await indexes.writable("x")
-    assert await a.names() == ["x", "x-2"]
-    assert len(await c.generations("x")) == 3
-    await b.drop("x")
-    assert await c.names() == ["x-2"]
-    for indexes in (a, b, c):
-        with pytest.raises(NotFoundError):
-            await indexes.writable("x")
-
-
-@run
-async def test_what_is_left_of_a_deleted_index_is_none(replicas: Replicas) -> None:
-    a, b = await replicas.open("a"), await replicas.open("b")
-    await a.create("x", {})
-    former = await b.writable("x")
-    await former.put([record("former")])
-    await a.database.drop_table((await a.open("x")).table.name)
-    for call in (a.open, b.open, a.writable, b.writable, follower(b).build):
-        with pytest.raises(NotFoundError):
-            await call("x")
-    assert await b.create("x", {})
-    held = await b.open("x")
-    assert (await held.count(), held.identity.uid != former.identity.uid) == (0, True)
-
-
-@run
-async def test_deletions_are_forgotten_once_nothing_can_come_back(replicas: Replicas) -> None:
-    indexes = await replicas.open("a")
-    await indexes.create("x", {})
-    index = await indexes.open("x")
-    await index.put([record("old"), record("new"), record("kept")])
-    await index.bury({"old": microseconds() + 1, "new": microseconds() + HOUR})
-    await index.purge(microseconds() + HOUR // 2)
-    assert set(await index.updated(["old", "new", "kept"])) == {"new", "kept"}
-    assert await index.count() == 1
-    # the vector index and the full-text index take deleted rows
-    await maintenance.optimize(index.table)
-    assert [row["id"] for row in await index.page("", 10)] == ["kept"]
-
-
-@run
 async def test_a_lease_passes_on_when_it_has_expired(replicas: Replicas) -> None:
     one, two = [(await replicas.open("a")).leases for _ in range(2)]
     assert await one.acquire("work", 600)
@@ -351,59 +238,3 @@ async def test_processes_that_build_at_once_build_one(replicas: Replicas) -> Non
     assert len({index.identity.generation for index in built}) == 1
     assert len(await a.generations("x")) == 2
     assert await built[0].table.count_rows() == 100
-
-
-@run
-async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> None:
-    indexes = await replicas.open("a")
-    met = 0
-    for turn in range(20):
-        assert await indexes.create("busy", {})
-        index = await indexes.open("busy")
-        assert await index.count() == 0
-        for written in range(3):
-            await index.put([record(str(written))])
-        compaction = asyncio.create_task(maintenance.optimize(index.table))
-        # the drop begins somewhere within the compaction
-        await asyncio.sleep(0.004 * (turn % 10))
-        met += not compaction.done()
-        await indexes.drop("busy")
-        await asyncio.gather(compaction, return_exceptions=True)
-    assert met, "no drop met a compaction"
-    assert await indexes.create("busy", {})
-
-
-@run
-async def test_what_a_late_writer_leaves_is_no_index_and_is_removed(replicas: Replicas) -> None:
-    a, b = await replicas.open("a"), await replicas.open("a")
-    await a.create("x", {})
-    former = await a.open("x")
-    await b.open("x")
-    await a.drop("x")
-    await a.database.create_table(former.table.name, schema=former.schema)
-    # b may take its last look at the tables for the latest that long
-    await asyncio.sleep(LISTING_SECONDS)
-    for indexes in (a, b):
-        assert await indexes.names() == []
-        with pytest.raises(NotFoundError):
-            await indexes.open("x")
-    assert await b.create("x", {})
-    await (await b.open("x")).put([record("new")])
-    assert await (await a.open("x")).count() == 1
-    assert former.table.name in await table_names(a.database)
-    await b.sweep()
-    assert [name.split(".")[0] for name in await table_names(a.database)] == ["x"]
-    assert await (await a.open("x")).count() == 1
-
-
-@run
-async def test_deleted_tables_are_remembered_while_a_writer_may_come(replicas: Replicas) -> None:
-    indexes = await replicas.open("a")
-    await indexes.create("x", {})
-    await indexes.drop("x")
-    await indexes.sweep()
-    assert len(await indexes.registry.dropped()) == 1
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes_module, "KEEP_DROPPED", -1.0)
-        await indexes.sweep()
-    assert await indexes.registry.dropped() == {}

@@ -1,0 +1,116 @@
+"""Indexes and documents that are deleted: gone everywhere, and for good."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.index import indexes as indexes_module
+from service.index import maintenance
+from service.index.documents import microseconds
+from service.index.faults import NotFoundError
+from service.index.indexes import LISTING_SECONDS, table_names
+from tests.index.processes import HOUR, Replicas, follower, record, run
+
+
+@run
+async def test_an_index_is_listed_once_and_deleted_whole(replicas: Replicas) -> None:
+    a, b, c = [await replicas.open(revision) for revision in "abc"]
+    await a.create("x", {})
+    await a.create("x-2", {})
+    for indexes in (b, c):
+        await indexes.writable("x")
+    assert await a.names() == ["x", "x-2"]
+    assert len(await c.generations("x")) == 3
+    await b.drop("x")
+    assert await c.names() == ["x-2"]
+    for indexes in (a, b, c):
+        with pytest.raises(NotFoundError):
+            await indexes.writable("x")
+
+
+@run
+async def test_what_is_left_of_a_deleted_index_is_none(replicas: Replicas) -> None:
+    a, b = await replicas.open("a"), await replicas.open("b")
+    await a.create("x", {})
+    former = await b.writable("x")
+    await former.put([record("former")])
+    await a.database.drop_table((await a.open("x")).table.name)
+    for call in (a.open, b.open, a.writable, b.writable, follower(b).build):
+        with pytest.raises(NotFoundError):
+            await call("x")
+    assert await b.create("x", {})
+    held = await b.open("x")
+    assert (await held.count(), held.identity.uid != former.identity.uid) == (0, True)
+
+
+@run
+async def test_deletions_are_forgotten_once_nothing_can_come_back(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    await index.put([record("old"), record("new"), record("kept")])
+    await index.bury({"old": microseconds() + 1, "new": microseconds() + HOUR})
+    await index.purge(microseconds() + HOUR // 2)
+    assert set(await index.updated(["old", "new", "kept"])) == {"new", "kept"}
+    assert await index.count() == 1
+    # the vector index and the full-text index take deleted rows
+    await maintenance.optimize(index.table)
+    assert [row["id"] for row in await index.page("", 10)] == ["kept"]
+
+
+@run
+async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    met = 0
+    for turn in range(20):
+        assert await indexes.create("busy", {})
+        index = await indexes.open("busy")
+        assert await index.count() == 0
+        for written in range(3):
+            await index.put([record(str(written))])
+        compaction = asyncio.create_task(maintenance.optimize(index.table))
+        # the drop begins somewhere within the compaction
+        await asyncio.sleep(0.004 * (turn % 10))
+        met += not compaction.done()
+        await indexes.drop("busy")
+        await asyncio.gather(compaction, return_exceptions=True)
+    assert met, "no drop met a compaction"
+    assert await indexes.create("busy", {})
+
+
+@run
+async def test_what_a_late_writer_leaves_is_no_index_and_is_removed(replicas: Replicas) -> None:
+    a, b = await replicas.open("a"), await replicas.open("a")
+    await a.create("x", {})
+    former = await a.open("x")
+    await b.open("x")
+    await a.drop("x")
+    await a.database.create_table(former.table.name, schema=former.schema)
+    # b may take its last look at the tables for the latest that long
+    await asyncio.sleep(LISTING_SECONDS)
+    for indexes in (a, b):
+        assert await indexes.names() == []
+        with pytest.raises(NotFoundError):
+            await indexes.open("x")
+    assert await b.create("x", {})
+    await (await b.open("x")).put([record("new")])
+    assert await (await a.open("x")).count() == 1
+    assert former.table.name in await table_names(a.database)
+    await b.sweep()
+    assert [name.split(".")[0] for name in await table_names(a.database)] == ["x"]
+    assert await (await a.open("x")).count() == 1
+
+
+@run
+async def test_deleted_tables_are_remembered_while_a_writer_may_come(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    await indexes.drop("x")
+    await indexes.sweep()
+    assert len(await indexes.registry.dropped()) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexes_module, "KEEP_DROPPED", -1.0)
+        await indexes.sweep()
+    assert await indexes.registry.dropped() == {}
