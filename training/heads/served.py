@@ -72,6 +72,8 @@ def served(bundle: Path, index_path: Path) -> Iterator[Client]:
     command += [*flags(bundle, index_path), "--drain-seconds", "0", "--log-level", "error"]
     command += ["--max-body-bytes", str(2**31), "--max-inflight-bytes", str(2**32)]
     command += ["--max-request-timeout", str(_REQUEST_SECONDS)]
+    # Windows of a whole set: texts of one window are read again as first windows.
+    command += ["--cache-bytes", str(2**29)]
     # On a machine that is busy otherwise a batch may be slow and the engine in order.
     command += ["--engine-timeout", str(_ENGINE_SECONDS)]
     with tempfile.TemporaryFile() as log:

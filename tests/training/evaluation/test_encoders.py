@@ -107,6 +107,14 @@ class TestCache:
         assert later.asked == []
         assert again.pace() is not None
 
+    def test_first_windows_say_nothing_of_the_pace(self, tmp_path: Path) -> None:
+        encoder = Counting()
+        cached = CachedEncoder(encoder, Store(tmp_path, encoder.revision))
+        cached.features(["a"], "first")
+        assert cached.pace() is None
+        cached.features(["a"])
+        assert cached.pace() is not None
+
     def test_readings_and_revisions_are_kept_apart(self, tmp_path: Path) -> None:
         encoder = Counting()
         cached = CachedEncoder(encoder, Store(tmp_path, encoder.revision))

@@ -77,7 +77,8 @@ class CachedEncoder:
                 began = self._clock()
                 vectors = self._checked(self.encoder.encode(own, reading), len(own))
                 seconds = self._clock() - began
-                words = sum(len(text.split()) for text in own)
+                # First windows are but a part of their words.
+                words = sum(len(text.split()) for text in own) if reading == "whole" else 0
                 self._store.put(group, vectors, reading, words, seconds)
                 found.update(zip(group, vectors, strict=True))
                 advance(sum(map(len, own)))
