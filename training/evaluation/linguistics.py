@@ -18,9 +18,10 @@ def open_tagger(model: str) -> Any:
         model: an installed pipeline's name, or a folder; ``hanta`` needs no download.
 
     Raises:
-        SettingsError: spaCy or the pipeline is not installed; says how to mend it.
+        SettingsError: spaCy, HanTa or the pipeline is not installed; says how to mend it.
     """
-    if importlib.util.find_spec("spacy") is None:
+    needed = ("spacy", "HanTa") if model == HANTA else ("spacy",)
+    if any(importlib.util.find_spec(package) is None for package in needed):
         raise SettingsError(
             "parts of speech need spaCy: pip install 'docsplit[linguistics]', then "
             f"python -m spacy download {DEFAULT_MODEL} or --spacy-model {HANTA}"

@@ -126,3 +126,6 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(importlib.util, "find_spec", lambda _: None)
         with pytest.raises(SettingsError, match=r"pip install 'docsplit\[linguistics\]'"):
             open_tagger("away")
+        patch.setattr(importlib.util, "find_spec", lambda name: None if name == "HanTa" else name)
+        with pytest.raises(SettingsError, match=r"pip install 'docsplit\[linguistics\]'"):
+            open_tagger("hanta")
