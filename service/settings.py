@@ -141,6 +141,17 @@ class Settings(BaseSettings):
     redis_timeout: float = Field(
         0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
     )
+    cache_secret: SecretStr | None = Field(
+        None,
+        min_length=32,
+        description="authenticates the values in Redis; the same for all replicas, 32 characters "
+        "or more. None: upserts and trainings compute what Redis has",
+    )
+    cache_sharing: Literal["auto", "shared", "separate"] = Field(
+        "auto",
+        description="whether clients share what is cached; auto: not where several API keys are "
+        "configured, or a keys_file",
+    )
 
     index_path: str = Field(
         "data/index",
@@ -183,6 +194,12 @@ class Settings(BaseSettings):
     trace_ratio: float = Field(
         1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
     )
+
+    @property
+    def caches_are_separate(self) -> bool:
+        """Whether each client has cache entries of its own."""
+        several = self.keys_file is not None or len(self.api_keys) > 1
+        return several if self.cache_sharing == "auto" else self.cache_sharing == "separate"
 
     @field_validator("api_keys", "cors_origins", "trusted_proxies", "model_aliases", mode="before")
     @classmethod
