@@ -143,7 +143,6 @@ class Settings(BaseSettings):
     )
     cache_secret: SecretStr | None = Field(
         None,
-        min_length=32,
         description="authenticates the values in Redis; the same for all replicas, 32 characters "
         "or more. None: upserts and trainings compute what Redis has",
     )
@@ -249,6 +248,13 @@ class Settings(BaseSettings):
         if url is not None and not url.get_secret_value().startswith(schemes):
             raise ValueError(f"starts with none of {', '.join(schemes)}")
         return url
+
+    @field_validator("cache_secret")
+    @classmethod
+    def _hard_to_guess(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < 32:
+            raise ValueError("has fewer than 32 characters")
+        return secret
 
     @field_validator("otlp_endpoint")
     @classmethod
