@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +14,8 @@ from tests.conftest import free_port
 
 # the header of a request that says what its replica shall do; without it the answer is 200
 ORDER = "x-order"
+# longer than two checks a second apart
+STALL_SECONDS = 4.5
 
 
 @dataclass
@@ -32,7 +35,8 @@ class FakeReplica:
     """Answers 200 to everything but orders.
 
     ``die``: closes its port and all its connections, without an answer. ``drop``: closes the
-    connection. ``503``, ``413``: answers so. ``503 of NAME``: answers 503 if that is its name.
+    connection. ``stall``: does nothing at all for a while. ``503``, ``413``: answers so. ``503 of
+    NAME``: answers 503 if that is its name.
     """
 
     def __init__(self, name: str, orders: Orders) -> None:
@@ -90,6 +94,8 @@ class FakeReplica:
             case ["drop"]:
                 writer.transport.abort()
                 return False
+            case ["stall"]:
+                time.sleep(STALL_SECONDS)
             case [status] | [status, "of", self.name]:
                 pass
         body = f"{status} by {self.name}".encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,12 +102,22 @@ def test_no_answer_and_no_lost_connection_takes_a_replica_out(
     name: str, order: str, count: int, tmp_path: Path
 ) -> None:
     with before(name, tmp_path, count) as front:
-        for _ in range(10):
-            answer = front.ask(order, LARGE)
-            assert answer.status_code == (502 if order == "drop" else int(order))
+        for _ in range(3):
+            for _ in range(5):
+                answer = front.ask(order, LARGE)
+                assert answer.status_code == (502 if order == "drop" else int(order))
             front.serves(3)
         # the answer of the replica itself, not the balancer's
         assert answer.text[:3] == order or order == "drop"
+
+
+def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> None:
+    with before("haproxy", tmp_path, 1) as front, ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(front.ask, "stall")]
+        for _ in range(15):
+            time.sleep(0.3)
+            asked.append(pool.submit(front.ask))
+        assert [one.result().status_code for one in asked] == [200] * 16
 
 
 @both
