@@ -103,7 +103,7 @@ class Metrics:
         )
         self.inflight_bytes = Gauge(
             "docsplit_inflight_bytes",
-            "Bytes of the bodies that are read and worked on",
+            "Memory set aside for requests that are read and worked on",
             registry=self.registry,
         )
         self.cache_bytes = Gauge(

@@ -182,7 +182,8 @@ def translate(error: Exception) -> ApiError:
             wait = math.ceil(error.retry_after)
             return ApiError(
                 429,
-                f"overloaded: too many bytes of requests are here already; try again in {wait} s",
+                "overloaded: the requests at work, of this client or of all, take the memory that "
+                f"this one needs; send less at a time, or try again in {wait} s",
                 code="overloaded",
                 headers={"retry-after": str(wait)},
             )
