@@ -1,11 +1,11 @@
 """What the worst bodies cost a replica: memory, time, and what other clients notice.
 
-``python -m benchmarks.amplification`` sends each body of ``worst_bodies`` once and prints the status,
-the seconds, the memory above the idle service's and the longest gap of ``/livez``.
+``python -m benchmarks.amplification`` sends each body of ``worst_bodies`` once. It prints the
+status, the seconds, the memory above the idle service's and the longest gap of ``/livez``.
 
-``python -m benchmarks.amplification --clients 8 --seconds 60`` lets so many clients send them at once,
-drawn at random. It prints the memory in all, whether the replica still runs, the longest gap of
-``/livez``, and the latency of another client's short texts before and meanwhile.
+``python -m benchmarks.amplification --clients 8 --seconds 60`` lets so many clients send them at
+once, drawn at random. It prints the memory in all, whether the replica still runs, the longest gap
+of ``/livez``, and the latency of another client's short texts before and meanwhile.
 """
 
 from __future__ import annotations
@@ -138,9 +138,8 @@ def at_once(server: Server, clients: int, seconds: float) -> None:
     for thread in threads:
         thread.join()
     print("answers:", dict(sorted(statuses.items())))
-    print(
-        f"memory at most: {memory(server, 'VmHWM') / 1e6:.0f} MB; longest /livez {prober.longest:.2f} s"
-    )
+    print(f"memory at most: {memory(server, 'VmHWM') / 1e6:.0f} MB")
+    print(f"longest /livez: {prober.longest:.2f} s")
     print("the replica", "ended" if server.process.poll() is not None else "runs on")
     for name, found in (("before", before), ("meanwhile", meanwhile)):
         cut = statistics.quantiles(found, n=100)
