@@ -117,7 +117,7 @@ class Metrics:
         )
         self.cache_errors = Counter(
             "docsplit_cache_errors_total",
-            "Calls to Redis that failed, values that were damaged, writes that were dropped",
+            "Calls to Redis that failed, values damaged or forged, writes that were dropped",
             ("kind",),
             registry=self.registry,
         )

@@ -145,6 +145,16 @@ class Settings(BaseSettings):
     redis_timeout: float = Field(
         0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
     )
+    cache_secret: SecretStr | None = Field(
+        None,
+        description="authenticates the values in Redis; the same for all replicas, 32 characters "
+        "or more. None: upserts and trainings compute what Redis has",
+    )
+    cache_sharing: Literal["auto", "shared", "separate"] = Field(
+        "auto",
+        description="whether clients share what is cached; auto: not where several API keys are "
+        "configured, or a keys_file",
+    )
 
     index_path: str = Field(
         "data/index",
@@ -187,6 +197,12 @@ class Settings(BaseSettings):
     trace_ratio: float = Field(
         1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
     )
+
+    @property
+    def caches_are_separate(self) -> bool:
+        """Whether each client has cache entries of its own."""
+        several = self.keys_file is not None or len(self.api_keys) > 1
+        return several if self.cache_sharing == "auto" else self.cache_sharing == "separate"
 
     @field_validator("api_keys", "cors_origins", "trusted_proxies", "model_aliases", mode="before")
     @classmethod
@@ -239,6 +255,13 @@ class Settings(BaseSettings):
         if url is not None and not url.get_secret_value().startswith(schemes):
             raise ValueError(f"starts with none of {', '.join(schemes)}")
         return url
+
+    @field_validator("cache_secret")
+    @classmethod
+    def _hard_to_guess(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < 32:
+            raise ValueError("has fewer than 32 characters")
+        return secret
 
     @field_validator("otlp_endpoint")
     @classmethod

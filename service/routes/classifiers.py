@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from service.cache import lasting
 from service.documents.pooling import Vectors
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
@@ -185,7 +186,8 @@ async def _train(
         jobs = await service.store.jobs()
         await jobs.idle(name)
     if vectors is None:
-        vectors = inference.vectors(await inference.embed(request, texts))
+        with lasting.work():
+            vectors = inference.vectors(await inference.embed(request, texts))
     async with deadline.within(request), TRAINING:
         head = await _learn(request, service, name, examples, vectors)
         former = await jobs.get(name)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from service.cache import lasting
 from service.documents.embedder import Embedded
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
@@ -108,7 +109,8 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
     changed = [document for document in documents if document.id not in known]
     result = Embedded([])
     if changed:
-        result = await inference.embed(request, [document.text for document in changed])
+        with lasting.work():
+            result = await inference.embed(request, [document.text for document in changed])
     for document, embedded in zip(changed, result.documents, strict=True):
         known[document.id] = encoded(embedded)
     async with deadline.within(request):
