@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -18,6 +17,7 @@ from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer
 from service.documents.turns import Turns
 from service.documents.windows import Ids, cut
+from service.executors import Pool
 from service.tracing.stages import Stage
 
 Side = Literal["left", "right"]
@@ -158,7 +158,7 @@ class Embedder:
         self._vectors = vectors
         self._max_tokens = max_document_tokens
         self._turns = Turns(workers)
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
+        self._pool = Pool("tokenise", workers)
 
     async def embed(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from export.bundle import Manifest
+from service import executors
 from service.batching.batcher import EngineFailedError
 from service.batching.clients import BACKGROUND, working_for
 from service.documents.embedder import Embedded, Embedder
@@ -25,6 +26,7 @@ from service.metrics import Metrics
 
 if TYPE_CHECKING:
     from service.heads.jobs import Job, Jobs, Stage
+    from service.heads.learn import Learnt
 
 log = structlog.get_logger("docsplit")
 
@@ -93,7 +95,6 @@ class Background:
         embedder: Embedder,
     ) -> None:
         progress = _Progress()
-        stop = threading.Event()
         task = asyncio.current_task()
         beats = asyncio.create_task(_beat(jobs, job, progress, task))
         outcome = "failed"
@@ -103,7 +104,7 @@ class Background:
                     vectors = await self._embed(jobs, job, examples, embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, vectors, stop)
+                await self._train(jobs, job, examples, vectors)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -117,7 +118,6 @@ class Background:
             said = said or "internal error; the log of the replica tells more"
             await jobs.update(job, state="failed", error=said)
         finally:
-            stop.set()
             beats.cancel()
             self._metrics.training_jobs.labels(outcome).inc()
             log.info("training_ended", classifier=job.name, outcome=outcome)
@@ -135,20 +135,19 @@ class Background:
         with working_for(BACKGROUND):
             return await embedding.embed(embedder, examples.inputs, prompt, note)
 
-    async def _train(
-        self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, stop: threading.Event
-    ) -> None:
+    async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:
         try:
             further = await self._store.unlabelled(examples)
         except NotFoundError as error:
             raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
 
-        def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
+        def learn(stop: threading.Event) -> Learnt:
+            # its import takes seconds
             from service.heads.learn import learn
 
             return learn(vectors, examples, math.inf, stop, further)
 
-        learnt = await asyncio.to_thread(learn)
+        learnt = await executors.BACKGROUND.run_stoppable(learn)
         from service.heads.store import Head
 
         if not await jobs.update(job):

@@ -112,9 +112,7 @@ def train(
     )
 
 
-def _fit(
-    searches: Sequence[Candidates], due: float, stop: threading.Event | None
-) -> Network:
+def _fit(searches: Sequence[Candidates], due: float, stop: threading.Event | None) -> Network:
     from service.heads import training
 
     draw = np.random.default_rng(0)

@@ -76,6 +76,7 @@ class Objective:
         penalty: times half the squared weights, over the sum of ``counts``.
         counts: how much each example counts, ``[examples]``; None for 1.
         check: raises to end it.
+        scale: multiplies the inputs.
     """
 
     inputs: Vectors
@@ -84,6 +85,7 @@ class Objective:
     penalty: float
     counts: Floats | None
     check: Check
+    scale: float = 1.0
 
     @property
     def logits(self) -> int:
@@ -116,12 +118,13 @@ class Objective:
 
     def _add(self, part: slice, layers: Layers, slopes: Layers) -> float:
         """The loss of some examples; their slopes are added."""
-        inputs = self.inputs[part]
+        inputs = self.inputs[part].astype(np.float64)
+        inputs *= self.scale
         given = layers.outputs(inputs)
         counts = None if self.counts is None else self.counts[part]
         loss, delta = _cross_entropy(given[-1], self.targets[part], counts)
         for number in range(len(given) - 1, -1, -1):
-            before = given[number - 1] if number else inputs.astype(np.float64)
+            before = given[number - 1] if number else inputs
             slopes.weights[number] += before.T @ delta
             slopes.biases[number] += delta.sum(axis=0)
             if number:
@@ -153,9 +156,7 @@ def descend(objective: Objective, layers: Layers, iterations: int) -> tuple[Laye
     return _unpacked(found.x, layers), int(found.nit)
 
 
-def _cross_entropy(
-    logits: Floats, targets: Targets, counts: Floats | None
-) -> tuple[float, Floats]:
+def _cross_entropy(logits: Floats, targets: Targets, counts: Floats | None) -> tuple[float, Floats]:
     """Summed over examples, and its derivative by the logits."""
     rows = np.arange(len(logits))
     if targets.ndim == 1 and logits.shape[1] > 1:

@@ -18,6 +18,7 @@ import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.heads.examples import Examples
 from service.index.faults import ConflictError
 from service.index.schema import PRIMARY_KEY
@@ -152,7 +153,7 @@ class Jobs:
         found = await (await self._examples()).query().where(_eq("key", job.key)).to_arrow()
         if not found.num_rows:
             return None
-        return await asyncio.to_thread(Examples.from_bytes, found["examples"][0].as_py())
+        return await executors.STORE.run(Examples.from_bytes, found["examples"][0].as_py())
 
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False where the job was cancelled or replaced."""
@@ -179,7 +180,7 @@ class Jobs:
 
     async def _keep(self, examples: Examples) -> str:
         key = uuid.uuid4().hex
-        blob = await asyncio.to_thread(examples.to_bytes)
+        blob = await executors.STORE.run(examples.to_bytes)
         row = {"key": [key], "kept": [time.time()], "examples": [blob]}
         table = await self._examples()
         await table.add(pa.table(row, schema=_EXAMPLES))

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from service.documents.pooling import Vectors
 from service.heads import training
 from service.heads.fitting import Check
@@ -116,7 +118,7 @@ def log_loss(logits: Vectors, indicators: Indicators, temperature: float) -> flo
     )
 
 
-def _surprise(logits: Vectors, expected: Indicators | Floats, temperature: float) -> Floats:
+def _surprise(logits: Vectors, expected: NDArray[Any], temperature: float) -> Floats:
     """In nats, where a label is expected with some probability."""
     holds = np.clip(sigmoid(logits, temperature), 1e-12, 1 - 1e-12)
     return np.asarray(-(expected * np.log(holds) + (1 - expected) * np.log1p(-holds)))

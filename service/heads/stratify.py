@@ -11,9 +11,7 @@ from service.heads.network import Floats
 Indicators = NDArray[np.uint8]
 
 
-def folds(
-    indicators: Indicators, number: int, check: Check = lambda: None
-) -> NDArray[np.int64]:
+def folds(indicators: Indicators, number: int, check: Check = lambda: None) -> NDArray[np.int64]:
     """The fold of each example, by iterative stratification (Sechidis et al. 2011, figure 1).
 
     The rarest label is dealt out first, each of its examples to the fold that lacks most of it.

@@ -133,8 +133,8 @@ def fit(
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
     outputs = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
-    scaled = vectors * np.float32(SCALE)
-    objective = Objective(scaled, labels, outputs, weight_decay, weights, until(due, stop))
+    check = until(due, stop)
+    objective = Objective(vectors, labels, outputs, weight_decay, weights, check, SCALE)
     layers = Layers.drawn((vectors.shape[1], hidden, objective.logits))
     # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
     # same cores they wait for each other, for many times as long.
