@@ -25,8 +25,6 @@ WEIGHT = 3.0
 # of the inner classifier, a logistic regression
 PENALTY = 0.1
 ITERATIONS = 100
-# more add time and little else
-MOST_UNLABELLED = 500
 
 
 def extend(

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lancedb.expr import col, lit
 
 from service.documents.pooling import Vectors
-from service.heads.selftraining import MOST_UNLABELLED
+from service.heads.bounds import MOST_UNLABELLED
 from service.index.documents import Index, matrix
 from service.index.faults import InvalidError
 

@@ -15,6 +15,8 @@ from service import executors
 from service.documents.pooling import Vectors
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
+from service.heads import bounds
+from service.heads.bounds import MOST_UNLABELLED
 from service.heads.examples import Examples
 from service.index.faults import ConflictError, NotFoundError
 from service.keys.rights import Right
@@ -163,6 +165,16 @@ async def _train(
     background: bool,
 ) -> ClassifierOut:
     service = inference.service_of(request)
+    further = 0 if examples.unlabelled is None else MOST_UNLABELLED
+    try:
+        bounds.check_training(
+            len(examples.inputs) + further,
+            len(examples.counts()),
+            service.bundle.manifest.dimensions,
+            examples.multi_label,
+        )
+    except ValueError as error:
+        raise ApiError(413, str(error), param="labels") from error
     if examples.unlabelled is not None:
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):
