@@ -18,6 +18,7 @@ from service.documents.tokens import DocumentTokenizer
 from service.documents.turns import Turns
 from service.documents.windows import Ids, cut
 from service.executors import Pool
+from service.keys.charges import charged
 from service.tracing.stages import Stage
 
 Side = Literal["left", "right"]
@@ -246,7 +247,8 @@ class Embedder:
     async def _fill(self, result: Embedded, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
-        found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
+        with charged(sum(document.computed for document in result.documents)):
+            found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
         result.timing.looking += found.looking
         result.timing.queued += found.queued
         result.timing.computing += found.computing

@@ -43,7 +43,7 @@ class Key:
         digest: SHA-256 of the token.
         expires: seconds since the epoch.
         requests: admits requests.
-        tokens: charged with the tokens of a request when it ends.
+        tokens: charged with the tokens of a request before they are computed.
     """
 
     name: str
