@@ -193,9 +193,10 @@ class Service:
                 raise EngineError(f"{engine.name} returns vectors that are not finite")
 
     def follow(self) -> None:
-        """Re-embed indexes of other bundles from now on, once the engine is there."""
+        """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
         if self.running is not None:
             self.store.follow(self.running.background)
+            self.background.follow(self.running.embedder)
 
     def _shared(self, url: str) -> SharedCache:
         manifest = self.bundle.manifest

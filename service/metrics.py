@@ -150,6 +150,9 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        # an alert compares with what was before: a count that begins at 1 never rises
+        for outcome in ("done", "failed", "cancelled", "lost"):
+            self.training_jobs.labels(outcome)
         self.connections = Gauge(
             "docsplit_connections", "Connections of clients that are open", registry=self.registry
         )

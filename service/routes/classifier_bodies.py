@@ -10,16 +10,16 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    FailFast,
     Field,
+    TypeAdapter,
     WithJsonSchema,
     model_validator,
 )
 
 from service.heads import examples
 from service.heads.bounds import MOST_EXAMPLES, MOST_GIVEN
-from service.routes.fields import TEXT, valid_text
-from service.routes.names import INDEX_NAME, Identifier
+from service.routes.fields import valid_text, valid_texts
+from service.routes.names import INDEX_NAME, Identifier, identifier
 
 LONGEST_LABEL = 128
 
@@ -60,6 +60,19 @@ def _check_length(documents: Sequence[Any]) -> None:
         )
 
 
+def _ids(value: Any) -> list[str]:
+    names = valid_texts(value)
+    for position, name in enumerate(names):
+        try:
+            identifier(name)
+        except ValueError as error:
+            raise ValueError(f"item {position}: {error}") from None
+    return names
+
+
+# one error for a list, however many of its items are wrong
+_TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
+_IDS = {"type": "array", "minItems": 1, "items": TypeAdapter(Identifier).json_schema()}
 _LABEL = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
 _LABELS = {
     "anyOf": [
@@ -74,12 +87,11 @@ class TrainRequest(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    # of many items that are wrong the first alone is told
-    inputs: (
-        Annotated[list[Annotated[str, BeforeValidator(valid_text), TEXT]], FailFast()] | None
-    ) = Field(None, min_length=1, description="documents of any length; or give index and ids")
+    inputs: Annotated[list[str], BeforeValidator(valid_texts), WithJsonSchema(_TEXTS)] | None = (
+        Field(None, min_length=1, description="documents of any length; or give index and ids")
+    )
     index: Annotated[str, Field(pattern=INDEX_NAME)] | None = None
-    ids: Annotated[list[Identifier], FailFast()] | None = Field(
+    ids: Annotated[list[str], BeforeValidator(_ids), WithJsonSchema(_IDS)] | None = Field(
         None, min_length=1, description="documents of the index, each once"
     )
     labels: Annotated[list[list[str]], BeforeValidator(_labels), WithJsonSchema(_LABELS)] = Field(
