@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from service import executors
 from service.edge import errors
 from service.edge.access import Access
 from service.edge.clients import Clients
@@ -68,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        executors.install(asyncio.get_running_loop())
         starting = asyncio.create_task(start())
         watching = asyncio.create_task(service.keys.watch())
         try:

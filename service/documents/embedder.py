@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,6 +16,8 @@ from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer, Side
 from service.documents.turns import Turns
 from service.documents.windows import Ids, cut
+from service.executors import Pool
+from service.keys.charges import charged
 from service.tracing.stages import Stage
 
 
@@ -156,7 +157,7 @@ class Embedder:
         self._vectors = vectors
         self._max_tokens = max_document_tokens
         self._turns = Turns(workers)
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
+        self._pool = Pool("tokenise", workers)
 
     async def embed(
         self,
@@ -244,7 +245,8 @@ class Embedder:
     async def _fill(self, result: Embedded, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
-        found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
+        with charged(sum(document.computed for document in result.documents)):
+            found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
         result.timing.looking += found.looking
         result.timing.queued += found.queued
         result.timing.computing += found.computing

@@ -18,6 +18,7 @@ import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.heads.examples import Examples
 from service.index.faults import ConflictError
 from service.index.schema import PRIMARY_KEY
@@ -29,6 +30,10 @@ Stage = Literal["waiting", "embedding", "training"]
 
 # a job without a heartbeat for so long has lost its replica
 LOST_SECONDS = 60.0
+# a replica that shuts down says that its job is lost: another takes it after so long
+LEFT_SECONDS = 10.0
+# replicas that one job may take down with it
+MOST_ATTEMPTS = 3
 # examples that no job names are what a replica left that died between two writes
 STRAY_SECONDS = 86_400.0
 _KEEP_VERSIONS = timedelta(minutes=15)
@@ -62,7 +67,8 @@ class Job:
 
     Attributes:
         name: of the classifier.
-        uid: of this training; the head that comes of it bears it too.
+        uid: of this training; the head that comes of it bears it too. Behind a dash it says how
+            often the job was begun, where that is more than once.
         key: of its examples; empty where they were at fault and are not kept.
         state: as it was written last; ``state_at`` tells what it is.
         done: documents embedded, of ``total``.
@@ -80,6 +86,11 @@ class Job:
     error: str
     started: float
     heartbeat: float
+
+    @property
+    def attempt(self) -> int:
+        """How often it was begun, replicas that shut down in good order not counted."""
+        return int(self.uid.partition("-")[2] or 1)
 
     def state_at(self, now: float) -> State:
         """The state, seen at ``now`` seconds since the epoch."""
@@ -147,12 +158,44 @@ class Jobs:
             await self._drop(former.key)
         return job
 
+    async def lost(self) -> list[Job]:
+        """Jobs whose replicas have ended, or have left them."""
+        now = time.time()
+        where = (
+            f"(state = 'running' AND heartbeat < {now - LOST_SECONDS!r})"
+            f" OR (state = 'lost' AND heartbeat < {now - LEFT_SECONDS!r})"
+        )
+        found = await (await self._jobs()).query().where(where).to_arrow()
+        return [Job(**row) for row in found.to_pylist()]
+
+    async def take_over(self, job: Job) -> Job | None:
+        """Begin a lost job anew; None where another replica has it, or it is gone."""
+        attempt = job.attempt + (job.state == "running")
+        uid = f"{uuid.uuid4().hex}-{attempt}"
+        if not await self._change_lost(job, uid=uid, state="running", stage="waiting", done=0):
+            return None
+        held = await self.get(job.name)
+        return held if held is not None and held.uid == uid else None
+
+    async def give_up(self, job: Job, error: str) -> bool:
+        """Write that a lost job failed, its examples kept; whether nobody else has done so."""
+        uid = f"{uuid.uuid4().hex}-{job.attempt}"
+        return await self._change_lost(job, uid=uid, state="failed", error=error)
+
+    async def _change_lost(self, job: Job, **columns: Any) -> bool:
+        columns["heartbeat"] = time.time()
+        # nobody has written to it since: another replica would have changed the uid, its own one
+        # the heartbeat
+        where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
+        result = await (await self._jobs()).update(columns, where=where)
+        return bool(result.rows_updated)
+
     async def examples(self, job: Job) -> Examples | None:
         """What a job trains on; None where that is gone."""
         found = await (await self._examples()).query().where(_eq("key", job.key)).to_arrow()
         if not found.num_rows:
             return None
-        return await asyncio.to_thread(Examples.from_bytes, found["examples"][0].as_py())
+        return await executors.STORE.run(Examples.from_bytes, found["examples"][0].as_py())
 
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False where the job was cancelled or replaced."""
@@ -179,7 +222,7 @@ class Jobs:
 
     async def _keep(self, examples: Examples) -> str:
         key = uuid.uuid4().hex
-        blob = await asyncio.to_thread(examples.to_bytes)
+        blob = await executors.STORE.run(examples.to_bytes)
         row = {"key": [key], "kept": [time.time()], "examples": [blob]}
         table = await self._examples()
         await table.add(pa.table(row, schema=_EXAMPLES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pyarrow as pa
 from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.heads.examples import Examples
 from service.heads.network import Network, Scorer
 from service.index.faults import ConflictError, NotFoundError
@@ -95,7 +95,7 @@ class Heads:
         self.free(head.name)
         if not isinstance(head.network, Network):
             raise TypeError("a graph of the bundle is not stored")
-        blob = await asyncio.to_thread(examples.to_bytes) if examples else b""
+        blob = await executors.STORE.run(examples.to_bytes) if examples else b""
         row = {
             "name": [head.name],
             "uid": [head.uid],
@@ -168,7 +168,7 @@ class Heads:
         if name in self._bundled:
             return Examples([], [])
         blob = (await self._row(name, ["examples"]))["examples"]
-        return await asyncio.to_thread(Examples.from_bytes, blob)
+        return await executors.STORE.run(Examples.from_bytes, blob)
 
     async def delete(self, name: str) -> None:
         """Delete a head.

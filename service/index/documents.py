@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from lancedb.expr import Expr, col, lit
 from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.documents.pooling import Vectors
 from service.index import records
 from service.index.faults import ConflictError, NotFoundError
@@ -69,7 +69,7 @@ class Index:
             updated: when each was written, in microseconds since the epoch.
         """
         identity = self.identity
-        rows = await asyncio.to_thread(
+        rows = await executors.STORE.run(
             records.table, documents, updated, self.schema, identity.fields, identity.revision
         )
         await self._merge(rows)

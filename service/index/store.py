@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from export.bundle import Bundle
+from service import executors
 from service.index.faults import StoreError
 from service.metrics import Metrics
 
@@ -64,7 +65,7 @@ class Store:
         """
         async with self._opening:
             if self._indexes is None:
-                indexes, maintenance = await asyncio.to_thread(_import)
+                indexes, maintenance = await executors.STORE.run(_import)
                 manifest = self._bundle.manifest
                 try:
                     _provide_scratch(self.path)
