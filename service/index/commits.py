@@ -9,8 +9,8 @@ from itertools import chain
 import pyarrow as pa
 
 from service.index import records, versions
-from service.index.documents import Index, microseconds
-from service.index.faults import ConflictError, NotFoundError, StoreError, VersionError
+from service.index.documents import Index, applied, microseconds
+from service.index.faults import ConflictError, NotFoundError, UncertainError, VersionError
 from service.index.versions import Condition, Standing
 
 
@@ -50,13 +50,14 @@ async def write(index: Index, upserts: Sequence[Upsert]) -> list[VersionError | 
     Returns:
         For each upsert what stood against it.
     """
+    repeated = any(upsert.times for upsert in upserts)
     held = await index.standing(list(chain.from_iterable(upsert.ids for upsert in upserts)))
     _stamp(upserts, held)
     refused = [check(upsert.conditions, held) for upsert in upserts]
     taken = [upsert for upsert, error in zip(upserts, refused, strict=True) if error is None]
     missed = await _conditional(index, taken)
     clean = [upsert for upsert in taken if not missed.keys() & upsert.conditions.keys()]
-    await _plain(index, clean)
+    await _plain(index, clean, repeated=repeated)
     return [
         error or _missed(upsert, missed) for upsert, error in zip(upserts, refused, strict=True)
     ]
@@ -82,7 +83,7 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
         time = max(microseconds(), held[document_id].updated + 1)
         gone = records.tombstones({document_id: time}, index.schema)
         result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
-        if result.num_updated_rows:
+        if applied(result):
             return time
         error = VersionError(_present([document_id], await index.standing([document_id])))
     if error.present[document_id] is None:
@@ -129,44 +130,26 @@ async def _conditional(index: Index, upserts: Sequence[Upsert]) -> dict[str, int
 
 async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str, int | None]:
     result = await (index.replace(rows, where) if where is not None else index.create(rows))
-    applied = result.num_updated_rows + result.num_inserted_rows
-    if applied == rows.num_rows:
+    written = applied(result)
+    if written == rows.num_rows:
         return {}
-    ids: list[str] = rows["id"].to_pylist()
-    missed = set(ids)
-    if applied:
-        # which ones, only the state tells that this commit made
-        made = await index.standing(ids, result.version)
-        wanted = zip(ids, rows["updated"].to_pylist(), rows["digest"].to_pylist(), strict=True)
-        own = {name for name, *row in wanted if name in made and _is(made[name], *row)}
-        if len(own) != applied:
-            raise StoreError("whether the documents were written is not known: read them")
-        missed -= own
-    return _present(sorted(missed), await index.standing(sorted(missed)))
+    missed: list[str] = rows["id"].to_pylist()
+    if written:
+        missed = list(await index.missing(rows, result.version))
+        if len(missed) + written != rows.num_rows:
+            raise UncertainError
+    return _present(missed, await index.standing(missed))
 
 
-async def _plain(index: Index, upserts: Sequence[Upsert]) -> None:
+async def _plain(index: Index, upserts: Sequence[Upsert], *, repeated: bool) -> None:
     latest: dict[str, Upsert] = {
         name: upsert for upsert in upserts for name in upsert.ids if name not in upsert.conditions
     }
     rows = _rows(index, upserts, latest.keys())
-    if not rows.num_rows:
-        return
-    result = await index.merge_rows(rows)
-    if result.num_updated_rows + result.num_inserted_rows == rows.num_rows:
-        return
-    # Others wrote at the same time and stand. A document that was not written must not have the
-    # version of one that was: the version before stands no longer.
-    held = await index.standing(list(latest))
-    digests = dict(zip(rows["id"].to_pylist(), rows["digest"].to_pylist(), strict=True))
-    for name, upsert in latest.items():
-        standing, time = held.get(name), upsert.times[name]
-        if standing is not None and standing.updated == time:
-            upsert.times[name] = time if _is(standing, time, digests[name]) else time - 1
-
-
-def _is(standing: Standing, updated: int, digest: str) -> bool:
-    return not standing.deleted and (standing.updated, standing.digest) == (updated, digest)
+    if rows.num_rows:
+        times = await index.write(rows, rows["updated"].to_pylist(), repeated=repeated)
+        for name, time in zip(rows["id"].to_pylist(), times, strict=True):
+            latest[name].times[name] = time
 
 
 def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Table:

@@ -16,7 +16,7 @@ from lancedb.table import AsyncTable
 
 from service.documents.pooling import Vectors
 from service.index import records
-from service.index.faults import ConflictError, InvalidError, NotFoundError
+from service.index.faults import ConflictError, InvalidError, NotFoundError, UncertainError
 from service.index.record import Record, Windows
 from service.index.schema import Identity
 from service.index.versions import Standing
@@ -105,7 +105,61 @@ class Index:
         now = microseconds()
         # later than what it replaces, also where that came from a machine whose clock is ahead
         times = [max(now, held.get(document.id, 0) + 1) for document in documents]
-        await self.merge(documents, times)
+        await self.write(await self.rows(documents), times)
+
+    async def write(
+        self, rows: pa.Table, updated: Sequence[int], *, repeated: bool = False
+    ) -> list[int]:
+        """Insert documents, or replace those of the same id, whatever stands.
+
+        Where another process has written a document later meanwhile, it is written once more: were
+        it left out, as if it came before, a conditional write that did not see it would be wrong.
+
+        Args:
+            rows: as ``rows`` made them, no two of one id.
+            updated: when each is written, in microseconds since the epoch.
+            repeated: whether a commit of the same was tried before and failed.
+
+        Returns:
+            When each was written in the end.
+
+        Raises:
+            StoreError: what became of the former attempt is not known.
+        """
+        ids: list[str] = rows["id"].to_pylist()
+        times = list(updated)
+        left = list(range(len(ids)))
+        while left:
+            part = records.stamped(rows.take(left), [times[place] for place in left])
+            result = await self.merge_rows(part)
+            if applied(result) == len(left):
+                break
+            missing = await self.missing(part, result.version)
+            left = [place for place in left if ids[place] in missing]
+            if left and repeated:
+                raise UncertainError
+            for place in left:
+                standing = missing[ids[place]]
+                times[place] = max(microseconds(), standing.updated + 1 if standing else 0)
+        return times
+
+    async def missing(self, rows: pa.Table, version: int) -> dict[str, Standing | None]:
+        """Which rows a commit did not write, with what stood in their place.
+
+        Args:
+            rows: that were to be written.
+            version: of the table that the commit made; nobody else may use the handle.
+        """
+        ids = rows["id"].to_pylist()
+        made = await self.standing(ids, version)
+        wanted = zip(
+            ids,
+            rows["updated"].to_pylist(),
+            rows["deleted"].to_pylist(),
+            rows["digest"].to_pylist(),
+            strict=True,
+        )
+        return {name: made.get(name) for name, *row in wanted if made.get(name) != Standing(*row)}
 
     async def merge(self, documents: Sequence[Record], updated: Sequence[int]) -> None:
         """Insert documents, or replace older ones of the same id, in one commit.
@@ -136,13 +190,21 @@ class Index:
         fields, revision = self.identity.fields, self.identity.revision
         return records.table(documents, unknown, self.schema, fields, revision)
 
-    async def bury(self, deleted: Mapping[str, int]) -> None:
+    async def bury(self, deleted: Mapping[str, int]) -> list[str]:
         """Delete documents, by id and time, unless they were written later, in one commit.
 
         Those that are not there are noted as deleted, too: no older copy of them gets in.
+
+        Returns:
+            The ids of those that were written later.
         """
+        rows = records.tombstones(deleted, self.schema)
         # LanceDB takes a vector that is absent for a bad one unless told
-        await self.merge_rows(records.tombstones(deleted, self.schema), on_bad_vectors="null")
+        result = await self.merge_rows(rows, on_bad_vectors="null")
+        if applied(result) == len(deleted):
+            return []
+        found = await self.missing(rows, result.version)
+        return [name for name, held in found.items() if held is None or not held.deleted]
 
     async def purge(self, before: int) -> None:
         """Forget documents that were deleted before a time."""
@@ -323,6 +385,11 @@ def matrix(found: pa.Table) -> Vectors:
     column = found["vector"].combine_chunks()
     flat: Vectors = np.asarray(column.flatten(), dtype=np.float32)
     return flat.reshape(len(column), -1)
+
+
+def applied(result: MergeResult) -> int:
+    """How many rows a commit wrote."""
+    return int(result.num_updated_rows + result.num_inserted_rows)
 
 
 def microseconds() -> int:

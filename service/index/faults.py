@@ -60,3 +60,10 @@ class InvalidError(ValueError):
 
 class StoreError(Exception):
     """Indexes and heads cannot be read or written where they should lie."""
+
+
+class UncertainError(StoreError):
+    """A commit failed, and whether it stands cannot be told."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not known whether the documents were written: read them")

@@ -235,7 +235,9 @@ class Indexes:
                 return
             times = dict(deleted) if deleted else await _after(found, ids)
             for index in fresh:
-                await index.bury(times)
+                left = await index.bury(times)
+                while left and not deleted:
+                    left = await index.bury(await _after([index], left))
                 done.add(index.identity.generation)
 
     async def drop(self, name: str) -> None:
