@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class NotFoundError(LookupError):
     """No index, document, classifier or head of that name."""
@@ -27,6 +29,22 @@ class BuildingError(Exception):
         self.total = total
 
 
+class VersionError(Exception):
+    """Documents have other versions than a write asked for.
+
+    Attributes:
+        present: the versions that stand, by id; None where there is no document.
+        written: the versions of the documents that were written all the same, by id.
+    """
+
+    def __init__(
+        self, present: Mapping[str, int | None], written: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__("a document has another version than the one that the write is for")
+        self.present = present
+        self.written = written or {}
+
+
 class InvalidError(ValueError):
     """A value that does not fit the index.
 
@@ -42,3 +60,10 @@ class InvalidError(ValueError):
 
 class StoreError(Exception):
     """Indexes and heads cannot be read or written where they should lie."""
+
+
+class UncertainError(StoreError):
+    """A commit failed, and whether it stands cannot be told."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not known whether the documents were written: read them")

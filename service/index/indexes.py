@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -208,11 +208,20 @@ class Indexes:
                 return True
         return False
 
-    async def bury(self, name: str, uid: str, ids: Sequence[str]) -> None:
+    async def bury(
+        self, name: str, uid: str, ids: Sequence[str], deleted: Mapping[str, int] | None = None
+    ) -> None:
         """Delete documents in all generations of an index, also in those that are being created.
 
         A generation that appears after the last look has only sources where the documents are
         deleted.
+
+        Args:
+            name: of the index.
+            uid: of the index for which the documents were checked.
+            ids: of the documents.
+            deleted: when they were deleted, by id, where one generation has them deleted already;
+                what was written later stays.
 
         Raises:
             NotFoundError, ConflictError: the index is gone, or is another one by now.
@@ -224,12 +233,11 @@ class Indexes:
             fresh = [index for index in found if index.identity.generation not in done]
             if not fresh:
                 return
-            times = dict.fromkeys(ids, microseconds())
-            for index in found:
-                for document_id, written in (await index.updated(ids)).items():
-                    times[document_id] = max(times[document_id], written + 1)
+            times = dict(deleted) if deleted else await _after(found, ids)
             for index in fresh:
-                await index.bury(times)
+                left = await index.bury(times)
+                while left and not deleted:
+                    left = await index.bury(await _after([index], left))
                 done.add(index.identity.generation)
 
     async def drop(self, name: str) -> None:
@@ -363,6 +371,15 @@ async def progress(generations: Sequence[Generation], own: Generation | None) ->
     """How many documents a generation holds, and how many the largest complete one."""
     total = max([await g.index.count() for g in generations if g.complete])
     return min(await own.index.count(), total) if own is not None else 0, total
+
+
+async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]:
+    """Now, by id, or later where a generation holds what was written later."""
+    times = dict.fromkeys(ids, microseconds())
+    for index in indexes:
+        for document_id, written in (await index.updated(ids)).items():
+            times[document_id] = max(times[document_id], written + 1)
+    return times
 
 
 async def _prepare(table: AsyncTable) -> None:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from service.heads.examples import Examples
     from service.heads.jobs import Jobs
     from service.heads.store import Heads
+    from service.index.commits import Upsert
     from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
-    from service.index.record import Record
     from service.index.reembed import Embed
+    from service.index.versions import Condition
     from service.index.writer import Writer
 
 log = structlog.get_logger("docsplit.index")
@@ -175,22 +176,28 @@ class Store:
             self._heads[table] = Heads(database, table, kind, brought)
         return self._heads[table]
 
-    async def upsert(self, name: str, uid: str, records: list[Record]) -> None:
+    async def upsert(self, name: str, uid: str, upsert: Upsert) -> dict[str, int]:
         """Put documents into the next commit of an index; return when they are durable.
 
         Args:
             name: of the index.
             uid: of the index for which the documents were checked.
-            records: no two of one id.
+            upsert: the documents.
+
+        Returns:
+            Their versions by id.
 
         Raises:
+            VersionError: a condition does not hold.
             NotFoundError, ConflictError: the index is gone, or is another one by now.
         """
-        await (await self._writer(name)).write(uid, upserts=records)
+        return await (await self._writer(name)).write(uid, upsert)
 
-    async def delete(self, name: str, uid: str, ids: list[str]) -> None:
-        """Delete documents in the next commit, as ``upsert``."""
-        await (await self._writer(name)).write(uid, deletes=ids)
+    async def delete(
+        self, name: str, uid: str, ids: list[str], condition: Condition | None = None
+    ) -> None:
+        """Delete documents in the next commit, as ``upsert``; under a condition one alone."""
+        await (await self._writer(name)).delete(uid, ids, condition)
 
     async def _writer(self, name: str) -> Writer:
         indexes = await self.indexes()
