@@ -109,7 +109,12 @@ class Service:
         whole = self.settings.cache_bytes // 4
         self.answers = Answers(whole // self.settings.workers)
         self.cache = Cache(ProcessCache(self.settings.cache_bytes - whole))
-        self.store = Store(self.settings.index_path, self.bundle, self.metrics)
+        self.store = Store(
+            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+        )
+        if self.settings.workers == 1:
+            # of several processes the one that follows the indexes tells
+            self.metrics.store_up.set(1)
         self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
