@@ -116,7 +116,12 @@ class Service:
         self.tenants = Tenants(
             separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
         )
-        self.store = Store(self.settings.index_path, self.bundle, self.metrics)
+        self.store = Store(
+            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+        )
+        if self.settings.workers == 1:
+            # of several processes the one that follows the indexes tells
+            self.metrics.store_up.set(1)
         self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:

@@ -144,6 +144,22 @@ class Metrics:
             "Documents still to be re-embedded for the served bundle, in all indexes",
             registry=self.registry,
         )
+        self.store_up = Gauge(
+            "docsplit_store_up",
+            "1 while the store at index_path is the one that was there first, 0 while it is gone",
+            registry=self.registry,
+        )
+        self.store_errors = Counter(
+            "docsplit_store_errors_total",
+            "Requests that the store could not serve, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.store_versions_removed = Counter(
+            "docsplit_store_versions_removed_total",
+            "Versions of tables that were moved aside because they were torn",
+            registry=self.registry,
+        )
         self.training_jobs = Counter(
             "docsplit_training_jobs_total",
             "Trainings of classifiers in the background, by how they ended",

@@ -161,6 +161,11 @@ class Settings(BaseSettings):
         min_length=1,
         description="folder, or s3:// URI, of indexes and trained heads; replicas share it",
     )
+    durability: Literal["fsync", "commit"] = Field(
+        "fsync",
+        description="fsync: writes below a folder are on disk before they are acknowledged; "
+        "commit: they are left to the system, and a power failure may take the last of them",
+    )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"
