@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import time
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ import structlog
 from prometheus_client import generate_latest
 
 from export.bundle import Bundle
+from service import executors
 from service.batching.batcher import Batcher
 from service.cache.answers import Answers
 from service.cache.codec import Codec
@@ -116,7 +116,12 @@ class Service:
         self.tenants = Tenants(
             separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
         )
-        self.store = Store(self.settings.index_path, self.bundle, self.metrics)
+        self.store = Store(
+            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+        )
+        if self.settings.workers == 1:
+            # of several processes the one that follows the indexes tells
+            self.metrics.store_up.set(1)
         self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
@@ -156,7 +161,7 @@ class Service:
             self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
             self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
         try:
-            self.running = await asyncio.to_thread(self._build)
+            self.running = await executors.START.run(self._build)
         except EngineError as error:
             self.phase = Phase.FAILED
             log.error("engine_unusable", reason=str(error))
@@ -180,7 +185,7 @@ class Service:
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if self.running.batcher is not None and streams_chosen_here and engine.streams > 1:
             # ready before that: it only makes requests that come alone faster
-            self.running.batcher.lone = await asyncio.to_thread(self._build_lone)
+            self.running.batcher.lone = await executors.START.run(self._build_lone)
 
     def _build_lone(self) -> Engine | None:
         """An engine of one stream that has all cores."""
@@ -200,9 +205,10 @@ class Service:
                 raise EngineError(f"{engine.name} returns vectors that are not finite")
 
     def follow(self) -> None:
-        """Re-embed indexes of other bundles from now on, once the engine is there."""
+        """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
         if self.running is not None:
             self.store.follow(self.running.background)
+            self.background.follow(self.running.embedder)
 
     def _shared(self, url: str) -> SharedCache:
         manifest = self.bundle.manifest
@@ -317,9 +323,9 @@ class Service:
             self.running.embedder.close()
             self.running.background.close()
             if self.running.batcher is not None:
-                await asyncio.to_thread(self.running.batcher.close)
+                await executors.START.run(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()
         if self.tracing is not None:
-            await asyncio.to_thread(self.tracing.close)
+            await executors.START.run(self.tracing.close)

@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 from yaml import YAMLError
 
+from service.edge import memory
 from service.engines.choose import ArithmeticWish, EngineWish
 
 ENV_PREFIX = "DOCSPLIT_"
@@ -90,10 +91,13 @@ class Settings(BaseSettings):
     )
     max_batch_items: int = Field(2048, ge=1, description="inputs of one request, at most")
     max_body_bytes: int = Field(16_777_216, ge=1024, description="body of one request, at most")
+    max_body_values: int = Field(
+        262_144, ge=1024, description="JSON values in the body of one request, at most"
+    )
     max_inflight_bytes: int = Field(
-        268_435_456,
-        description="bodies of all requests that are read and worked on, at most; a client alone "
-        "may have half; requests beyond are answered with 429",
+        536_870_912,
+        description="memory that each process sets aside for requests that it reads and works on, "
+        "at most; a client alone may have half; requests beyond are answered with 429",
     )
     queue_tokens: int = Field(
         524_288,
@@ -157,6 +161,11 @@ class Settings(BaseSettings):
         min_length=1,
         description="folder, or s3:// URI, of indexes and trained heads; replicas share it",
     )
+    durability: Literal["fsync", "commit"] = Field(
+        "fsync",
+        description="fsync: writes below a folder are on disk before they are acknowledged; "
+        "commit: they are left to the system, and a power failure may take the last of them",
+    )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"
@@ -212,9 +221,12 @@ class Settings(BaseSettings):
     @field_validator("max_inflight_bytes")
     @classmethod
     def _room_for_a_body(cls, most: int, info: ValidationInfo) -> int:
-        body = info.data.get("max_body_bytes", 0)
-        if most < 2 * body * info.data.get("workers", 1):
-            raise ValueError(f"must be twice max_body_bytes ({body}) at least, for each worker")
+        body, values = (info.data.get(f"max_body_{unit}", 0) for unit in ("bytes", "values"))
+        if most < (least := 2 * memory.needed(body, values)):
+            raise ValueError(
+                f"must be {least} at least, twice what one body of max_body_bytes ({body}) and "
+                f"max_body_values ({values}) may take"
+            )
         return most
 
     @field_validator("trusted_proxies")

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.cache.answers import Answer, Answers
 from service.cache.tenants import Tenants
 from service.edge.replay import replaying
+from service.keys.charges import charged
 from service.metrics import Metrics
 
 # Routes whose answer follows from the body and the bundle alone; which answers of theirs may be
@@ -52,8 +53,9 @@ class Repeats:
         if held is not None:
             scope["docsplit.usage"] = held.usage
             self._metrics.repeated(held.usage)
-            await send({**held.start, "headers": _headers(scope, held.start)})
-            await send({"type": "http.response.body", "body": held.body})
+            with charged(held.usage["tokens"]):
+                await send({**held.start, "headers": _headers(scope, held.start)})
+                await send({"type": "http.response.body", "body": held.body})
             return
         begun: Message = {}
 
