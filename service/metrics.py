@@ -106,7 +106,7 @@ class Metrics:
         )
         self.inflight_bytes = Gauge(
             "docsplit_inflight_bytes",
-            "Bytes of the bodies that are read and worked on",
+            "Memory set aside for requests that are read and worked on",
             registry=self.registry,
         )
         self.cache_bytes = Gauge(
@@ -120,7 +120,7 @@ class Metrics:
         )
         self.cache_errors = Counter(
             "docsplit_cache_errors_total",
-            "Calls to Redis that failed, values that were damaged, writes that were dropped",
+            "Calls to Redis that failed, values damaged or forged, writes that were dropped",
             ("kind",),
             registry=self.registry,
         )
@@ -142,6 +142,22 @@ class Metrics:
         self.index_reembed_documents = Gauge(
             "docsplit_index_reembed_documents",
             "Documents still to be re-embedded for the served bundle, in all indexes",
+            registry=self.registry,
+        )
+        self.store_up = Gauge(
+            "docsplit_store_up",
+            "1 while the store at index_path is the one that was there first, 0 while it is gone",
+            registry=self.registry,
+        )
+        self.store_errors = Counter(
+            "docsplit_store_errors_total",
+            "Requests that the store could not serve, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.store_versions_removed = Counter(
+            "docsplit_store_versions_removed_total",
+            "Versions of tables that were moved aside because they were torn",
             registry=self.registry,
         )
         self.training_jobs = Counter(

@@ -15,6 +15,7 @@ from export.bundle import Manifest
 from service import executors
 from service.batching.batcher import EngineFailedError
 from service.batching.clients import BACKGROUND, working_for
+from service.cache import lasting
 from service.documents.embedder import Embedded, Embedder
 from service.documents.pooling import Vectors
 from service.documents.prompts import resolve
@@ -191,7 +192,7 @@ class Background:
         progress.stage = "embedding"
         await jobs.update(job, stage=progress.stage)
         prompt = resolve(self._manifest, None)
-        with working_for(BACKGROUND):
+        with working_for(BACKGROUND), lasting.work():
             return await embedding.embed(embedder, examples.inputs, prompt, note)
 
     async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:

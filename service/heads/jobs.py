@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-import lancedb
 import pyarrow as pa
 import structlog
 from lancedb.expr import Expr, col, lit
@@ -20,6 +19,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.heads.examples import Examples
+from service.index.database import Database
 from service.index.faults import ConflictError
 from service.index.schema import PRIMARY_KEY
 
@@ -105,17 +105,23 @@ class Jobs:
         database: where the tables lie.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def get(self, name: str) -> Job | None:
         """The training of a classifier that runs, failed or was lost."""
-        found = await (await self._jobs()).query().where(_eq("name", name)).limit(1).to_arrow()
+        table = await self._database.find("jobs")
+        if table is None:
+            return None
+        found = await table.query().where(_eq("name", name)).limit(1).to_arrow()
         return Job(**found.to_pylist()[0]) if found.num_rows else None
 
     async def names(self) -> list[str]:
         """Classifiers with such a training."""
-        found = await (await self._jobs()).query().select(["name"]).to_arrow()
+        table = await self._database.find("jobs")
+        if table is None:
+            return []
+        found = await table.query().select(["name"]).to_arrow()
         return list(found["name"].to_pylist())
 
     async def idle(self, name: str) -> None:
@@ -150,6 +156,7 @@ class Jobs:
             held = await self.get(name)
             if held is None or held.uid != job.uid:
                 raise ConflictError("another training of this classifier has just begun")
+            await self._database.sync()
         except BaseException:
             # also where the client left: what nobody knows of must not seem to run
             await self.remove(job)
@@ -214,10 +221,13 @@ class Jobs:
     async def _refuse(self, job: Job, error: str) -> None:
         if await self.update(job, state="failed", error=error, key=""):
             await self._drop(job.key)
+            await self._database.sync()
 
     async def _remove(self, job: Job) -> None:
         await (await self._jobs()).delete(_eq("uid", job.uid))
         await self._drop(job.key)
+        # before older versions are removed
+        await self._database.sync()
         await self._tidy()
 
     async def _keep(self, examples: Examples) -> str:
@@ -242,10 +252,10 @@ class Jobs:
                 log.info("training_jobs_not_tidied", reason=str(error)[:300])
 
     async def _jobs(self) -> AsyncTable:
-        return await self._database.create_table("jobs", schema=_JOBS, exist_ok=True)
+        return await self._database.provide("jobs", _JOBS)
 
     async def _examples(self) -> AsyncTable:
-        return await self._database.create_table("job_examples", schema=_EXAMPLES, exist_ok=True)
+        return await self._database.provide("job_examples", _EXAMPLES)
 
 
 def _eq(column: str, value: str) -> Expr:

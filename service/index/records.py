@@ -44,6 +44,12 @@ def table(
     return pa.table(columns, schema=schema)
 
 
+def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
+    """The rows with other times of writing, in microseconds since the epoch."""
+    position = rows.schema.get_field_index("updated")
+    return rows.set_column(position, rows.schema.field(position), pa.array(updated, pa.int64()))
+
+
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
     """Rows of deleted documents, by id and the time of their deletion.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -28,7 +29,8 @@ CANDIDATES = 100
 # reading them is most of its cost, and more of them no longer raise recall;
 # LanceDB's refine_factor does the same in a stage of its own, for twice the time
 OVERSAMPLE = 1.5
-_COLUMNS = ["id", "title", "metadata", "vector"]
+# what a ranking needs: titles and metadata are read of the hits that are answered alone
+_COLUMNS = ["id", "vector"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,21 @@ class Hit:
     """A document found.
 
     Attributes:
+        row: where the document lay in the table as it was found.
         score: what the hits are ranked by.
         words: BM25, from 0 for the last that the search by words found to 1 for the first.
+        title: read of the hits that are answered alone.
+        metadata: a JSON object; read as ``title``.
     """
 
     id: str
-    title: str | None
-    metadata: str
+    row: int
     vector: Vectors
     cosine: float
     score: float
     words: float = 0.0
+    title: str | None = None
+    metadata: str = "{}"
     direction: Direction | None = None
 
 
@@ -69,7 +75,7 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
     """The documents with the highest cosine to the query."""
     found = await _by_vector(index, query, limit, where)
     hits = _hits(found, query)
-    return sorted(hits.values(), key=lambda hit: -hit.score)[:limit]
+    return await first(index, sorted(hits.values(), key=lambda hit: -hit.score), limit)
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -77,11 +83,31 @@ async def words(index: Index, query: Query, limit: int, where: Expr | None) -> l
     found = await _by_words(index, query, limit, where)
     scores = dict(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
     hits = _hits(found, query)
-    return [replace(hits[name], score=score) for name, score in scores.items()]
+    ranked = [replace(hits[name], score=score) for name, score in scores.items()]
+    return await first(index, ranked, limit)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """Cosine and full-text search (BM25), fused by reciprocal rank."""
+    return await first(index, await candidates(index, query, limit, where), limit)
+
+
+async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
+    """The first hits with titles and metadata; documents deleted meanwhile are passed over."""
+    found: list[Hit] = []
+    rest = iter(ranked)
+    while chunk := list(islice(rest, limit - len(found))):
+        heads = await index.heads([hit.id for hit in chunk], [hit.row for hit in chunk])
+        found += [
+            replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
+            for hit in chunk
+            if hit.id in heads
+        ]
+    return found
+
+
+async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+    """All that ``hybrid`` ranks, best first, without titles and metadata."""
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
@@ -91,11 +117,10 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)[:depth]
     weights = _shares(worded)
     scores = fuse(ranked, list(weights))
-    found = [
+    return [
         replace(hits[name], score=score, words=weights.get(name, 0.0))
         for name, score in scores.items()
     ]
-    return found[:limit]
 
 
 def _shares(worded: pa.Table) -> dict[str, float]:
@@ -137,7 +162,7 @@ async def _run(
         where = others if where is None else where & others
     if where is not None:
         search = search.where(where)
-    return await search.select([*_COLUMNS, rank]).limit(limit).to_arrow()
+    return await search.select([*_COLUMNS, rank]).with_row_id().limit(limit).to_arrow()
 
 
 def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
@@ -145,8 +170,8 @@ def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
         return {}
     vectors = matrix(found)
     cosines = np.clip(vectors @ query.vector, -1, 1).tolist()
-    rows = found.select(_COLUMNS[:-1]).to_pylist()
+    places = zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True)
     return {
-        row["id"]: Hit(**row, vector=vector, cosine=value, score=value)
-        for row, vector, value in zip(rows, vectors, cosines, strict=True)
+        name: Hit(name, row, vector, cosine=value, score=value)
+        for (name, row), vector, value in zip(places, vectors, cosines, strict=True)
     }

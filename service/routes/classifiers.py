@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from service import executors
+from service.cache import lasting
 from service.documents.pooling import Vectors
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
@@ -199,7 +200,8 @@ async def _train(
         jobs = await service.store.jobs()
         await jobs.idle(name)
     if vectors is None:
-        vectors = inference.vectors(await inference.embed(request, texts))
+        with lasting.work():
+            vectors = inference.vectors(await inference.embed(request, texts))
     async with deadline.within(request), TURN.taken():
         head = await _learn(request, service, name, examples, vectors)
         former = await jobs.get(name)
