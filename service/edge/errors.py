@@ -136,7 +136,8 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         429: "Too much waits, or is in flight, already, or the API key is over its rate; "
         "Retry-After says when to come back.",
         500: "The engine failed on this request.",
-        503: "Not ready, the index is being re-embedded, or the deadline passed.",
+        503: "Not ready, the index is being re-embedded, the deadline passed, or the store cannot "
+        "be used.",
     }
     # whoever asks for a key may refuse it, or its rate
     named = {*statuses, 403, 429} if 401 in statuses else {*statuses}
@@ -188,7 +189,8 @@ def translate(error: Exception, fields: Container[str] = frozenset()) -> ApiErro
             wait = math.ceil(error.retry_after)
             return ApiError(
                 429,
-                f"overloaded: too many bytes of requests are here already; try again in {wait} s",
+                "overloaded: the requests at work, of this client or of all, take the memory that "
+                f"this one needs; send less at a time, or try again in {wait} s",
                 code="overloaded",
                 headers={"retry-after": str(wait)},
             )
@@ -220,6 +222,16 @@ def install(app: FastAPI) -> None:
             answer.headers["allow"] = ", ".join(allowed)
         return response(request.url.path, answer)
 
+    async def handle_store(request: Request, error: Exception) -> Response:
+        fault = await request.app.state.service.store.fault(error)
+        if fault is None:
+            # whoever stands outside knows what to do with it
+            raise error
+        return await handle(request, fault)
+
+    # LanceDB raises plain ones for whatever the system refuses
+    for plain in (StoreError, RuntimeError, OSError, ValueError):
+        app.add_exception_handler(plain, handle_store)
     for kind in (
         ApiError,
         RequestValidationError,
@@ -231,7 +243,6 @@ def install(app: FastAPI) -> None:
         ConflictError,
         BuildingError,
         InvalidError,
-        StoreError,
         OverloadedError,
         DeadlineError,
         TimeoutError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from lancedb.expr import Expr, col, lit
 from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.documents.pooling import Vectors
 from service.index import records
 from service.index.faults import ConflictError, InvalidError, NotFoundError, UncertainError
@@ -168,7 +168,7 @@ class Index:
             documents: no two of one id.
             updated: when each was written, in microseconds since the epoch.
         """
-        rows = await asyncio.to_thread(self._rows, documents)
+        rows = await executors.STORE.run(self._rows, documents)
         await self.merge_rows(records.stamped(rows, updated))
 
     async def rows(self, documents: Sequence[Record]) -> pa.Table:
@@ -178,7 +178,7 @@ class Index:
             InvalidError: a value that the index cannot hold.
         """
         try:
-            return await asyncio.to_thread(self._rows, documents)
+            return await executors.STORE.run(self._rows, documents)
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
             raise InvalidError(
                 "documents: a value cannot be kept: send valid Unicode, and numbers of 64 bits",

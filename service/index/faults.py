@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Mapping
 
 
@@ -59,7 +61,16 @@ class InvalidError(ValueError):
 
 
 class StoreError(Exception):
-    """Indexes and heads cannot be read or written where they should lie."""
+    """Indexes and heads cannot be read or written where they should lie.
+
+    Args:
+        message: what was wrong and how to mend it.
+        reason: for metrics: an errno's name, or ``gone``, ``sync``, ``torn`` or ``unusable``.
+    """
+
+    def __init__(self, message: str, reason: str = "unusable") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class UncertainError(StoreError):
@@ -67,3 +78,27 @@ class UncertainError(StoreError):
 
     def __init__(self) -> None:
         super().__init__("it is not known whether the documents were written: read them")
+
+
+_DISK = {
+    "ENOSPC": "the volume of index_path is full: delete indexes, or make it larger",
+    "EDQUOT": "the quota of index_path is used up: delete indexes, or raise it",
+    "EROFS": "the volume of index_path is read-only, so nothing can be written",
+    "EIO": "the volume of index_path fails: look at its disk",
+    "ESTALE": "the volume of index_path was mounted anew: restart the service",
+}
+# LanceDB has no type of its own for what the system refuses
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+def errno_name(error: OSError) -> str:
+    """The system's name of an error, such as ENOSPC."""
+    return errno.errorcode.get(error.errno or 0, "unknown")
+
+
+def disk_fault(error: BaseException) -> StoreError | None:
+    """The error as one of the volume, where it is one: full, read-only or failing."""
+    name = errno_name(error) if isinstance(error, OSError) and error.errno else ""
+    if name not in _DISK and (told := _OS_ERROR.search(str(error))):
+        name = errno.errorcode.get(int(told[1]), "")
+    return StoreError(_DISK[name], name) if name in _DISK else None

@@ -12,11 +12,10 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import lancedb
 import pyarrow as pa
 from lancedb.expr import col, lit
-from lancedb.table import AsyncTable
 
+from service.index.database import Database
 from service.index.documents import Index
 from service.index.schema import PRIMARY_KEY, Identity
 
@@ -86,7 +85,7 @@ class Registry:
         database: where its table lies.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._known: set[str] = set()
 
@@ -95,21 +94,27 @@ class Registry:
         if identity.original or identity.generation in self._known:
             return True
         where = col("generation").eq(lit(identity.generation))
-        found = await (await self._table()).query().where(where).select(["uid"]).to_arrow()
+        table = await self._database.find("generations")
+        if table is None:
+            return False
+        found = await table.query().where(where).select(["uid"]).to_arrow()
         if found.num_rows:
             self._known.add(identity.generation)
         return bool(found.num_rows)
 
     async def mark(self, identity: Identity) -> None:
-        """Tell all processes that a generation is complete."""
+        """Tell all processes that a generation is complete, which is on disk before."""
+        await self._database.sync()
         row = {
             "generation": [identity.generation],
             "uid": [identity.uid],
             "revision": [identity.revision],
             "completed": [time.time()],
         }
-        merge = (await self._table()).merge_insert("generation").when_not_matched_insert_all()
+        table = await self._database.provide("generations", _SCHEMA)
+        merge = table.merge_insert("generation").when_not_matched_insert_all()
         await merge.execute(pa.table(row, schema=_SCHEMA))
+        await self._database.sync()
 
     async def drop(self, tables: Collection[str]) -> None:
         """Tell all processes that tables are deleted, all of them at once.
@@ -117,24 +122,22 @@ class Registry:
         A writer may bring the folder of a removed table back, so that only this tells.
         """
         rows = {"table": list(tables), "dropped": [time.time()] * len(tables)}
-        merge = (await self._dropped()).merge_insert("table").when_not_matched_insert_all()
+        table = await self._database.provide("dropped", _DROPPED)
+        merge = table.merge_insert("table").when_not_matched_insert_all()
         await merge.execute(pa.table(rows, schema=_DROPPED))
 
     async def dropped(self) -> dict[str, float]:
         """Tables that are deleted, whether or not something of them is left, and since when."""
-        held = await (await self._dropped()).query().to_arrow()
+        table = await self._database.find("dropped")
+        if table is None:
+            return {}
+        held = await table.query().to_arrow()
         return dict(zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True))
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""
         gone = col("table").isin([lit(name) for name in tables])
-        await (await self._dropped()).delete(gone.to_sql())
-
-    async def _table(self) -> AsyncTable:
-        return await self._database.create_table("generations", schema=_SCHEMA, exist_ok=True)
-
-    async def _dropped(self) -> AsyncTable:
-        return await self._database.create_table("dropped", schema=_DROPPED, exist_ok=True)
+        await (await self._database.provide("dropped", _DROPPED)).delete(gone.to_sql())
 
 
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
-import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
 from service.index import schema
+from service.index.database import Database, missing, table_names
+from service.index.database import connect as connect
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.fields import FieldType
@@ -44,24 +44,6 @@ KEEP_DROPPED = 86_400.0
 LISTING_SECONDS = 1.0
 
 
-async def connect(uri: str) -> lancedb.AsyncConnection:
-    """A LanceDB database whose every read sees what any process has committed before."""
-    # with the default interval, None, a table once opened never sees another process's writes
-    return await lancedb.connect_async(uri, read_consistency_interval=timedelta(0))
-
-
-async def table_names(database: lancedb.AsyncConnection) -> list[str]:
-    """Names of all tables, sorted, those included that were deleted and are not yet gone."""
-    names: list[str] = []
-    token = None
-    while True:
-        page = await database.list_tables(page_token=token)
-        names += page.tables
-        token = page.page_token
-        if not token:
-            return sorted(names)
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """The bundle that embeds what goes into an index."""
@@ -82,8 +64,8 @@ class Indexes:
 
     def __init__(
         self,
-        database: lancedb.AsyncConnection,
-        shared: lancedb.AsyncConnection,
+        database: Database,
+        shared: Database,
         model: Model,
     ) -> None:
         self.database = database
@@ -118,6 +100,7 @@ class Indexes:
             )
         # whoever created it may have ended before this
         await _prepare(index.table)
+        await self.database.sync()
         return False
 
     async def names(self) -> list[str]:
@@ -232,6 +215,7 @@ class Indexes:
             found[0].same(uid)
             fresh = [index for index in found if index.identity.generation not in done]
             if not fresh:
+                await self.database.sync()
                 return
             times = dict(deleted) if deleted else await _after(found, ids)
             for index in fresh:
@@ -246,11 +230,15 @@ class Indexes:
         Raises:
             NotFoundError: there is none of that name.
         """
-        async with self._alone(name):
-            held = [generation.index.table.name for generation in await self._held(name)]
-            if not held:
-                raise _no_index()
-            await self._drop(held)
+
+        async def drop() -> None:
+            async with self._alone(name):
+                held = [generation.index.table.name for generation in await self._held(name)]
+                if not held:
+                    raise _no_index()
+                await self._drop(held)
+
+        await self.database.freeing(drop)
 
     async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
         """Delete one generation of an index.
@@ -275,7 +263,8 @@ class Indexes:
             if own is None or not own.complete:
                 raise ConflictError("the served bundle's generation is not complete: wait for it")
             if not check:
-                await self._drop([named[0].index.table.name])
+                tables = [named[0].index.table.name]
+                await self.database.freeing(lambda: self._drop(tables))
 
     async def _create(self, name: str, fields: dict[str, FieldType], uid: str | None) -> Index:
         model = self.model
@@ -283,10 +272,13 @@ class Indexes:
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
         self._listed_until = 0.0
         await _prepare(table)
+        await self.database.sync()
         return self._index(table, made)
 
     async def _drop(self, tables: list[str]) -> None:
         await self.registry.drop(tables)
+        # else a power failure could leave half a table that nobody was told is deleted
+        await self.database.sync()
         self._listed_until = 0.0
         for table in tables:
             await self._remove(table)
@@ -337,10 +329,11 @@ class Indexes:
         try:
             opened = await self.database.open_table(table)
             held = await opened.schema()
+            if not held.names and await self.database.mend(table):
+                # LanceDB takes a manifest of zeros for an empty table
+                return await self._open(table)
         except (ValueError, RuntimeError) as error:
-            # LanceDB has no type of its own for it: the first is said of a table that is not
-            # there, the second of one that was dropped after it was opened
-            if "was not found" not in str(error) and "Not found" not in str(error):
+            if not missing(error):
                 raise
             return None
         return self._index(opened, held)

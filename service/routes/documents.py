@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
+from service.cache import lasting
 from service.documents.embedder import Embedded
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
@@ -106,7 +107,8 @@ async def _encodings(
     changed = [document for document in body.documents if document.id not in known]
     result = Embedded([])
     if changed:
-        result = await inference.embed(request, [document.text for document in changed])
+        with lasting.work():
+            result = await inference.embed(request, [document.text for document in changed])
     for document, embedded in zip(changed, result.documents, strict=True):
         known[document.id] = encoded(embedded)
     return known, result

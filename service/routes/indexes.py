@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -10,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
-from service.index.faults import NotFoundError
 from service.index.fields import FieldType
 from service.keys.rights import Right
 from service.routes import inference
@@ -169,9 +167,4 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
 async def delete_index(request: Request, name: Name) -> None:
     """Delete an index with all its documents."""
     async with deadline.within(request):
-        store = inference.service_of(request).store
-        indexes = await store.indexes()
-        uid = (await indexes.generations(name))[0].index.identity.uid
-        await indexes.drop(name)
-        with suppress(NotFoundError):
-            await (await store.citation_heads()).delete(uid)
+        await inference.service_of(request).store.drop(name)

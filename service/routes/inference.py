@@ -10,9 +10,10 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from service.documents.embedder import Embedded, Embedder, Side
+from service.documents.embedder import Embedded, Embedder
 from service.documents.pooling import normalise, shorten
 from service.documents.prompts import resolve
+from service.documents.tokens import Side
 from service.edge import deadline
 from service.edge.errors import ApiError
 from service.lifecycle import Phase, Service
