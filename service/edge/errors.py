@@ -23,6 +23,7 @@ from service.index.faults import (
     InvalidError,
     NotFoundError,
     StoreError,
+    lance_fault,
 )
 from service.logs import outline
 
@@ -201,6 +202,14 @@ def translate(error: Exception) -> ApiError:
             return _validation(error)
         case HTTPException():
             return _http(error)
+    if (kind := lance_fault(error)) is not None:
+        log.error("store_failed", kind=kind, outline=outline(error))
+        return translate(
+            StoreError(
+                "files of this index, or of what all indexes share, cannot be read or written; "
+                "the operator finds which by docsplit-index check"
+            )
+        )
     log.error("unexpected", outline=outline(error))
     return ApiError(500, "internal error", code="internal_error")
 

@@ -10,11 +10,14 @@ from lancedb.expr import col, lit
 
 from service.documents.pooling import Vectors
 from service.heads.selftraining import MOST_UNLABELLED
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import Index, matrix
-from service.index.faults import InvalidError
+from service.index.faults import DamagedError, InvalidError
 
 # ids asked for at once
 CHUNK = 500
+PARTS = (Part.TEXT, Part.VECTOR)
 MOST_CHARACTERS = 256_000_000
 
 
@@ -26,6 +29,7 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
 
     Raises:
         InvalidError: some are not there, or the texts are too large to keep.
+        DamagedError: what is stored of one does not fit its checksums.
     """
     texts: list[str] = []
     vectors: list[Vectors] = []
@@ -34,7 +38,9 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
     for first in range(0, len(ids), CHUNK):
         chunk = ids[first : first + CHUNK]
         where = col("id").isin([lit(name) for name in chunk])
-        found = await index.select(where, ["id", "text", "vector"], len(chunk))
+        found = await index.select(where, checksums.columns(*PARTS), len(chunk))
+        if (await index.sound(found, *PARTS)).num_rows < found.num_rows:
+            raise DamagedError
         rows = {name: row for row, name in enumerate(found["id"].to_pylist())}
         missing += [first + i for i, name in enumerate(chunk) if name not in rows]
         order = [rows[name] for name in chunk if name in rows]
@@ -69,8 +75,8 @@ async def unlabelled(index: Index) -> Vectors:
     chosen = np.sort(draw.permutation(rows)[:MOST_UNLABELLED])
     if rows:
         taken = index.table.take_offsets(chosen.tolist())
-        found = await taken.select(["vector", "deleted"]).to_arrow()
-        held = matrix(found.filter(~pc.field("deleted")))
+        found = await taken.select([*checksums.columns(Part.VECTOR), "deleted"]).to_arrow()
+        held = matrix(await index.sound(found.filter(~pc.field("deleted")), Part.VECTOR))
         if len(held):
             return held
     raise InvalidError("unlabelled: that index holds no documents", "unlabelled")

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from service.documents.pooling import Vectors
 from service.heads.examples import digest
 from service.heads.network import Floats, Scorer
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import LIVE, Index, matrix
 
 CANDIDATES = 2000
@@ -26,6 +28,7 @@ CANDIDATES = 2000
 MOST_FLOATS = 50_000_000
 # documents whose texts are read at once
 CHUNK = 256
+_PARTS = (Part.HEAD, Part.TEXT, Part.VECTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,8 @@ async def _unlabelled(
     for first in range(0, len(ids), CHUNK):
         chunk = ids[first : first + CHUNK]
         where = col("id").isin([lit(name) for name in chunk])
-        found = await index.select(where, ["id", "title", "text", "vector"], len(chunk))
+        found = await index.select(where, checksums.columns(*_PARTS), len(chunk))
+        found = await index.sound(found, *_PARTS)
         held = found.select(["id", "title", "text"]).to_pylist()
         rows = {row["id"]: position for position, row in enumerate(held)}
         for name in chunk:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
 from service.documents.pooling import Vectors
-from service.index import records
-from service.index.faults import ConflictError, NotFoundError
+from service.index import checksums, records
+from service.index.checksums import Part
+from service.index.faults import ConflictError, DamagedError, NotFoundError
 from service.index.record import Record, Windows
 from service.index.schema import Identity
 
 if TYPE_CHECKING:
     from service.index.words import Vocabulary
+
+log = structlog.get_logger("docsplit.index")
+
+# so much is hashed beside the event loop
+_MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
 
@@ -41,12 +48,17 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An open index; every read sees all that was committed before it."""
+    """An open index; every read sees all that was committed before it.
+
+    Attributes:
+        damaged: told how many damaged rows a read met.
+    """
 
     table: AsyncTable
     schema: pa.Schema
     identity: Identity
     vocabulary: Vocabulary
+    damaged: Callable[[int], None] = lambda _: None
 
     def same(self, uid: str) -> None:
         """Raise where the index was deleted and created anew since ``uid`` was read."""
@@ -115,28 +127,35 @@ class Index:
 
         Raises:
             NotFoundError: it is not there.
+            DamagedError: what is stored of it does not fit its checksums.
         """
-        columns = ["id", "text", "title", "metadata", "links", "vector"]
-        found = await self.select(col("id").eq(lit(document_id)), columns, 1)
+        parts = (Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR)
+        where = col("id").eq(lit(document_id))
+        found = await self.select(where, checksums.columns(*parts), 1)
         if not found.num_rows:
             raise NotFoundError("no document of that id in this index")
-        row = found.select(columns[:-1]).to_pylist()[0]
+        found = await self.sound(found, *parts)
+        if not found.num_rows:
+            raise DamagedError
+        row = found.drop_columns(["vector", "digest"]).to_pylist()[0]
         row["metadata"] = json.loads(row["metadata"])
         return Stored(**row, vector=matrix(found)[0])
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
-        """Windows of documents by id."""
-        columns = ["id", "windows", "window_ends"]
+        """Windows of documents by id; those that are damaged are left out."""
+        columns = checksums.columns(Part.WINDOWS)
         found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+        found = await self.sound(found, Part.WINDOWS)
         return {
             row["id"]: records.windows(row["windows"], row["window_ends"])
             for row in found.to_pylist()
         }
 
     async def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of those documents that are there."""
+        """Digests of the contents of those documents that are there."""
         found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
-        return dict(zip(found["id"].to_pylist(), found["digest"].to_pylist(), strict=True))
+        digests = map(checksums.content, checksums.texts(found["digest"]))
+        return dict(zip(checksums.texts(found["id"]), digests, strict=True))
 
     async def links(self) -> dict[str, set[str]]:
         """The documents that each citing document cites, by id.
@@ -161,11 +180,43 @@ class Index:
         return texts
 
     async def page(self, after: str, limit: int) -> list[dict[str, Any]]:
-        """Ids, titles and metadata in the order of ids, beginning behind ``after``."""
-        query = self.table.query().where(LIVE & (col("id") > lit(after)))
-        query = query.order_by([ColumnOrdering(column_name="id")])
-        found = await query.select(["id", "title", "metadata"]).limit(limit).to_arrow()
-        return [row | {"metadata": json.loads(row["metadata"])} for row in found.to_pylist()]
+        """Ids, titles and metadata in the order of ids, beginning behind ``after``.
+
+        Damaged documents are left out; only the last page holds fewer than ``limit``.
+        """
+        rows: list[dict[str, Any]] = []
+        while len(rows) < limit:
+            query = self.table.query().where(LIVE & (col("id") > lit(after)))
+            query = query.order_by([ColumnOrdering(column_name="id")])
+            wanted = limit - len(rows)
+            query = query.select(checksums.columns(Part.HEAD)).limit(wanted)
+            found = await query.to_arrow()
+            rows += (await self.sound(found, Part.HEAD)).drop_columns(["digest"]).to_pylist()
+            if found.num_rows < wanted:
+                break
+            after = found["id"][-1].as_py()
+        return [row | {"metadata": json.loads(row["metadata"])} for row in rows]
+
+    async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
+        """The rows whose parts fit their checksums; the others are logged and counted.
+
+        Args:
+            found: with ``checksums.columns(*parts)``.
+        """
+        if found.nbytes > _MUCH_BYTES:
+            bad = await asyncio.to_thread(checksums.faults, found, *parts)
+        else:
+            bad = checksums.faults(found, *parts)
+        if not any(bad):
+            return found
+        self.note_damage({part for row in bad for part in row}, sum(map(bool, bad)))
+        return found.filter(pa.array([not row for row in bad]))
+
+    def note_damage(self, parts: Collection[Part], rows: int) -> None:
+        """Log and count rows that a read met and did not serve."""
+        named = sorted(part.name.lower() for part in parts)
+        log.error("row_damaged", table=self.table.name, parts=named, rows=rows)
+        self.damaged(rows)
 
     async def select(self, where: Expr, columns: list[str], limit: int) -> pa.Table:
         """Columns of the documents that pass, in no order."""

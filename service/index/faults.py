@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+# what LanceDB says of files that are gone, cut off or not what they should be; it has no type for it
+_LANCE = re.compile(r"LanceError\((\w+)\)|^lance error: (Not found|Encountered corrupt file)")
+
 
 class NotFoundError(LookupError):
     """No index, document, classifier or head of that name."""
@@ -42,3 +47,21 @@ class InvalidError(ValueError):
 
 class StoreError(Exception):
     """Indexes and heads cannot be read or written where they should lie."""
+
+
+class DamagedError(StoreError):
+    """What is stored of a document does not fit its checksums."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "what is stored of this document is damaged and is not served: write the document "
+            "again, or let the operator run docsplit-index repair on the index"
+        )
+
+
+def lance_fault(error: BaseException) -> str | None:
+    """What kind of fault LanceDB met in its files; None where the error is another one."""
+    if not isinstance(error, RuntimeError | OSError | ValueError):
+        return None
+    found = _LANCE.search(str(error))
+    return found and (found[1] or found[2])

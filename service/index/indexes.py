@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -78,6 +78,7 @@ class Indexes:
         database: where they lie.
         shared: database of the leases and of what is known of generations.
         model: whose generation of each index is read and written.
+        damaged: told how many damaged rows a read met.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class Indexes:
         database: lancedb.AsyncConnection,
         shared: lancedb.AsyncConnection,
         model: Model,
+        damaged: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.database = database
+        self._damaged = damaged
         self.model = model
         self.leases = Leases(shared)
         self.registry = Registry(shared)
@@ -343,7 +346,7 @@ class Indexes:
         self._vocabularies.move_to_end(identity.generation)
         if len(self._vocabularies) > _VOCABULARIES:
             self._vocabularies.popitem(last=False)
-        return Index(table, held, identity, vocabulary)
+        return Index(table, held, identity, vocabulary, self._damaged)
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncIterator[None]:

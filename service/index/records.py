@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from service.index.checksums import seal
 from service.index.fields import FieldType
 from service.index.record import Record, Windows, digest
 from service.index.schema import PREFIX
@@ -41,7 +42,7 @@ def table(
         columns[PREFIX + name] = (
             [None if v is None else float(v) for v in values] if kind == "number" else values
         )
-    return pa.table(columns, schema=schema)
+    return seal(pa.table(columns, schema=schema))
 
 
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
@@ -62,7 +63,7 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
         "deleted": [True] * count,
     }
     columns = {name: empty.get(name, [None] * count) for name in schema.names}
-    return pa.table(columns, schema=schema)
+    return seal(pa.table(columns, schema=schema))
 
 
 def windows(blob: bytes, ends: list[int]) -> Windows:

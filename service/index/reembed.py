@@ -12,6 +12,8 @@ from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
 from service.documents.embedder import Document, EmptyInputError
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import Index
 from service.index.record import Encoding, Record, encoded
 
@@ -109,8 +111,11 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The documents as they are now, which may be later than when their ids were read."""
-    columns = ["id", "title", "text", "metadata", "links", "updated"]
+    parts = (Part.HEAD, Part.TEXT, Part.LINKS, Part.STATE)
+    columns = checksums.columns(*parts)
     found: pa.Table = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    # a damaged document is not copied; ``docsplit-index check`` names it
+    found = (await index.sound(found, *parts)).drop_columns(["digest", "deleted"])
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 

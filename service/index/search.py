@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
+from service.index.checksums import Part, raw, sound, texts
 from service.index.documents import Index, matrix
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ CANDIDATES = 100
 # reading them is most of its cost, and more of them no longer raise recall;
 # LanceDB's refine_factor does the same in a stage of its own, for twice the time
 OVERSAMPLE = 1.5
-_COLUMNS = ["id", "title", "metadata", "vector"]
+_COLUMNS = ["id", "title", "metadata", "vector", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Hit:
     Attributes:
         score: what the hits are ranked by.
         words: BM25, from 0 for the last that the search by words found to 1 for the first.
+        digest: with the checksums that tell whether the rest is what was written.
     """
 
     id: str
@@ -61,6 +63,7 @@ class Hit:
     vector: Vectors
     cosine: float
     score: float
+    digest: str = ""
     words: float = 0.0
     direction: Direction | None = None
 
@@ -69,15 +72,17 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
     """The documents with the highest cosine to the query."""
     found = await _by_vector(index, query, limit, where)
     hits = _hits(found, query)
-    return sorted(hits.values(), key=lambda hit: -hit.score)[:limit]
+    return _sound(index, sorted(hits.values(), key=lambda hit: -hit.score), limit)
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """The documents whose words weigh most for the query's (BM25)."""
     found = await _by_words(index, query, limit, where)
-    scores = dict(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
+    scores = dict(zip(texts(found["id"]), found["_score"].to_pylist(), strict=True))
     hits = _hits(found, query)
-    return [replace(hits[name], score=score) for name, score in scores.items()]
+    return _sound(
+        index, (replace(hits[name], score=score) for name, score in scores.items()), limit
+    )
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -91,11 +96,28 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)[:depth]
     weights = _shares(worded)
     scores = fuse(ranked, list(weights))
-    found = [
+    found = (
         replace(hits[name], score=score, words=weights.get(name, 0.0))
         for name, score in scores.items()
-    ]
-    return found[:limit]
+    )
+    return _sound(index, found, limit)
+
+
+def _sound(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
+    """The first hits that are as they were written; damaged ones before them are left out."""
+    found: list[Hit] = []
+    for hit in ranked:
+        if len(found) == limit:
+            break
+        parts = {
+            Part.HEAD: (raw(hit.title), raw(hit.metadata)),
+            Part.VECTOR: (hit.vector.astype("<f4").tobytes(),),
+        }
+        if sound(hit.digest, hit.id, parts):
+            found.append(hit)
+        else:
+            index.note_damage((Part.HEAD, Part.VECTOR), 1)
+    return found
 
 
 def _shares(worded: pa.Table) -> dict[str, float]:
@@ -103,7 +125,7 @@ def _shares(worded: pa.Table) -> dict[str, float]:
     span = max(scores[0] - scores[-1], 1e-9) if scores else 1.0
     return {
         name: (score - scores[-1]) / span
-        for name, score in zip(worded["id"].to_pylist(), scores, strict=True)
+        for name, score in zip(texts(worded["id"]), scores, strict=True)
     }
 
 
@@ -144,9 +166,13 @@ def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
     if not found.num_rows:
         return {}
     vectors = matrix(found)
-    cosines = np.clip(vectors @ query.vector, -1, 1).tolist()
-    rows = found.select(_COLUMNS[:-1]).to_pylist()
+    # a damaged vector may hold numbers of any size, or none
+    with np.errstate(all="ignore"):
+        cosines = np.nan_to_num(np.clip(vectors @ query.vector, -1, 1)).tolist()
+    told = (texts(found[name]) for name in ("id", "title", "metadata", "digest"))
     return {
-        row["id"]: Hit(**row, vector=vector, cosine=value, score=value)
-        for row, vector, value in zip(rows, vectors, cosines, strict=True)
+        name: Hit(name, title, metadata, vector, value, value, digest)
+        for name, title, metadata, digest, vector, value in zip(
+            *told, vectors, cosines, strict=True
+        )
     }

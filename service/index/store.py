@@ -81,6 +81,7 @@ class Store:
                 self._indexes = indexes.Indexes(
                     *databases,
                     indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
+                    self._metrics.index_damaged.inc,
                 )
                 self._maintainer = maintenance.Maintainer(self._indexes)
             if self._follower is None and self._embed is not None:

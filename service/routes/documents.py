@@ -49,6 +49,9 @@ class UpsertRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     documents: list[DocumentIn] = Field(min_length=1)
+    force: bool = Field(
+        False, description="embed every text anew: take no vector from the index or a cache"
+    )
 
 
 class UpsertOut(BaseModel):
@@ -90,7 +93,8 @@ _ID = Path(description="the document's id; it may contain slashes", min_length=1
 async def upsert_documents(request: Request, name: Name, body: UpsertRequest) -> Response:
     """Embed documents and keep them. The answer comes when they are durable.
 
-    A document that is there with the same text keeps its vectors: nothing is computed for it.
+    A document that is there with the same text keeps its vectors: nothing is computed for it,
+    unless `force` is true.
     """
     service = inference.service_of(request)
     documents = body.documents
@@ -104,11 +108,13 @@ async def upsert_documents(request: Request, name: Name, body: UpsertRequest) ->
         from service.index.record import encoded, record
         from service.index.reuse import kept
 
-        known = await kept(index, {document.id: document.text for document in documents})
+        held = {} if body.force else {document.id: document.text for document in documents}
+        known = await kept(index, held)
     changed = [document for document in documents if document.id not in known]
     result = Embedded([])
     if changed:
-        result = await inference.embed(request, [document.text for document in changed])
+        texts = [document.text for document in changed]
+        result = await inference.embed(request, texts, fresh=body.force)
     for document, embedded in zip(changed, result.documents, strict=True):
         known[document.id] = encoded(embedded)
     async with deadline.within(request):
