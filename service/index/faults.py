@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# what LanceDB says of files that are gone, cut off or not what they should be; it has no type for it
+# what LanceDB says of files that are gone or damaged; it has no type of its own for that
 _LANCE = re.compile(r"LanceError\((\w+)\)|^lance error: (Not found|Encountered corrupt file)")
 
 

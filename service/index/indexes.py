@@ -120,7 +120,7 @@ class Indexes:
                 "the index exists with other fields: delete it first, or take another name"
             )
         # whoever created it may have ended before this
-        await _prepare(index.table)
+        await prepare(index.table)
         return False
 
     async def names(self) -> list[str]:
@@ -277,7 +277,7 @@ class Indexes:
         made = schema.create(model.name, model.revision, model.dimensions, fields, uid)
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
         self._listed_until = 0.0
-        await _prepare(table)
+        await prepare(table)
         return self._index(table, made)
 
     async def _drop(self, tables: list[str]) -> None:
@@ -328,6 +328,10 @@ class Indexes:
                 found.append(Generation(index, await self.registry.complete(index.identity)))
         return sorted(found, key=lambda g: not g.complete)
 
+    async def table(self, table: str) -> Index | None:
+        """An index's table, whatever it is a generation of; None where it is not there."""
+        return await self._open(table)
+
     async def _open(self, table: str) -> Index | None:
         try:
             opened = await self.database.open_table(table)
@@ -368,7 +372,8 @@ async def progress(generations: Sequence[Generation], own: Generation | None) ->
     return min(await own.index.count(), total) if own is not None else 0, total
 
 
-async def _prepare(table: AsyncTable) -> None:
+async def prepare(table: AsyncTable) -> None:
+    """Build the scalar and full-text indexes that a table lacks."""
     held = {built.columns[0] for built in await table.list_indices()}
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),

@@ -99,7 +99,7 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 
     for start in range(0, len(ids), CHUNK):
         for rows in _chunks(await _contents(other, ids[start : start + CHUNK])):
-            records += await _embed(rows, embed)
+            records += await embed_rows(rows, embed)
             updated += [row["updated"] for row in rows]
             characters += sum(len(row["text"]) for row in rows)
             if len(records) >= COMMIT_DOCUMENTS or characters >= COMMIT_CHARACTERS:
@@ -133,7 +133,8 @@ def _chunks(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield chunk
 
 
-async def _embed(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Record]:
+async def embed_rows(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Record]:
+    """Documents of stored rows, embedded anew."""
     texts = [row["text"] for row in rows]
     tokenless: set[int] = set()
     while True:
