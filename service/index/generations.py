@@ -14,11 +14,16 @@ from dataclasses import dataclass
 
 import lancedb
 import pyarrow as pa
+import structlog
 from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
 from service.index.documents import Index
+from service.index.faults import lance_fault
 from service.index.schema import PRIMARY_KEY, Identity
+from service.logs import outline
+
+log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
 
@@ -89,6 +94,7 @@ class Registry:
     def __init__(self, database: lancedb.AsyncConnection) -> None:
         self._database = database
         self._known: set[str] = set()
+        self._gone: dict[str, float] = {}
 
     async def complete(self, identity: Identity) -> bool:
         """Whether a generation is complete; what has become so stays so."""
@@ -121,9 +127,20 @@ class Registry:
         await merge.execute(pa.table(rows, schema=_DROPPED))
 
     async def dropped(self) -> dict[str, float]:
-        """Tables that are deleted, whether or not something of them is left, and since when."""
-        held = await (await self._dropped()).query().to_arrow()
-        return dict(zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True))
+        """Tables that are deleted, whether or not something of them is left, and since when.
+
+        Where that cannot be read, as this process knew it last: the indexes that are there are
+        read and written on, and at worst what is left of a deleted one is seen.
+        """
+        try:
+            held = await (await self._dropped()).query().to_arrow()
+            found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
+            self._gone = dict(found)
+        except (OSError, RuntimeError, ValueError) as error:
+            if lance_fault(error) is None:
+                raise
+            log.error("dropped_tables_unreadable", outline=outline(error))
+        return self._gone
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""

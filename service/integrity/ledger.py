@@ -188,7 +188,8 @@ class Recorder:
     def forget(self, database: str, table: str, paths: list[str]) -> None:
         """Say that what was recorded of some files no longer holds."""
         now = time.time()
-        self._append(database, table, [Entry(path, -1, "", 0, 0.0, now) for path in paths])
+        if paths:
+            self._append(database, table, [Entry(path, -1, "", 0, 0.0, now) for path in paths])
 
     def rewrite(self, file: Path) -> None:
         """Keep the readable lines of a ledger's file, and drop the others."""

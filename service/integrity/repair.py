@@ -258,5 +258,3 @@ async def _index_anew(index: Index) -> None:
     for built in await index.table.list_indices():
         await index.table.drop_index(built.name)
     await prepare(index.table)
-
-
