@@ -147,6 +147,7 @@ async def _index(
             encode = cluster or here(service.running.embedder, prompt)
             report = await load_documents(index, encode, read(source, links), show)
         await optimize(index.table)
+        await service.store.record(name)
     finally:
         await service.stop()
     for line in report.refused:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import lancedb
 import pyarrow as pa
@@ -33,6 +34,7 @@ from service.index.generations import (
 )
 from service.index.leases import Leases
 from service.index.words import Vocabulary
+from service.integrity import ledger
 
 # creating and dropping tables takes far less
 _STRUCTURE_SECONDS = 30.0
@@ -293,6 +295,9 @@ class Indexes:
             # a file appeared in a folder that was just being removed: the next sweep does it
             if "not empty" not in str(error):
                 raise
+        if "://" not in self.database.uri:
+            root = Path(self.database.uri).parent
+            await asyncio.to_thread(ledger.forget_table, root, "indexes", table)
 
     async def _own(self, name: str) -> Index | None:
         """The table of this model's revision, without a look at all tables where that can be."""

@@ -12,6 +12,8 @@ import structlog
 
 from export.bundle import Bundle
 from service.index.faults import StoreError
+from service.integrity.ledger import Recorder
+from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Store:
         self._writers: dict[str, Writer] = {}
         self._heads: dict[str, Heads] = {}
         self._jobs: Jobs | None = None
+        self._recorder = None if "://" in self.path else Recorder(Path(self.path))
 
     async def indexes(self) -> Indexes:
         """The indexes; the first call imports lancedb in a thread, which takes seconds.
@@ -83,7 +86,7 @@ class Store:
                     indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
                     self._metrics.index_damaged.inc,
                 )
-                self._maintainer = maintenance.Maintainer(self._indexes)
+                self._maintainer = maintenance.Maintainer(self._indexes, self.record)
             if self._follower is None and self._embed is not None:
                 from service.index.follower import Follower
 
@@ -206,6 +209,19 @@ class Store:
         if self._maintainer is not None:
             self._maintainer.note(name)
 
+    async def record(self, *names: str) -> None:
+        """Record the digests of what was written to indexes, and to what they share.
+
+        ``docsplit-index check`` compares the files with these. What fails is logged and done when
+        this is called again.
+        """
+        if self._recorder is None:
+            return
+        try:
+            await asyncio.to_thread(self._recorder.record_indexes, names)
+        except Exception as error:  # noqa: BLE001 nothing that is served hangs on it
+            log.warning("digests_not_recorded", outline=outline(error))
+
     async def close(self) -> None:
         """Let the commits end that have begun."""
         if self._beginning is not None:
@@ -217,6 +233,7 @@ class Store:
             await writer.close()
         if self._maintainer is not None:
             await self._maintainer.close()
+            await self.record(*self._writers)
 
 
 def _may_hold_indexes(path: str) -> bool:

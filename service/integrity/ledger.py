@@ -14,6 +14,7 @@ import shutil
 import time
 import uuid
 import zlib
+from collections.abc import Collection
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -179,11 +180,15 @@ class Recorder:
         self._tidy(database, table, folder)
         return len(entries)
 
-    def record_all(self, *databases: str) -> int:
-        """Record all tables of some databases; of all where none is named."""
+    def record_indexes(self, names: Collection[str]) -> int:
+        """Record the tables of some indexes, and those that all indexes share."""
         found = layout.tables(self._root)
-        chosen = [(d, t) for d, t in found if not databases or d in databases]
+        chosen = [(d, t) for d, t in found if d != "indexes" or t.split(".")[0] in names]
         return sum(self.record(*one) for one in chosen)
+
+    def record_all(self) -> int:
+        """Record all tables."""
+        return sum(self.record(*one) for one in layout.tables(self._root))
 
     def forget(self, database: str, table: str, paths: list[str]) -> None:
         """Say that what was recorded of some files no longer holds."""

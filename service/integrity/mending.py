@@ -130,6 +130,12 @@ def _versions(root: Path, database: str, table: str, bad: set[str], outcome: Out
     name, folder = f"{database}/{table}", layout.folder(root, database, table)
     newest = max({*layout.manifests(folder), *damaged})
     whole = [number for number in layout.manifests(folder) if number not in damaged]
+    if not whole and database != "indexes":
+        aside = quarantine(root, database, table)
+        folder.rename(aside / folder.name)
+        ledger.forget_table(root, database, table)
+        outcome.lost.append(f"{name}: all of it; services make an empty one")
+        return
     if not whole:
         outcome.left.append(f"{name}: no version is whole: restore it from a backup")
         return

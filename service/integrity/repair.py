@@ -18,10 +18,12 @@ from service.index.record import Record
 from service.index.reembed import Embed, embed_rows
 from service.integrity import files, layout, mending, rows, salvage
 from service.integrity.judge import Judged, judge
-from service.integrity.ledger import Recorder
+from service.integrity.ledger import Recorder, read
 from service.integrity.outcome import Outcome
 
 _SHARED = ("leases", "heads")
+# as good as none, of which LanceDB warns
+_NO_TIME = timedelta(microseconds=1)
 _BATCH = 1024
 
 
@@ -95,7 +97,7 @@ class Repair:
     async def _finish(self, index: Index, table: str, bad: set[str]) -> None:
         """Leave no version behind that needs a damaged file, and record what is there now."""
         if bad:
-            await index.table.optimize(cleanup_older_than=timedelta(0))
+            await index.table.optimize(cleanup_older_than=_NO_TIME)
         await optimize(index.table)
         await asyncio.to_thread(self._close, "indexes", table, bad)
 
@@ -108,7 +110,9 @@ class Repair:
         recorder = Recorder(self._root)
         if left:
             mending.set_aside(self._root, database, table, left)
-        recorder.forget(database, table, sorted(bad & needed))
+        known = read(self._root, database, table).entries
+        gone = {path for path in known if not (folder / path).exists()}
+        recorder.forget(database, table, sorted(gone | (bad & needed)))
         recorder.record(database, table)
         if files.hint(folder) and (held := layout.manifests(folder)):
             mending.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
@@ -250,7 +254,7 @@ class Repair:
             missing = fragment.rows - fragment.deleted
             self.outcome.lost.append(f"{database}/{table}: {missing} rows of a damaged file")
         if bad:
-            await opened.optimize(cleanup_older_than=timedelta(0))
+            await opened.optimize(cleanup_older_than=_NO_TIME)
         await asyncio.to_thread(self._close, database, table, bad)
 
 
