@@ -23,7 +23,7 @@ from service.integrity.outcome import Outcome
 
 _SHARED = ("leases", "heads")
 # as good as none, of which LanceDB warns
-_NO_TIME = timedelta(microseconds=1)
+_NO_TIME = timedelta(milliseconds=1)
 _BATCH = 1024
 
 
