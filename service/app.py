@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from service import executors
 from service.edge import errors
 from service.edge.access import Access
 from service.edge.clients import Clients
@@ -68,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        executors.install(asyncio.get_running_loop())
         starting = asyncio.create_task(start())
         watching = asyncio.create_task(service.keys.watch())
         try:
@@ -83,6 +85,8 @@ def create_app(service: Service) -> FastAPI:
         summary="Vectors of whole documents.",
         lifespan=lifespan,
         redoc_url=None,
+        # a redirect would send clients to whatever their Host header says
+        redirect_slashes=False,
         # FastAPI's own spans and logs hold query strings and messages; service.tracing's do not
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -103,13 +107,16 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     errors.install(app)
     settings = service.settings
-    inflight = Inflight(settings.max_inflight_bytes // settings.workers)
+    inflight = Inflight(settings.max_inflight_bytes)
     service.metrics.inflight_bytes.set_function(lambda: inflight.total)
     # the last added is the outermost
-    app.add_middleware(Repeats, answers=service.answers, metrics=service.metrics)
+    app.add_middleware(
+        Repeats, answers=service.answers, tenants=service.tenants, metrics=service.metrics
+    )
     app.add_middleware(
         Guard,
         max_body_bytes=settings.max_body_bytes,
+        max_body_values=settings.max_body_values,
         inflight=inflight,
         request_timeout=settings.request_timeout,
         max_request_timeout=settings.max_request_timeout,

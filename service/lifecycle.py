@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import time
 from dataclasses import asdict, dataclass, field
@@ -13,15 +12,19 @@ import structlog
 from prometheus_client import generate_latest
 
 from export.bundle import Bundle
+from service import executors
 from service.batching.batcher import Batcher
 from service.cache.answers import Answers
+from service.cache.codec import Codec
 from service.cache.layers import Cache
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
+from service.cache.tenants import Tenants
 from service.documents.embedder import Embedder
 from service.documents.lookup import CachedVectors, WindowVectors
 from service.documents.prompts import resolve
 from service.documents.tokens import DocumentTokenizer
+from service.edge.clients import by_token
 from service.engines.buckets import reserve
 from service.engines.calibration import Calibration, calibrate, splits
 from service.engines.choose import Choice, buckets, build, choose
@@ -88,6 +91,7 @@ class Service:
     tokenizer: DocumentTokenizer = field(init=False)
     cache: Cache = field(init=False)
     answers: Answers = field(init=False)
+    tenants: Tenants = field(init=False)
     store: Store = field(init=False)
     background: Background = field(init=False)
     tracing: Tracing | None = field(init=False)
@@ -109,7 +113,15 @@ class Service:
         whole = self.settings.cache_bytes // 4
         self.answers = Answers(whole // self.settings.workers)
         self.cache = Cache(ProcessCache(self.settings.cache_bytes - whole))
-        self.store = Store(self.settings.index_path, self.bundle, self.metrics)
+        self.tenants = Tenants(
+            separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
+        )
+        self.store = Store(
+            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+        )
+        if self.settings.workers == 1:
+            # of several processes the one that follows the indexes tells
+            self.metrics.store_up.set(1)
         self.background = Background(self.store, manifest, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
@@ -149,7 +161,7 @@ class Service:
             self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
             self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
         try:
-            self.running = await asyncio.to_thread(self._build)
+            self.running = await executors.START.run(self._build)
         except EngineError as error:
             self.phase = Phase.FAILED
             log.error("engine_unusable", reason=str(error))
@@ -173,7 +185,7 @@ class Service:
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if self.running.batcher is not None and streams_chosen_here and engine.streams > 1:
             # ready before that: it only makes requests that come alone faster
-            self.running.batcher.lone = await asyncio.to_thread(self._build_lone)
+            self.running.batcher.lone = await executors.START.run(self._build_lone)
 
     def _build_lone(self) -> Engine | None:
         """An engine of one stream that has all cores."""
@@ -193,16 +205,25 @@ class Service:
                 raise EngineError(f"{engine.name} returns vectors that are not finite")
 
     def follow(self) -> None:
-        """Re-embed indexes of other bundles from now on, once the engine is there."""
+        """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
         if self.running is not None:
             self.store.follow(self.running.background)
+            self.background.follow(self.running.embedder)
 
     def _shared(self, url: str) -> SharedCache:
         manifest = self.bundle.manifest
+        secret = self.settings.cache_secret
+        codec = Codec(manifest.dimensions, None if secret is None else secret.get_secret_value())
+        if not codec.signed:
+            log.warning(
+                "cache_not_authenticated",
+                reason="whoever can write to Redis can put wrong vectors into answers; set "
+                "cache_secret. Upserts and trainings compute for themselves until then",
+            )
         return SharedCache(
             url,
-            prefix=f"docsplit:{manifest.revision[:32]}:{self.choice.arithmetic}:",
-            dimensions=manifest.dimensions,
+            prefix=f"docsplit:{codec.label}:{manifest.revision[:32]}:{self.choice.arithmetic}:",
+            codec=codec,
             ttl=self.settings.redis_ttl,
             timeout=self.settings.redis_timeout,
             on_error=lambda kind: self.metrics.cache_errors.labels(kind).inc(),
@@ -228,7 +249,7 @@ class Service:
             pad_token_id=manifest.pad_token_id,
             report=self.metrics.batch,
         )
-        vectors = CachedVectors(self.cache, batcher)
+        vectors = CachedVectors(self.cache, batcher, self.tenants)
         fresh = CachedVectors(Cache(ProcessCache(0)), batcher)
         self.metrics.watch(
             queue_tokens=lambda: batcher.queued_tokens,
@@ -302,9 +323,9 @@ class Service:
             self.running.embedder.close()
             self.running.background.close()
             if self.running.batcher is not None:
-                await asyncio.to_thread(self.running.batcher.close)
+                await executors.START.run(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()
         if self.tracing is not None:
-            await asyncio.to_thread(self.tracing.close)
+            await executors.START.run(self.tracing.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,9 +16,11 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from service import executors
 from service.batching.batcher import BatchReport
 from service.cache.layers import Source
 from service.documents.embedder import Embedded
+from service.executors import Pool
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # the source of windows of an answer that was given again
@@ -103,7 +106,7 @@ class Metrics:
         )
         self.inflight_bytes = Gauge(
             "docsplit_inflight_bytes",
-            "Bytes of the bodies that are read and worked on",
+            "Memory set aside for requests that are read and worked on",
             registry=self.registry,
         )
         self.cache_bytes = Gauge(
@@ -117,7 +120,7 @@ class Metrics:
         )
         self.cache_errors = Counter(
             "docsplit_cache_errors_total",
-            "Calls to Redis that failed, values that were damaged, writes that were dropped",
+            "Calls to Redis that failed, values damaged or forged, writes that were dropped",
             ("kind",),
             registry=self.registry,
         )
@@ -146,12 +149,31 @@ class Metrics:
             "Documents still to be re-embedded for the served bundle, in all indexes",
             registry=self.registry,
         )
+        self.store_up = Gauge(
+            "docsplit_store_up",
+            "1 while the store at index_path is the one that was there first, 0 while it is gone",
+            registry=self.registry,
+        )
+        self.store_errors = Counter(
+            "docsplit_store_errors_total",
+            "Requests that the store could not serve, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.store_versions_removed = Counter(
+            "docsplit_store_versions_removed_total",
+            "Versions of tables that were moved aside because they were torn",
+            registry=self.registry,
+        )
         self.training_jobs = Counter(
             "docsplit_training_jobs_total",
             "Trainings of classifiers in the background, by how they ended",
             ("outcome",),
             registry=self.registry,
         )
+        # an alert compares with what was before: a count that begins at 1 never rises
+        for outcome in ("done", "failed", "cancelled", "lost"):
+            self.training_jobs.labels(outcome)
         self.connections = Gauge(
             "docsplit_connections", "Connections of clients that are open", registry=self.registry
         )
@@ -172,6 +194,14 @@ class Metrics:
             "Above 0 while the keys' file cannot be used as it stands, and former keys count",
             registry=self.registry,
         )
+        self.threads_busy = Gauge(
+            "docsplit_threads_busy",
+            "Threads that run something now, by the kind of work they are for",
+            ("pool",),
+            registry=self.registry,
+        )
+        for pool in executors.NAMES:
+            self.threads_busy.labels(pool).set_function(partial(Pool.busy_threads, pool))
         self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry

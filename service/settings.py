@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 from yaml import YAMLError
 
+from service.edge import memory
 from service.engines.choose import ArithmeticWish, EngineWish
 
 ENV_PREFIX = "DOCSPLIT_"
@@ -90,10 +91,13 @@ class Settings(BaseSettings):
     )
     max_batch_items: int = Field(2048, ge=1, description="inputs of one request, at most")
     max_body_bytes: int = Field(16_777_216, ge=1024, description="body of one request, at most")
+    max_body_values: int = Field(
+        262_144, ge=1024, description="JSON values in the body of one request, at most"
+    )
     max_inflight_bytes: int = Field(
-        268_435_456,
-        description="bodies of all requests that are read and worked on, at most; a client alone "
-        "may have half; requests beyond are answered with 429",
+        536_870_912,
+        description="memory that each process sets aside for requests that it reads and works on, "
+        "at most; a client alone may have half; requests beyond are answered with 429",
     )
     queue_tokens: int = Field(
         524_288,
@@ -141,11 +145,26 @@ class Settings(BaseSettings):
     redis_timeout: float = Field(
         0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
     )
+    cache_secret: SecretStr | None = Field(
+        None,
+        description="authenticates the values in Redis; the same for all replicas, 32 characters "
+        "or more. None: upserts and trainings compute what Redis has",
+    )
+    cache_sharing: Literal["auto", "shared", "separate"] = Field(
+        "auto",
+        description="whether clients share what is cached; auto: not where several API keys are "
+        "configured, or a keys_file",
+    )
 
     index_path: str = Field(
         "data/index",
         min_length=1,
         description="folder, or s3:// URI, of indexes and trained heads; replicas share it",
+    )
+    durability: Literal["fsync", "commit"] = Field(
+        "fsync",
+        description="fsync: writes below a folder are on disk before they are acknowledged; "
+        "commit: they are left to the system, and a power failure may take the last of them",
     )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
@@ -184,6 +203,12 @@ class Settings(BaseSettings):
         1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
     )
 
+    @property
+    def caches_are_separate(self) -> bool:
+        """Whether each client has cache entries of its own."""
+        several = self.keys_file is not None or len(self.api_keys) > 1
+        return several if self.cache_sharing == "auto" else self.cache_sharing == "separate"
+
     @field_validator("api_keys", "cors_origins", "trusted_proxies", "model_aliases", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
@@ -196,9 +221,12 @@ class Settings(BaseSettings):
     @field_validator("max_inflight_bytes")
     @classmethod
     def _room_for_a_body(cls, most: int, info: ValidationInfo) -> int:
-        body = info.data.get("max_body_bytes", 0)
-        if most < 2 * body * info.data.get("workers", 1):
-            raise ValueError(f"must be twice max_body_bytes ({body}) at least, for each worker")
+        body, values = (info.data.get(f"max_body_{unit}", 0) for unit in ("bytes", "values"))
+        if most < (least := 2 * memory.needed(body, values)):
+            raise ValueError(
+                f"must be {least} at least, twice what one body of max_body_bytes ({body}) and "
+                f"max_body_values ({values}) may take"
+            )
         return most
 
     @field_validator("trusted_proxies")
@@ -232,6 +260,13 @@ class Settings(BaseSettings):
         if url is not None and not url.get_secret_value().startswith(schemes):
             raise ValueError(f"starts with none of {', '.join(schemes)}")
         return url
+
+    @field_validator("cache_secret")
+    @classmethod
+    def _hard_to_guess(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < 32:
+            raise ValueError("has fewer than 32 characters")
+        return secret
 
     @field_validator("otlp_endpoint")
     @classmethod

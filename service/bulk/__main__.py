@@ -145,8 +145,9 @@ async def _index(
 
             prompt = resolve(service.bundle.manifest, None)
             encode = cluster or here(service.running.embedder, prompt)
-            report = await load_documents(index, encode, read(source, links), show)
-        await optimize(index.table)
+            sync = indexes.database.sync
+            report = await load_documents(index, encode, read(source, links), show, sync)
+        await optimize(index.table, sync)
         await service.store.record(name)
     finally:
         await service.stop()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from service.bulk.sources import Source
+from service.cache import lasting
 from service.documents.embedder import Embedder, EmptyInputError, TooLongError
 from service.index.record import Encoding, encoded
 
@@ -81,7 +82,8 @@ async def _encode(
         return
     try:
         due = time.monotonic() + _NEVER
-        found = await embedder.embed([text for _, text in texts], due, prompt=prompt)
+        with lasting.work():
+            found = await embedder.embed([text for _, text in texts], due, prompt=prompt)
     except (EmptyInputError, TooLongError) as error:
         if len(texts) == 1:
             result.refused.append(f"{texts[0][0]}: {str(error).removeprefix('input 0 ')}")

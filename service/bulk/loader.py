@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from service.bulk.encoding import Encoder, Work
@@ -39,6 +39,7 @@ async def load_documents(
     encode: Encoder,
     sources: Iterable[Source],
     progress: Callable[[Report], None],
+    sync: Callable[[], Awaitable[None]],
 ) -> Report:
     """Bring an index up to date with documents; progress is told of what is durable.
 
@@ -52,6 +53,7 @@ async def load_documents(
         records = [record(s, encodings[s.id]) for s in work.sources if s.id in encodings]
         if records:
             await index.put(records)
+            await sync()
         report.written += len(records)
         report.tokens += result.tokens
         report.refused += result.refused

@@ -37,7 +37,10 @@ class LeastRecentlyUsed(Generic[Value]):
         return value
 
     def put(self, key: bytes, value: Value) -> None:
-        """Hold a value under a key that is not held yet."""
+        """Hold a value; a former one under the same key goes."""
+        former = self._values.pop(key, None)
+        if former is not None:
+            self.held_bytes -= self._size(former)
         self._values[key] = value
         self.held_bytes += self._size(value)
         while self.held_bytes > self._capacity and self._values:

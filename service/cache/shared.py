@@ -10,10 +10,10 @@ import structlog
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from service.cache.breaker import Breaker
-from service.cache.codec import pack, unpack
+from service.cache.codec import Codec, Fault
 from service.documents.pooling import Vectors
 from service.tracing.stages import Stage
 
@@ -30,10 +30,10 @@ class SharedCache:
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
         prefix: of every key; names the revision and the arithmetic.
-        dimensions: of the vectors.
+        codec: makes values, and checks those that come back.
         ttl: seconds until an entry expires.
         timeout: seconds that connecting, and each call, may take.
-        on_error: called with ``read``, ``write``, ``damaged`` or ``dropped``.
+        on_error: called with ``read``, ``write``, ``damaged``, ``forged`` or ``dropped``.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SharedCache:
         url: str,
         *,
         prefix: str,
-        dimensions: int,
+        codec: Codec,
         ttl: int,
         timeout: float,
         on_error: Callable[[str], None] = lambda _: None,
@@ -57,7 +57,7 @@ class SharedCache:
         )
         self._redis: Any = Redis(connection_pool=pool)
         self._prefix = prefix.encode()
-        self._dimensions = dimensions
+        self._codec = codec
         self._ttl = ttl
         self._timeout = timeout
         self._on_error = on_error
@@ -66,30 +66,37 @@ class SharedCache:
         self._writer = asyncio.create_task(self._write_behind())
 
     @property
+    def signed(self) -> bool:
+        """Whether its values are authenticated."""
+        return self._codec.signed
+
+    @property
     def healthy(self) -> bool:
         """False while Redis is left alone after failures."""
         return self._breaker.closed
 
     async def get(self, keys: Sequence[bytes]) -> list[Vectors | None]:
-        """The vectors, None where one is not held, damaged, or Redis does not answer."""
+        """The vectors, None where one is not held, faulty, or Redis does not answer."""
         if not keys or not self._breaker.admits():
             return [None] * len(keys)
         with Stage("redis", client=True) as stage:
             stage.note({"db.system.name": "redis", "db.operation.name": "MGET"})
-            values = await self._mget(keys, stage)
-        return [None if value is None else self._unpack(value) for value in values]
+            names = [self._prefix + key for key in keys]
+            values = await self._mget(names, stage)
+        return [self._unpack(*pair) for pair in zip(names, values, strict=True)]
 
-    async def _mget(self, keys: Sequence[bytes], stage: Stage) -> list[bytes | None]:
-        names = [self._prefix + key for key in keys]
+    async def _mget(self, names: list[bytes], stage: Stage) -> list[Any]:
+        parts = [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
         try:
             async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
-                for at in range(0, len(names), _AT_ONCE):
-                    pipe.mget(names[at : at + _AT_ONCE])
-                values = [value for part in await pipe.execute() for value in part]
-        except (RedisError, OSError, TimeoutError) as error:
+                for part in parts:
+                    pipe.mget(part)
+                answers = await pipe.execute()
+            values = _values(answers, [len(part) for part in parts])
+        except Exception as error:  # noqa: BLE001 the parser may raise anything on what comes
             self._failed("read", error)
             stage.fail(error)
-            return [None] * len(keys)
+            return [None] * len(names)
         self._breaker.succeeded()
         return values
 
@@ -113,11 +120,14 @@ class SharedCache:
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
 
-    def _unpack(self, value: bytes) -> Vectors | None:
-        vector = unpack(value, self._dimensions)
-        if vector is None:
-            self._on_error("damaged")
-        return vector
+    def _unpack(self, name: bytes, value: object) -> Vectors | None:
+        if value is None:
+            return None
+        found = self._codec.unpack(name, value)
+        if isinstance(found, Fault):
+            self._on_error(found)
+            return None
+        return found
 
     async def _write_behind(self) -> None:
         while True:
@@ -135,13 +145,14 @@ class SharedCache:
         try:
             async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
                 for key, vector in entries:
-                    pipe.set(self._prefix + key, pack(vector), ex=self._ttl)
+                    name = self._prefix + key
+                    pipe.set(name, self._codec.pack(name, vector), ex=self._ttl)
                 await pipe.execute()
         except ResponseError as error:
             # a full Redis refuses writes and still answers reads
             self._on_error("write")
             log.warning("cache_refused", reason=type(error).__name__)
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 the writer must outlive whatever is answered
             self._failed("write", error)
         else:
             self._breaker.succeeded()
@@ -152,3 +163,15 @@ class SharedCache:
         self._on_error(operation)
         if was_closed and not self._breaker.closed:
             log.warning("cache_degraded", reason=type(error).__name__)
+
+
+def _values(answers: Any, lengths: Sequence[int]) -> list[Any]:
+    """The elements of answers to MGET.
+
+    Raises:
+        TypeError: an answer is no list, or has another length than its question.
+    """
+    for answer, length in zip(answers, lengths, strict=True):
+        if not isinstance(answer, list) or len(answer) != length:
+            raise TypeError("an answer of another form than MGET has")
+    return [value for answer in answers for value in answer]

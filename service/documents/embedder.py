@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
@@ -15,12 +13,12 @@ from service.cache.keys import window_key
 from service.cache.layers import Source
 from service.documents.lookup import WindowVectors
 from service.documents.pooling import Vectors, pool
-from service.documents.tokens import DocumentTokenizer
+from service.documents.tokens import DocumentTokenizer, Side
 from service.documents.turns import Turns
 from service.documents.windows import Ids, cut
+from service.executors import Pool
+from service.keys.charges import charged
 from service.tracing.stages import Stage
-
-Side = Literal["left", "right"]
 
 
 class EmptyInputError(ValueError):
@@ -36,12 +34,12 @@ class EmptyInputError(ValueError):
 
 
 class TooLongError(ValueError):
-    """A document over the configured limit; the message tells both sizes."""
+    """A document over the configured limit; tokenising stops there, so its size is not known."""
 
-    def __init__(self, index: int, tokens: int, limit: int) -> None:
+    def __init__(self, index: int, limit: int) -> None:
         super().__init__(
-            f"input {index} has {tokens} tokens, the limit is {limit}: split it, or set "
-            "truncate=true to embed its first window only"
+            f"input {index} has more than {limit} tokens, which is the limit: split it, or set "
+            "truncate=true to embed one window of it only"
         )
 
 
@@ -71,7 +69,8 @@ class Document:
 
     Attributes:
         characters: length of the text in code points.
-        tokens: of the whole text, without special and prompt tokens.
+        tokens: of the whole text, without special and prompt tokens. Of a truncated text over the
+            limit of tokens: those counted until the limit.
         used: tokens in the windows; less than ``tokens`` only after ``truncate``.
         computed: tokens that the model reads for it, special and prompt tokens included.
         pooled: what ``vector`` returned first.
@@ -158,7 +157,7 @@ class Embedder:
         self._vectors = vectors
         self._max_tokens = max_document_tokens
         self._turns = Turns(workers)
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenise")
+        self._pool = Pool("tokenise", workers)
 
     async def embed(
         self,
@@ -219,7 +218,7 @@ class Embedder:
                 return document
 
     def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Splitting:
-        tokens = yield from self._tokenizer.encoding(text, prompt)
+        tokens = yield from self._tokenizer.encoding(text, prompt, self._max_tokens, side)
         ids = tokens.ids[tokens.prompt :]
         total = len(ids)
         if total == 0:
@@ -227,7 +226,7 @@ class Embedder:
         lead = tokens.ids[: tokens.prompt]
         capacity = self._tokenizer.capacity - len(lead)
         if total > self._max_tokens and not truncate:
-            raise TooLongError(index, total, self._max_tokens)
+            raise TooLongError(index, self._max_tokens)
         if total <= capacity:
             edges = [0, total]
         elif truncate:
@@ -248,7 +247,8 @@ class Embedder:
     async def _fill(self, result: Embedded, vectors: WindowVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
-        found = await vectors.get(keys, [window.ids for window in windows], deadline)
+        with charged(sum(document.computed for document in result.documents)):
+            found = await vectors.get(keys, [window.ids for window in windows], deadline)
         result.timing.looking += found.looking
         result.timing.queued += found.queued
         result.timing.computing += found.computing

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.batching.batcher import Batcher
+from service.cache import lasting
 from service.cache.layers import Cache, Source
+from service.cache.tenants import SHARED, Tenants
 from service.documents.pooling import Vectors
 from service.documents.windows import Ids
 from service.tracing.stages import Stage
@@ -60,11 +62,13 @@ class CachedVectors:
     Args:
         cache: vectors of windows seen before.
         batcher: computes windows.
+        tenants: who shares entries of the cache with whom.
     """
 
-    def __init__(self, cache: Cache, batcher: Batcher) -> None:
+    def __init__(self, cache: Cache, batcher: Batcher, tenants: Tenants = SHARED) -> None:
         self._cache = cache
         self._batcher = batcher
+        self._tenants = tenants
 
     @property
     def queued_tokens(self) -> int:
@@ -73,7 +77,8 @@ class CachedVectors:
 
     async def get(self, keys: Sequence[bytes], windows: Sequence[Ids], deadline: float) -> Found:
         """See ``WindowVectors.get``."""
-        ids = dict(zip(keys, windows, strict=True))
+        names = self._tenants.own(keys)
+        ids = dict(zip(names, windows, strict=True))
         result = Found([], [])
 
         async def compute(missing: Sequence[bytes]) -> Vectors:
@@ -90,9 +95,9 @@ class CachedVectors:
             return computed.vectors
 
         with Stage("cache") as lookup:
-            held = await self._cache.get(keys, compute)
-            for key in keys:
-                vector, source = held[key]
+            held = await self._cache.get(names, compute, lasting=lasting.current())
+            for name in names:
+                vector, source = held[name]
                 result.vectors.append(vector)
                 result.sources.append(source)
             counts = {f"docsplit.cache.{s}": result.sources.count(s) for s in Source}

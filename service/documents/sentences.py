@@ -1,20 +1,25 @@
 """Sentence boundaries, found locally and in linear time.
 
 Every boundary depends only on the paragraph around it, so that an edit elsewhere in a document
-leaves it where it was; the windows inherit this.
+leaves it where it was; the windows inherit this. No regular expression runs over more than
+``_STEP`` characters in one call, since none releases the GIL.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import sentencex
 
 # sentencex takes time quadratic in the length of a text full of unclosed quotes (74 s for 1 MB),
 # so it is given paragraphs, and a paragraph beyond this length is cut by the plain rule below.
 LONGEST_PARAGRAPH = 8192
-_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*|(?<=[.!?:;。！？])[^\S\n]*\n\s*")
-_PLAIN_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
+_STEP = 65_536
+_SPACE = re.compile(r"\s*")
+_NEWLINES = re.compile(r"\n+")
+_PLAIN_END = re.compile(r"[.!?。！？\n]")
+_PARAGRAPH_MARKS = frozenset(".!?:;。！？")
 
 
 def sentence_starts(text: str, language: str = "en") -> list[int]:
@@ -26,21 +31,58 @@ def sentence_starts(text: str, language: str = "en") -> list[int]:
     """
     starts: list[int] = []
     begin = 0
-    for match in _PARAGRAPH_END.finditer(text):
-        if match.end() > begin:
-            _append(starts, text, begin, match.end(), language)
-            begin = match.end()
+    for end in _paragraph_ends(text):
+        _append(starts, text, begin, end, language)
+        begin = end
     _append(starts, text, begin, len(text), language)
     return [s for s in starts if 0 < s < len(text)]
+
+
+def _paragraph_ends(text: str) -> Iterator[int]:
+    """Ends of white space with an empty line in it, or with a line's end after punctuation."""
+    at = text.find("\n")
+    while at >= 0:
+        end = _end_of_space(text, at)
+        first = at
+        while first and text[first - 1].isspace():
+            first -= 1
+        before = text[first - 1 : first]
+        if text.count("\n", at, end) > 1 or before in _PARAGRAPH_MARKS:
+            yield end
+        at = text.find("\n", end)
+
+
+def _plain_ends(text: str) -> Iterator[int]:
+    """Ends of white space after a full stop, a question or exclamation mark, and of lines."""
+    at = 0
+    while at < len(text):
+        found = _PLAIN_END.search(text, at, at + _STEP)
+        if found is None:
+            at += _STEP
+            continue
+        after = found.end()
+        at = _end_of_space(text, after)
+        if found[0] == "\n":
+            at = _end_of_run(_NEWLINES, text, found.start())
+        if at > after or found[0] not in ".!?":
+            yield at
+
+
+def _end_of_space(text: str, at: int) -> int:
+    return _end_of_run(_SPACE, text, at)
+
+
+def _end_of_run(pattern: re.Pattern[str], text: str, at: int) -> int:
+    while (found := pattern.match(text, at, at + _STEP)) and found.end() == at + _STEP:
+        at += _STEP
+    return found.end() if found else at
 
 
 def _append(starts: list[int], text: str, begin: int, end: int, language: str) -> None:
     starts.append(begin)
     paragraph = text[begin:end]
     if len(paragraph) > LONGEST_PARAGRAPH:
-        starts.extend(
-            begin + m.end() for m in _PLAIN_SENTENCE_END.finditer(paragraph) if m.end() > 0
-        )
+        starts.extend(begin + end for end in _plain_ends(paragraph))
         return
     cursor = 0
     for sentence in sentencex.segment(language, paragraph):

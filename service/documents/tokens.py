@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
+from tokenizers.models import WordPiece
 
+from service.documents import pieces
 from service.documents.sentences import sentence_starts
 from service.documents.windows import Ids, Positions
 
-# Python lists of offsets take 150 bytes a token, so a long text is tokenised in pieces.
-_PIECE = 65_536
+Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,13 @@ class Tokens:
         ids: int32 ``[tokens]``.
         starts: character offset of each token, int64 ``[tokens]``.
         prompt: how many of the first tokens belong to the prompt.
+        complete: False where tokenising stopped at its limit before the other end of the text.
     """
 
     ids: Ids
     starts: Positions
     prompt: int
+    complete: bool = True
 
 
 class DocumentTokenizer:
@@ -49,6 +53,7 @@ class DocumentTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._language = language
+        self._skips = isinstance(self._tokenizer.model, WordPiece)
         plain = self._tokenizer.encode("a", add_special_tokens=False).ids
         full = self._tokenizer.encode("a").ids
         at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
@@ -81,27 +86,54 @@ class DocumentTokenizer:
                 tokens: Tokens = ended.value
                 return tokens
 
-    def encoding(self, text: str, prompt: str = "") -> Generator[None, None, Tokens]:
-        """``encode`` that stops between pieces of a long text."""
-        ids: list[NDArray[np.int32]] = []
-        starts: list[NDArray[np.int64]] = []
-        joined = prompt + text
-        for begin, end in _pieces(joined, _PIECE):
-            if begin:
+    def encoding(
+        self, text: str, prompt: str = "", limit: int | None = None, side: Side = "right"
+    ) -> Generator[None, None, Tokens]:
+        """Do what ``encode`` does, and pause between the pieces of a long text.
+
+        Args:
+            text: of any length.
+            prompt: tokenised together with the start of the text.
+            limit: stop after the piece in which the text exceeds so many tokens; None: never.
+            side: begin at the start of the text for ``right``, at its end for ``left``.
+        """
+        joined = prompt + text if prompt else text
+        ranges: Iterable[pieces.Range] = pieces.ranges(joined, skip_long_words=self._skips)
+        if side == "left":
+            ranges = reversed(list(ranges))
+        found: list[tuple[Ids, Positions]] = []
+        count = 0
+        complete = True
+        for begin, end in ranges:
+            if found:
                 yield
-            encoding = self._encode(joined[begin:end])
-            ids.append(np.array(encoding.ids, dtype=np.int32))
-            starts.append(_starts(encoding) + begin)
-        all_starts = np.concatenate(starts)
-        in_prompt = int(np.searchsorted(all_starts, len(prompt)))
-        return Tokens(np.concatenate(ids), np.maximum(all_starts - len(prompt), 0), in_prompt)
+                if limit is not None and count > limit:
+                    complete = False
+                    break
+            part = self._part(joined, begin, end)
+            found.append(part)
+            count += int((part[1] >= len(prompt)).sum())
+        if side == "left":
+            if not complete and prompt:
+                found.append(self._part(prompt, 0, len(prompt)))
+            found.reverse()
+        starts = np.concatenate([part[1] for part in found])
+        in_prompt = int(np.searchsorted(starts, len(prompt)))
+        ids = np.concatenate([part[0] for part in found])
+        return Tokens(ids, np.maximum(starts - len(prompt), 0), in_prompt, complete)
 
     def count(self, text: str) -> int:
         """Tokens of ``text`` without special tokens."""
-        return sum(len(self._encode(text[b:e]).ids) for b, e in _pieces(text, _PIECE))
+        return len(self.encode(text).ids)
+
+    def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions]:
+        encoding = self._encode(text[begin:end])
+        return np.array(encoding.ids, dtype=np.int32), _starts(encoding) + begin
 
     def _encode(self, text: str) -> Encoding:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        # unlike encode, encode_batch releases the GIL
+        [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        return encoding
 
     def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]:
         """Token positions where sentences and where words start, both ascending, 0 excluded.
@@ -123,18 +155,3 @@ class DocumentTokenizer:
 
 def _starts(encoding: Encoding) -> NDArray[np.int64]:
     return np.fromiter((o[0] for o in encoding.offsets), dtype=np.int64, count=len(encoding.ids))
-
-
-def _pieces(text: str, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of about ``size`` characters that begin with white space.
-
-    Pre-tokenizers split before white space, so the pieces' tokens are those of the whole text.
-    """
-    begin = 0
-    while len(text) - begin > size:
-        end = begin + size
-        while end < len(text) and not (text[end].isspace() and not text[end - 1].isspace()):
-            end += 1
-        yield begin, end
-        begin = end
-    yield begin, len(text)

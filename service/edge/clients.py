@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
+from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.batching.clients import Client, working_for
 from service.edge.keys import KEY
+from service.keys import file
 
 # an IPv6 subscriber has a network of this length at least, and any address in it
 _NETWORK_BITS = 64
@@ -34,7 +37,7 @@ class Clients:
 def identify(scope: Scope) -> Client:
     """The client of a request; its name holds the name of the key, never the key."""
     if KEY in scope:
-        return Client(f"key {scope[KEY]}")
+        return Client(_of_key(scope[KEY]))
     host = (scope.get("client") or ("",))[0]
     try:
         address = ipaddress.ip_address(host)
@@ -46,3 +49,16 @@ def identify(scope: Scope) -> Client:
             return Client(f"address {network}")
         address = address.ipv4_mapped
     return Client(f"address {address}")
+
+
+def by_token(plain: Sequence[SecretStr]) -> dict[str, bytes]:
+    """Digests of the tokens in the settings, by the names of their clients.
+
+    Those names are positions: the same one is another caller's once the order has changed.
+    """
+    tokens = (token.get_secret_value().encode() for token in plain)
+    return {_of_key(str(at)): file.digest(token) for at, token in enumerate(tokens)}
+
+
+def _of_key(name: str) -> str:
+    return f"key {name}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
+from itertools import pairwise
 from typing import Any
 
 import structlog
@@ -23,7 +25,6 @@ from service.index.faults import (
     InvalidError,
     NotFoundError,
     StoreError,
-    lance_fault,
 )
 from service.logs import outline
 
@@ -38,6 +39,7 @@ _KINDS = {
     405: ("MethodNotAllowed", "invalid_request_error"),
     408: ("Timeout", "timeout_error"),
     409: ("Conflict", "invalid_request_error"),
+    412: ("VersionMismatch", "invalid_request_error"),
     413: ("TooLarge", "invalid_request_error"),
     415: ("UnsupportedMediaType", "invalid_request_error"),
     422: ("Validation", "invalid_request_error"),
@@ -47,8 +49,6 @@ _KINDS = {
 }
 
 BUILDING_RETRY_SECONDS = 5
-
-_NO_FIELDS = {"body", "path", "query", "embed", "similarity", "condition", "function-before"}
 
 
 class ApiError(Exception):
@@ -136,15 +136,21 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         429: "Too much waits, or is in flight, already, or the API key is over its rate; "
         "Retry-After says when to come back.",
         500: "The engine failed on this request.",
-        503: "Not ready, the index is being re-embedded, or the deadline passed.",
+        503: "Not ready, the index is being re-embedded, the deadline passed, or the store cannot "
+        "be used.",
     }
     # whoever asks for a key may refuse it, or its rate
     named = {*statuses, 403, 429} if 401 in statuses else {*statuses}
     return {status: {"model": dialect, "description": said[status]} for status in sorted(named)}
 
 
-def translate(error: Exception) -> ApiError:
-    """Any exception as an answer; what is unexpected is logged and becomes 500."""
+def translate(error: Exception, fields: Container[str] = frozenset()) -> ApiError:
+    """Any exception as an answer; what is unexpected is logged and becomes 500.
+
+    Args:
+        error: of a route.
+        fields: names that the answer may hold: those of the interface.
+    """
     match error:
         case ApiError():
             return error
@@ -183,7 +189,8 @@ def translate(error: Exception) -> ApiError:
             wait = math.ceil(error.retry_after)
             return ApiError(
                 429,
-                f"overloaded: too many bytes of requests are here already; try again in {wait} s",
+                "overloaded: the requests at work, of this client or of all, take the memory that "
+                f"this one needs; send less at a time, or try again in {wait} s",
                 code="overloaded",
                 headers={"retry-after": str(wait)},
             )
@@ -199,17 +206,9 @@ def translate(error: Exception) -> ApiError:
             log.error("engine_failed", exc_info=error)
             return ApiError(500, "the engine failed on this request", code="engine_failed")
         case RequestValidationError():
-            return _validation(error)
+            return _validation(error, fields)
         case HTTPException():
             return _http(error)
-    if (kind := lance_fault(error)) is not None:
-        log.error("store_failed", kind=kind, outline=outline(error))
-        return translate(
-            StoreError(
-                "files of this index, or of what all indexes share, cannot be read or written; "
-                "the operator finds which by docsplit-index check"
-            )
-        )
     log.error("unexpected", outline=outline(error))
     return ApiError(500, "internal error", code="internal_error")
 
@@ -218,11 +217,21 @@ def install(app: FastAPI) -> None:
     """Answer the exceptions that a route may raise; ``Guard`` answers the unexpected ones."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        answer = translate(error)
+        answer = translate(error, _fields(request.app))
         if answer.status == 405 and (allowed := methods(request)):
             answer.headers["allow"] = ", ".join(allowed)
         return response(request.url.path, answer)
 
+    async def handle_store(request: Request, error: Exception) -> Response:
+        fault = await request.app.state.service.store.fault(error)
+        if fault is None:
+            # whoever stands outside knows what to do with it
+            raise error
+        return await handle(request, fault)
+
+    # LanceDB raises plain ones for whatever the system refuses
+    for plain in (StoreError, RuntimeError, OSError, ValueError):
+        app.add_exception_handler(plain, handle_store)
     for kind in (
         ApiError,
         RequestValidationError,
@@ -234,7 +243,6 @@ def install(app: FastAPI) -> None:
         ConflictError,
         BuildingError,
         InvalidError,
-        StoreError,
         OverloadedError,
         DeadlineError,
         TimeoutError,
@@ -266,16 +274,31 @@ def _http(error: HTTPException) -> ApiError:
     return ApiError(error.status_code, message, kind=kind, headers=dict(error.headers or {}))
 
 
-def _validation(error: RequestValidationError) -> ApiError:
+def _fields(app: FastAPI) -> frozenset[str]:
+    """Names of all fields and parameters of the interface."""
+    found: frozenset[str] | None = getattr(app.state, "fields", None)
+    if found is None:
+        document = app.openapi()
+        schemas = document["components"]["schemas"].values()
+        names = {name for schema in schemas for name in schema.get("properties", ())}
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                names |= {parameter["name"] for parameter in operation.get("parameters", ())}
+        app.state.fields = found = frozenset(names)
+    return found
+
+
+def _validation(error: RequestValidationError, fields: Container[str]) -> ApiError:
     first = error.errors()[0]
-    # places that are no field of the caller's: where it stood, and the arms of a union
-    place = [part for part in first["loc"] if part not in _NO_FIELDS]
+    # pydantic names the keys of the caller's objects and the arms of unions, too
+    place = [str(part) for part in first["loc"] if isinstance(part, int) or part in fields]
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON (at character {place[0]})", kind="Validation")
     if not place and first["type"] == "value_error":
         return ApiError(422, first["msg"].removeprefix("Value error, "))
     if not place:
         return ApiError(422, "the body: send a JSON object with the fields that GET /docs shows")
-    field = ".".join(str(part) for part in place if isinstance(part, str))
+    # an alias and the field of that name stand one after the other
+    field = ".".join(place[:1] + [part for last, part in pairwise(place) if part != last])
     message = first["msg"].removeprefix("Value error, ")
     return ApiError(422, f"{field}: {message}", param=field)

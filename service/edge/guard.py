@@ -1,4 +1,8 @@
-"""ASGI middleware that reads the body within bounds, and ends work that nobody waits for."""
+"""ASGI middleware that reads the body within bounds, and ends work that nobody waits for.
+
+It bounds what a body may expand to before anything parses it: its bytes, its JSON values, and by
+both the memory that is set aside for the request until its answer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.edge import deadline
+from service.edge import deadline, memory, structure
 from service.edge.errors import ApiError, response, translate
 from service.edge.inflight import Body, FullError, Inflight
 from service.edge.replay import replaying
@@ -22,8 +26,9 @@ class Guard:
     Args:
         app: what it guards.
         max_body_bytes: larger bodies get 413, as soon as that is known.
-        inflight: bodies that it has no room for get 429, before they are read where their length
-            is told.
+        max_body_values: bodies of more JSON values get 413, before they are parsed.
+        inflight: requests that it has no memory for get 429, before their body is read where its
+            length is told.
         request_timeout: seconds that a request may take by default.
         max_request_timeout: most that ``x-request-timeout`` may ask for.
         body_timeout: seconds that a body may take, and one more for every ``BODY_RATE`` bytes.
@@ -33,6 +38,7 @@ class Guard:
         self,
         app: ASGIApp,
         max_body_bytes: int,
+        max_body_values: int,
         inflight: Inflight,
         request_timeout: float,
         max_request_timeout: float,
@@ -40,6 +46,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._max_body = max_body_bytes
+        self._max_values = max_body_values
         self._inflight = inflight
         self._timeout = request_timeout
         self._max_timeout = max_request_timeout
@@ -62,8 +69,11 @@ class Guard:
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
             if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
                 self._check_headers(headers)
-                room.reach(self._length(headers))
+                room.reach(memory.needed(self._length(headers)))
             body = await self._read(receive, allowed, room)
+            if body:
+                values = await self._values(body)
+                room.reach(memory.needed(len(body), values))
         except (ApiError, FullError) as error:
             await response(scope["path"], translate(error))(scope, receive, send)
             return
@@ -88,6 +98,26 @@ class Guard:
             raise self._too_large(f"has {length}")
         return length
 
+    async def _values(self, body: bytes) -> int:
+        """Count the values of a body, or bound their number.
+
+        Raises:
+            ApiError: 413, they are more than the limit.
+        """
+        if (most := structure.most_values(body)) <= self._max_values:
+            return most
+        found = 0
+        for found in structure.values(body):
+            if found > self._max_values:
+                raise ApiError(
+                    413,
+                    f"the body holds more than {self._max_values} JSON values, which is the limit: "
+                    "send several requests",
+                    code="body_too_large",
+                )
+            await asyncio.sleep(0)
+        return found
+
     async def _read(self, receive: Receive, allowed: float, room: Body) -> bytes | None:
         """The body; None when the client left before it was whole."""
         chunks: list[bytes] = []
@@ -104,7 +134,7 @@ class Guard:
                     size += len(chunk)
                     if size > self._max_body:
                         raise self._too_large("has more")
-                    room.reach(size)
+                    room.reach(memory.needed(size))
                     limit.reschedule(min(due, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
                     if not message.get("more_body", False):

@@ -1,4 +1,4 @@
-"""The memory that bodies of requests take, from their heads to their answers."""
+"""The memory that requests take, set aside from their heads to their answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from service.batching.threshold import excess
 
 
 class FullError(Exception):
-    """There is no room for more bytes of this client.
+    """There is no memory left for this client.
 
     Attributes:
-        retry_after: seconds until there should be, by how long bodies have been held.
+        retry_after: seconds until there should be, by how long requests have held theirs.
     """
 
     def __init__(self, retry_after: float) -> None:
@@ -24,10 +24,10 @@ class FullError(Exception):
 
 
 class Inflight:
-    """Bytes of the bodies that are read and worked on, bounded, and shared among clients.
+    """Memory set aside for requests that are read and worked on, bounded, shared among clients.
 
     Args:
-        capacity: bytes of all bodies at most; see ``threshold`` for a client's part.
+        capacity: bytes for all requests at most; see ``threshold`` for a client's part.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -38,7 +38,7 @@ class Inflight:
 
     @contextmanager
     def body(self) -> Iterator[Body]:
-        """The room of one body of the client that the task works for; given back at the end."""
+        """The memory of one request of the client that the task works for, until its end."""
         body = Body(self, clients.current())
         started = time.monotonic()
         try:
@@ -66,7 +66,7 @@ class Inflight:
 
 
 class Body:
-    """The room of one body."""
+    """The memory of one request."""
 
     def __init__(self, inflight: Inflight, client: clients.Client) -> None:
         self.client = client
@@ -74,7 +74,7 @@ class Body:
         self._inflight = inflight
 
     def reach(self, size: int) -> None:
-        """Hold ``size`` bytes; ``FullError`` where they have no room."""
+        """Set ``size`` bytes aside; ``FullError`` where they are not left."""
         if size > self.bytes:
             self._inflight.take(self.client, size - self.bytes)
             self.bytes = size

@@ -8,6 +8,7 @@ from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.edge.errors import ApiError, response
+from service.keys.charges import charging
 from service.keys.ring import Keyring, Refusal, Verdict
 
 OPEN_PATHS = frozenset(
@@ -45,10 +46,8 @@ class Keys:
             return
         scope[KEY] = verdict.key.name
         scope[RIGHTS] = verdict.key.rights
-        try:
+        with charging(verdict.key.tokens):
             await self._app(scope, receive, send)
-        finally:
-            verdict.key.tokens.take(scope.get("docsplit.usage", {}).get("tokens", 0))
 
 
 def _token(scope: Scope) -> bytes:

@@ -7,7 +7,9 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.cache.answers import Answer, Answers
+from service.cache.tenants import Tenants
 from service.edge.replay import replaying
+from service.keys.charges import charged
 from service.metrics import Metrics
 
 # Routes whose answer follows from the body and the bundle alone; which answers of theirs may be
@@ -28,12 +30,14 @@ class Repeats:
     Args:
         app: answers what is new.
         answers: those held.
+        tenants: who is given whose answers.
         metrics: counts the documents of repeated answers.
     """
 
-    def __init__(self, app: ASGIApp, answers: Answers, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, answers: Answers, tenants: Tenants, metrics: Metrics) -> None:
         self._app = app
         self._answers = answers
+        self._tenants = tenants
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,13 +46,16 @@ class Repeats:
             return
         request = await receive()
         accept = next((v for k, v in scope["headers"] if k == b"accept"), b"")
-        key = self._answers.key(scope["path"].encode(), accept, request.get("body", b""))
+        key = self._answers.key(
+            self._tenants.current, scope["path"].encode(), accept, request.get("body", b"")
+        )
         held = self._answers.get(key)
         if held is not None:
             scope["docsplit.usage"] = held.usage
             self._metrics.repeated(held.usage)
-            await send({**held.start, "headers": _headers(scope, held.start)})
-            await send({"type": "http.response.body", "body": held.body})
+            with charged(held.usage["tokens"]):
+                await send({**held.start, "headers": _headers(scope, held.start)})
+                await send({"type": "http.response.body", "body": held.body})
             return
         begun: Message = {}
 

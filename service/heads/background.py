@@ -6,13 +6,16 @@ import asyncio
 import math
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
 from export.bundle import Manifest
+from service import executors
 from service.batching.batcher import EngineFailedError
 from service.batching.clients import BACKGROUND, working_for
+from service.cache import lasting
 from service.documents.embedder import Embedded, Embedder
 from service.documents.pooling import Vectors
 from service.documents.prompts import resolve
@@ -25,10 +28,13 @@ from service.metrics import Metrics
 
 if TYPE_CHECKING:
     from service.heads.jobs import Job, Jobs, Stage
+    from service.heads.learn import Learnt
 
 log = structlog.get_logger("docsplit")
 
 HEARTBEAT_SECONDS = 3.0
+# how often a replica looks for trainings that others have lost
+LOOK_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class Background:
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
 
     async def start(
         self, name: str, examples: Examples, vectors: Vectors | None, embedder: Embedder
@@ -68,9 +75,12 @@ class Background:
         jobs = await self._store.jobs()
         job = await jobs.claim(name, examples)
         await self.cancel(name)
-        run = self._run(jobs, job, examples, vectors, embedder)
-        self._tasks[name] = asyncio.create_task(run, name=f"train {name}")
+        self._begin(jobs, job, examples, vectors, embedder)
         return job
+
+    def follow(self, embedder: Embedder) -> None:
+        """From now on take over trainings whose replicas have ended."""
+        self._following = asyncio.create_task(self._follow(embedder), name="follow trainings")
 
     async def cancel(self, name: str) -> None:
         """End the training of a classifier, if it runs here; its examples stay."""
@@ -80,9 +90,62 @@ class Background:
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        """End all trainings; each can be resumed at any replica."""
+        """End all trainings; another replica goes on with each."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         for name in list(self._tasks):
             await self.cancel(name)
+
+    def _begin(
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Vectors | None,
+        embedder: Embedder,
+    ) -> None:
+        run = self._run(jobs, job, examples, vectors, embedder)
+        self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
+
+    async def _follow(self, embedder: Embedder) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            idle = all(task.done() for task in self._tasks.values())
+            if not idle or not _may_hold_jobs(self._store.path):
+                continue
+            try:
+                await self._take_over(await self._store.jobs(), embedder)
+            except Exception as error:  # noqa: BLE001 the store may be back at the next look
+                log.warning("lost_trainings_not_read", reason=str(error)[:300])
+
+    async def _take_over(self, jobs: Jobs, embedder: Embedder) -> None:
+        """Go on with one lost training; give those up that have ended too many replicas."""
+        from service.heads.jobs import MOST_ATTEMPTS
+
+        for job in await jobs.lost():
+            died = job.state == "running"
+            if died and job.attempt >= MOST_ATTEMPTS:
+                error = f"{job.attempt} replicas ended while they trained it"
+                if await jobs.give_up(job, error):
+                    self._ended(job.name, "lost")
+                continue
+            taken = await jobs.take_over(job)
+            if taken is None:
+                continue
+            if died:
+                self._ended(job.name, "lost")
+            examples = await jobs.examples(taken)
+            if examples is None:
+                await jobs.update(taken, state="failed", error="its examples are gone", key="")
+                continue
+            log.info("training_resumed", classifier=job.name, attempt=taken.attempt)
+            self._begin(jobs, taken, examples, None, embedder)
+            return
+
+    def _ended(self, name: str, outcome: str) -> None:
+        self._metrics.training_jobs.labels(outcome).inc()
+        log.info("training_ended", classifier=name, outcome=outcome)
 
     async def _run(
         self,
@@ -93,7 +156,6 @@ class Background:
         embedder: Embedder,
     ) -> None:
         progress = _Progress()
-        stop = threading.Event()
         task = asyncio.current_task()
         beats = asyncio.create_task(_beat(jobs, job, progress, task))
         outcome = "failed"
@@ -103,7 +165,7 @@ class Background:
                     vectors = await self._embed(jobs, job, examples, embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, vectors, stop)
+                await self._train(jobs, job, examples, vectors)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -117,10 +179,8 @@ class Background:
             said = said or "internal error; the log of the replica tells more"
             await jobs.update(job, state="failed", error=said)
         finally:
-            stop.set()
             beats.cancel()
-            self._metrics.training_jobs.labels(outcome).inc()
-            log.info("training_ended", classifier=job.name, outcome=outcome)
+            self._ended(job.name, outcome)
 
     async def _embed(
         self, jobs: Jobs, job: Job, examples: Examples, embedder: Embedder, progress: _Progress
@@ -132,23 +192,22 @@ class Background:
         progress.stage = "embedding"
         await jobs.update(job, stage=progress.stage)
         prompt = resolve(self._manifest, None)
-        with working_for(BACKGROUND):
+        with working_for(BACKGROUND), lasting.work():
             return await embedding.embed(embedder, examples.inputs, prompt, note)
 
-    async def _train(
-        self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, stop: threading.Event
-    ) -> None:
+    async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:
         try:
             further = await self._store.unlabelled(examples)
         except NotFoundError as error:
             raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
 
-        def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
+        def learn(stop: threading.Event) -> Learnt:
+            # its import takes seconds
             from service.heads.learn import learn
 
             return learn(vectors, examples, math.inf, stop, further)
 
-        learnt = await asyncio.to_thread(learn)
+        learnt = await executors.BACKGROUND.run_stoppable(learn)
         from service.heads.store import Head
 
         if not await jobs.update(job):
@@ -161,6 +220,10 @@ class Background:
             # deleted while the head was written
             await heads.withdraw(job.name, job.uid)
         await jobs.remove(job)
+
+
+def _may_hold_jobs(path: str) -> bool:
+    return "://" in path or Path(path, "heads").exists()
 
 
 async def _beat(jobs: Jobs, job: Job, progress: _Progress, task: asyncio.Task[None] | None) -> None:

@@ -8,6 +8,7 @@ u * v] came to .45, the hybrid search's own to .56, all inputs together to .63.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,15 +77,18 @@ def probabilities(network: Scorer, citing: Vectors, cited: Vectors, signals: Vec
     return network.probabilities(features(citing, cited, signals))[:, 1]
 
 
-def train(searches: Sequence[Candidates], due: float) -> Trained:
+def train(
+    searches: Sequence[Candidates], due: float, stop: threading.Event | None = None
+) -> Trained:
     """Train on the links that a search can find.
 
     Args:
         searches: of citing documents, at least five, each with a link among its candidates.
         due: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does, within a second.
 
     Raises:
-        TimeoutError: the deadline passed.
+        TimeoutError: the deadline passed, or ``stop`` was set.
     """
     from service.heads import training
 
@@ -92,12 +96,12 @@ def train(searches: Sequence[Candidates], due: float) -> Trained:
     tested = {int(i) for i in order[::HELD_OUT]}
     known = [search for i, search in enumerate(searches) if i not in tested]
     unseen = [search for i, search in enumerate(searches) if i in tested]
-    judge = _fit(known, due)
+    judge = _fit(known, due, stop)
     scores = [_logits(judge, search) for search in unseen]
     logits = np.concatenate(scores)
     labels = np.concatenate([search.linked for search in unseen]).astype(np.int64)
     temperature = training.calibrate(logits, labels)
-    network = _fit(searches, due)
+    network = _fit(searches, due, stop)
     return Trained(
         Network(network.weights, network.biases, temperature),
         int(sum(search.linked.sum() for search in searches)),
@@ -108,7 +112,7 @@ def train(searches: Sequence[Candidates], due: float) -> Trained:
     )
 
 
-def _fit(searches: Sequence[Candidates], due: float) -> Network:
+def _fit(searches: Sequence[Candidates], due: float, stop: threading.Event | None) -> Network:
     from service.heads import training
 
     draw = np.random.default_rng(0)
@@ -121,7 +125,12 @@ def _fit(searches: Sequence[Candidates], due: float) -> Network:
         inputs.append(features(citing, search.found[rows], search.signals[rows]))
         labels.append(search.linked[rows].astype(np.int64))
     return training.fit(
-        np.vstack(inputs), np.concatenate(labels), due, hidden=HIDDEN, weight_decay=WEIGHT_DECAY
+        np.vstack(inputs),
+        np.concatenate(labels),
+        due,
+        stop,
+        hidden=HIDDEN,
+        weight_decay=WEIGHT_DECAY,
     )
 
 

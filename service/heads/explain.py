@@ -11,6 +11,8 @@ from service.documents.pooling import Vectors, normalise
 from service.heads.network import Scorer
 
 WINDOWS = 3
+# windows times outputs that are scored at once
+PART_SCORES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,13 @@ def decisive(network: Scorer, output: int, document: Document, prior: float) -> 
     if len(windows) == 1:
         return [Contribution(windows[0].start, windows[0].end, whole - prior)]
     left = without(document.matrix(), np.array([w.tokens for w in windows], dtype=np.float64))
-    falls = whole - network.probabilities(left)[:, output]
+    rows = max(1, PART_SCORES // network.shape[1])
+    falls = whole - np.concatenate(
+        [
+            network.probabilities(left[first : first + rows])[:, output]
+            for first in range(0, len(left), rows)
+        ]
+    )
     order = np.argsort(-falls, kind="stable")[:WINDOWS].tolist()
     return [
         Contribution(windows[i].start, windows[i].end, float(falls[i]))

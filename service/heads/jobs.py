@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-import lancedb
 import pyarrow as pa
 import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.heads.examples import Examples
+from service.index.database import Database
 from service.index.faults import ConflictError
 from service.index.schema import PRIMARY_KEY
 
@@ -29,6 +30,10 @@ Stage = Literal["waiting", "embedding", "training"]
 
 # a job without a heartbeat for so long has lost its replica
 LOST_SECONDS = 60.0
+# a replica that shuts down says that its job is lost: another takes it after so long
+LEFT_SECONDS = 10.0
+# replicas that one job may take down with it
+MOST_ATTEMPTS = 3
 # examples that no job names are what a replica left that died between two writes
 STRAY_SECONDS = 86_400.0
 _KEEP_VERSIONS = timedelta(minutes=15)
@@ -62,7 +67,8 @@ class Job:
 
     Attributes:
         name: of the classifier.
-        uid: of this training; the head that comes of it bears it too.
+        uid: of this training; the head that comes of it bears it too. Behind a dash it says how
+            often the job was begun, where that is more than once.
         key: of its examples; empty where they were at fault and are not kept.
         state: as it was written last; ``state_at`` tells what it is.
         done: documents embedded, of ``total``.
@@ -81,6 +87,11 @@ class Job:
     started: float
     heartbeat: float
 
+    @property
+    def attempt(self) -> int:
+        """How often it was begun, replicas that shut down in good order not counted."""
+        return int(self.uid.partition("-")[2] or 1)
+
     def state_at(self, now: float) -> State:
         """The state, seen at ``now`` seconds since the epoch."""
         silent = now - self.heartbeat > LOST_SECONDS
@@ -94,17 +105,23 @@ class Jobs:
         database: where the tables lie.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     async def get(self, name: str) -> Job | None:
         """The training of a classifier that runs, failed or was lost."""
-        found = await (await self._jobs()).query().where(_eq("name", name)).limit(1).to_arrow()
+        table = await self._database.find("jobs")
+        if table is None:
+            return None
+        found = await table.query().where(_eq("name", name)).limit(1).to_arrow()
         return Job(**found.to_pylist()[0]) if found.num_rows else None
 
     async def names(self) -> list[str]:
         """Classifiers with such a training."""
-        found = await (await self._jobs()).query().select(["name"]).to_arrow()
+        table = await self._database.find("jobs")
+        if table is None:
+            return []
+        found = await table.query().select(["name"]).to_arrow()
         return list(found["name"].to_pylist())
 
     async def idle(self, name: str) -> None:
@@ -139,6 +156,7 @@ class Jobs:
             held = await self.get(name)
             if held is None or held.uid != job.uid:
                 raise ConflictError("another training of this classifier has just begun")
+            await self._database.sync()
         except BaseException:
             # also where the client left: what nobody knows of must not seem to run
             await self.remove(job)
@@ -147,12 +165,44 @@ class Jobs:
             await self._drop(former.key)
         return job
 
+    async def lost(self) -> list[Job]:
+        """Jobs whose replicas have ended, or have left them."""
+        now = time.time()
+        where = (
+            f"(state = 'running' AND heartbeat < {now - LOST_SECONDS!r})"
+            f" OR (state = 'lost' AND heartbeat < {now - LEFT_SECONDS!r})"
+        )
+        found = await (await self._jobs()).query().where(where).to_arrow()
+        return [Job(**row) for row in found.to_pylist()]
+
+    async def take_over(self, job: Job) -> Job | None:
+        """Begin a lost job anew; None where another replica has it, or it is gone."""
+        attempt = job.attempt + (job.state == "running")
+        uid = f"{uuid.uuid4().hex}-{attempt}"
+        if not await self._change_lost(job, uid=uid, state="running", stage="waiting", done=0):
+            return None
+        held = await self.get(job.name)
+        return held if held is not None and held.uid == uid else None
+
+    async def give_up(self, job: Job, error: str) -> bool:
+        """Write that a lost job failed, its examples kept; whether nobody else has done so."""
+        uid = f"{uuid.uuid4().hex}-{job.attempt}"
+        return await self._change_lost(job, uid=uid, state="failed", error=error)
+
+    async def _change_lost(self, job: Job, **columns: Any) -> bool:
+        columns["heartbeat"] = time.time()
+        # nobody has written to it since: another replica would have changed the uid, its own one
+        # the heartbeat
+        where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
+        result = await (await self._jobs()).update(columns, where=where)
+        return bool(result.rows_updated)
+
     async def examples(self, job: Job) -> Examples | None:
         """What a job trains on; None where that is gone."""
         found = await (await self._examples()).query().where(_eq("key", job.key)).to_arrow()
         if not found.num_rows:
             return None
-        return await asyncio.to_thread(Examples.from_bytes, found["examples"][0].as_py())
+        return await executors.STORE.run(Examples.from_bytes, found["examples"][0].as_py())
 
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False where the job was cancelled or replaced."""
@@ -171,15 +221,18 @@ class Jobs:
     async def _refuse(self, job: Job, error: str) -> None:
         if await self.update(job, state="failed", error=error, key=""):
             await self._drop(job.key)
+            await self._database.sync()
 
     async def _remove(self, job: Job) -> None:
         await (await self._jobs()).delete(_eq("uid", job.uid))
         await self._drop(job.key)
+        # before older versions are removed
+        await self._database.sync()
         await self._tidy()
 
     async def _keep(self, examples: Examples) -> str:
         key = uuid.uuid4().hex
-        blob = await asyncio.to_thread(examples.to_bytes)
+        blob = await executors.STORE.run(examples.to_bytes)
         row = {"key": [key], "kept": [time.time()], "examples": [blob]}
         table = await self._examples()
         await table.add(pa.table(row, schema=_EXAMPLES))
@@ -199,10 +252,10 @@ class Jobs:
                 log.info("training_jobs_not_tidied", reason=str(error)[:300])
 
     async def _jobs(self) -> AsyncTable:
-        return await self._database.create_table("jobs", schema=_JOBS, exist_ok=True)
+        return await self._database.provide("jobs", _JOBS)
 
     async def _examples(self) -> AsyncTable:
-        return await self._database.create_table("job_examples", schema=_EXAMPLES, exist_ok=True)
+        return await self._database.provide("job_examples", _EXAMPLES)
 
 
 def _eq(column: str, value: str) -> Expr:

@@ -56,7 +56,7 @@ def learn(
     column = {label: number for number, label in enumerate(labels)}
     trained: training.Trained | multilabel.Trained
     if examples.multi_label:
-        indicators = np.zeros((len(vectors), len(labels)), dtype=np.int64)
+        indicators = np.zeros((len(vectors), len(labels)), dtype=np.uint8)
         for row, given in enumerate(examples.labels):
             indicators[row, [column[label] for label in given]] = 1
         trained = multilabel.train(vectors, indicators, due, stop)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from sklearn.metrics import accuracy_score, f1_score
+from numpy.typing import NDArray
 
 from service.documents.pooling import Vectors
 from service.heads import training
-from service.heads.network import Network, sigmoid
+from service.heads.fitting import Check
+from service.heads.network import Floats, Network, sigmoid
 from service.heads.stratify import Indicators, folds
 
 
@@ -54,24 +55,22 @@ def train(
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
-    number = min(training.FOLDS, int(indicators.sum(axis=0).min()))
-    fold = folds(indicators, number)
+    check = training.until(due, stop)
+    number = min(training.FOLDS, int(indicators.sum(axis=0, dtype=np.int64).min()))
+    fold = folds(indicators, number, check)
     held_out = np.zeros(indicators.shape, dtype=np.float32)
     for held in (fold == each for each in range(number)):
         judge = fit(vectors[~held], indicators[~held], due, stop)
         held_out[held] = judge.logits(vectors[held])
-    guessed = (held_out >= 0).astype(np.int64)
-    temperature = calibrate(held_out, indicators)
-    scores = {
-        average: float(f1_score(indicators, guessed, average=average, zero_division=0.0))
-        for average in ("micro", "macro")
-    }
+    guessed = held_out >= 0
+    temperature = calibrate(held_out, indicators, check)
+    micro, macro = f1(indicators == 1, guessed)
     return Trained(
         replace(fit(vectors, indicators, due, stop), temperature=temperature),
         number,
-        float(accuracy_score(indicators, guessed)),
-        scores["micro"],
-        scores["macro"],
+        float((guessed == indicators).all(axis=1).mean()),
+        micro,
+        macro,
         log_loss(held_out, indicators, temperature),
     )
 
@@ -83,21 +82,43 @@ def fit(
     return replace(training.fit(vectors, indicators, due, stop), kind="sigmoid")
 
 
-def calibrate(logits: Vectors, indicators: Indicators) -> float:
+def f1(truth: NDArray[np.bool_], guessed: NDArray[np.bool_]) -> tuple[float, float]:
+    """F1 over all pairs of an example and a label, and the mean of the labels' own.
+
+    A label that was neither there nor guessed has 0.
+    """
+    right = (truth & guessed).sum(axis=0)
+    sizes = truth.sum(axis=0) + guessed.sum(axis=0)
+    each = 2 * right / np.maximum(sizes, 1)
+    return float(2 * right.sum() / max(int(sizes.sum()), 1)), float(each.mean())
+
+
+def calibrate(logits: Vectors, indicators: Indicators, check: Check = lambda: None) -> float:
     """The temperature of least log loss, with the doubt of ``training.calibrate``."""
     doubt = 1 / (len(indicators) + 2)
-    expected = indicators * (1 - 2 * doubt) + doubt
 
-    def loss(log_t: float) -> float:
-        holds = np.clip(sigmoid(logits, float(np.exp(log_t))), 1e-12, 1 - 1e-12)
-        return float(-(expected * np.log(holds) + (1 - expected) * np.log1p(-holds)).mean())
+    def loss(part: slice, temperature: float) -> float:
+        check()
+        expected = indicators[part] * (1 - 2 * doubt) + doubt
+        return float(_surprise(logits[part], expected, temperature).sum())
 
-    found = minimize_scalar(loss, bounds=(np.log(0.05), np.log(20)), method="bounded")
-    return float(np.exp(found.x))
+    return training.best_temperature(
+        lambda t: sum(loss(part, t) for part in training.parts(logits)) / logits.size
+    )
 
 
 def log_loss(logits: Vectors, indicators: Indicators, temperature: float) -> float:
     """Mean negative log-likelihood in nats an example and label."""
-    holds = sigmoid(logits, temperature)
-    right = np.where(indicators == 1, holds, 1 - holds)
-    return float(-np.log(np.maximum(right, 1e-12)).mean())
+    return (
+        sum(
+            float(_surprise(logits[part], indicators[part], temperature).sum())
+            for part in training.parts(logits)
+        )
+        / logits.size
+    )
+
+
+def _surprise(logits: Vectors, expected: NDArray[Any], temperature: float) -> Floats:
+    """In nats, where a label is expected with some probability."""
+    holds = np.clip(sigmoid(logits, temperature), 1e-12, 1 - 1e-12)
+    return np.asarray(-(expected * np.log(holds) + (1 - expected) * np.log1p(-holds)))

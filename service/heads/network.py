@@ -99,14 +99,14 @@ class Network:
             )
 
 
-def softmax(logits: Vectors, temperature: float = 1.0) -> Floats:
+def softmax(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
     """Rows of ``logits / temperature`` as probabilities."""
     wide = logits.astype(np.float64) / temperature
     wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
     return np.asarray(wide / wide.sum(axis=-1, keepdims=True), dtype=np.float64)
 
 
-def sigmoid(logits: Vectors, temperature: float = 1.0) -> Floats:
+def sigmoid(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
     """Each of ``logits / temperature`` as a probability of its own."""
     # by tanh, which does not overflow
     return np.asarray(0.5 + 0.5 * np.tanh(logits.astype(np.float64) / (2 * temperature)))

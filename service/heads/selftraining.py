@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.documents.pooling import Vectors
+from service.heads.fitting import Check, Layers, Objective, descend
+from service.heads.network import Floats, sigmoid, softmax
 
 Labels = NDArray[np.int64]
 
@@ -20,14 +22,13 @@ SHARE = 0.8
 LEAST = 5
 # a given label counts as much as so many guessed ones
 WEIGHT = 3.0
-# inverse strength of the inner classifier's penalty
-INVERSE_PENALTY = 10.0
-# more add time and little else
-MOST_UNLABELLED = 500
+# of the inner classifier, a logistic regression
+PENALTY = 0.1
+ITERATIONS = 100
 
 
 def extend(
-    vectors: Vectors, labels: Labels, unlabelled: Vectors
+    vectors: Vectors, labels: Labels, unlabelled: Vectors, check: Check = lambda: None
 ) -> tuple[Vectors, Labels, NDArray[np.float64]]:
     """The examples, and after them the unlabelled documents that were given a label.
 
@@ -35,26 +36,38 @@ def extend(
         vectors: unit rows of the examples, float32 ``[examples, dimensions]``.
         labels: ``[examples]``.
         unlabelled: unit rows, float32 ``[documents, dimensions]``.
+        check: raises to end it.
 
     Returns:
         Vectors, labels and sample weights.
     """
-    from sklearn.linear_model import LogisticRegression
-
     weights = np.full(len(vectors), WEIGHT)
     rows, guesses = vectors, labels
     if not len(unlabelled):
         return rows, guesses, weights
-    model = LogisticRegression(C=INVERSE_PENALTY).fit(vectors, labels)
-    for _ in range(ROUNDS):
-        probabilities = model.predict_proba(unlabelled)
-        guessed = model.classes_[probabilities.argmax(axis=1)]
+    classes = int(labels.max()) + 1
+    probabilities = _guess(Objective(vectors, labels, classes, PENALTY, None, check), unlabelled)
+    for turn in range(ROUNDS):
+        guessed = probabilities.argmax(axis=1)
         kept = _surest(guessed, probabilities.max(axis=1))
         rows = np.vstack((vectors, unlabelled[kept]))
         guesses = np.concatenate((labels, guessed[kept]))
         weights = np.concatenate((np.full(len(vectors), WEIGHT), np.ones(len(kept))))
-        model = LogisticRegression(C=INVERSE_PENALTY).fit(rows, guesses, sample_weight=weights)
+        if turn < ROUNDS - 1:
+            objective = Objective(rows, guesses, classes, PENALTY, weights, check)
+            probabilities = _guess(objective, unlabelled)
     return rows, guesses, weights
+
+
+def _guess(objective: Objective, rows: Vectors) -> Floats:
+    """Probabilities of each class by a logistic regression, ``[rows, classes]``."""
+    start = Layers.drawn((rows.shape[1], objective.logits))
+    layers, _ = descend(objective, start, ITERATIONS)
+    [logits] = layers.outputs(rows)
+    if objective.logits > 1:
+        return softmax(logits)
+    second = sigmoid(logits)
+    return np.hstack((1 - second, second))
 
 
 def _surest(guessed: Labels, certainty: NDArray[np.float64]) -> Labels:

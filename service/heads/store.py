@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,14 +11,14 @@ from datetime import timedelta
 from typing import Any
 from zipfile import BadZipFile
 
-import lancedb
 import pyarrow as pa
 import structlog
 from lancedb.expr import col, lit
-from lancedb.table import AsyncTable
 
+from service import executors
 from service.heads.examples import Examples
 from service.heads.network import Network, Scorer
+from service.index.database import Database
 from service.index.faults import ConflictError, NotFoundError, StoreError
 from service.index.schema import PRIMARY_KEY
 from service.logs import outline
@@ -82,7 +81,7 @@ class Heads:
 
     def __init__(
         self,
-        database: lancedb.AsyncConnection,
+        database: Database,
         table: str,
         kind: str,
         bundled: Mapping[str, Head] | None = None,
@@ -102,7 +101,7 @@ class Heads:
         self.free(head.name)
         if not isinstance(head.network, Network):
             raise TypeError("a graph of the bundle is not stored")
-        blob = await asyncio.to_thread(examples.to_bytes) if examples else b""
+        blob = await executors.STORE.run(examples.to_bytes) if examples else b""
         row = {
             "name": [head.name],
             "uid": [head.uid],
@@ -112,14 +111,19 @@ class Heads:
             "network": [head.network.to_bytes()],
             "examples": [blob],
         }
-        table = await self._table()
+        table = await self._database.provide(self._name, _SCHEMA)
         merge = table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
         await merge.execute(pa.table(row, schema=_SCHEMA))
+        # before older versions are removed
+        await self._database.sync()
         await table.optimize(cleanup_older_than=timedelta(minutes=15))
 
     async def names(self) -> list[str]:
         """All names, sorted."""
-        found = await (await self._table()).query().select(["name"]).to_arrow()
+        table = await self._database.find(self._name)
+        if table is None:
+            return sorted(self._bundled)
+        found = await table.query().select(["name"]).to_arrow()
         return sorted({*found["name"].to_pylist(), *self._bundled})
 
     def free(self, name: str) -> None:
@@ -178,7 +182,7 @@ class Heads:
             return Examples([], [])
         blob = (await self._row(name, ["examples"]))["examples"]
         with self._readable():
-            return await asyncio.to_thread(Examples.from_bytes, blob)
+            return await executors.STORE.run(Examples.from_bytes, blob)
 
     async def delete(self, name: str) -> None:
         """Delete a head.
@@ -189,12 +193,16 @@ class Heads:
         """
         self.free(name)
         await self._row(name, ["name"])
-        await (await self._table()).delete(col("name").eq(lit(name)))
+        await (await self._database.open_table(self._name)).delete(col("name").eq(lit(name)))
+        await self._database.sync()
         self._loaded.pop(name, None)
 
     async def withdraw(self, name: str, uid: str) -> None:
         """Delete what one training stored, unless another has replaced it."""
-        await (await self._table()).delete(col("name").eq(lit(name)) & col("uid").eq(lit(uid)))
+        table = await self._database.find(self._name)
+        if table is not None:
+            await table.delete(col("name").eq(lit(name)) & col("uid").eq(lit(uid)))
+            await self._database.sync()
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -203,15 +211,15 @@ class Heads:
         except (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
             log.error("head_damaged", table=self._name, outline=outline(error))
             raise StoreError(
-                f"what is stored of this {self._kind} is damaged: train it anew"
+                f"what is stored of this {self._kind} is damaged: train it anew", "damaged"
             ) from error
 
     async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
-        query = (await self._table()).query().where(col("name").eq(lit(name)))
-        rows: list[dict[str, Any]] = (await query.select(columns).limit(1).to_arrow()).to_pylist()
+        table = await self._database.find(self._name)
+        rows: list[dict[str, Any]] = []
+        if table is not None:
+            query = table.query().where(col("name").eq(lit(name))).select(columns).limit(1)
+            rows = (await query.to_arrow()).to_pylist()
         if not rows:
             raise NotFoundError(f"no {self._kind} of that name")
         return rows[0]
-
-    async def _table(self) -> AsyncTable:
-        return await self._database.create_table(self._name, schema=_SCHEMA, exist_ok=True)

@@ -7,16 +7,17 @@ Here the document's vector takes the place of the network's last hidden layer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import Expr
 from numpy.typing import NDArray
 
+from service import executors
 from service.documents.pooling import Vectors
+from service.heads import sources
 from service.heads.examples import digest
 from service.heads.network import Floats, Scorer
 from service.index import checksums
@@ -24,11 +25,12 @@ from service.index.checksums import Part
 from service.index.documents import LIVE, Index, matrix
 
 CANDIDATES = 2000
-# floats of all gradients: with many labels there are fewer candidates
-MOST_FLOATS = 50_000_000
-# documents whose texts are read at once
+# candidates times outputs: of a head with many outputs there are fewer candidates
+MOST_SCORES = 4_000_000
+# documents that are read at once, and rows times outputs that are scored at once
 CHUNK = 256
-_PARTS = (Part.HEAD, Part.TEXT, Part.VECTOR)
+SCANNED = 4096
+PART_SCORES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +67,24 @@ async def suggest(
         number: of documents, at most.
         where: what documents must pass.
     """
-    ids, certainties = await _scan(index, network, where)
-    # rounded, since the last bits of a product depend on how the rows were grouped
-    order = sorted(range(len(ids)), key=lambda row: (round(float(certainties[row]), 6), ids[row]))
-    inputs, outputs = network.shape
-    dimensions = inputs * outputs
-    most = max(number, min(CANDIDATES, MOST_FLOATS // dimensions))
-    found = await _unlabelled(index, [ids[row] for row in order], labelled, most)
+    order = await _scan(index, network, where)
+    most = max(1, min(CANDIDATES, MOST_SCORES // network.shape[1]))
+    found = await _unlabelled(index, order, labelled, most)
     if not found.ids:
         return []
-    probabilities = network.probabilities(found.vectors)
-    rows = await asyncio.to_thread(
-        choose, gradients(probabilities, found.vectors, network.kind == "sigmoid"), number
-    )
-    certain = margins(probabilities, network)
-    return [
-        Suggestion(found.ids[row], found.titles[row], probabilities[row], float(certain[row]))
-        for row in rows
-    ]
+
+    def chosen() -> list[Suggestion]:
+        probabilities = network.probabilities(found.vectors)
+        wrong = errors(probabilities, network.kind == "sigmoid")
+        certain = margins(probabilities, network)
+        return [
+            Suggestion(
+                found.ids[row], found.titles[row], probabilities[row].copy(), float(certain[row])
+            )
+            for row in choose(wrong, found.vectors, number)
+        ]
+
+    return await executors.SCORING.run(chosen)
 
 
 def margins(probabilities: Floats, network: Scorer) -> Floats:
@@ -97,48 +99,90 @@ def margins(probabilities: Floats, network: Scorer) -> Floats:
     return np.asarray(two[:, 1] - two[:, 0])
 
 
-def gradients(probabilities: Floats, vectors: Vectors, multi_label: bool) -> Vectors:
-    """Gradient embeddings, float32 ``[rows, outputs * dimensions]`` (BADGE, algorithm 1)."""
+def errors(probabilities: Floats, multi_label: bool) -> Floats:
+    """Probabilities less those of the most probable labels, ``[rows, outputs]``.
+
+    A row's gradient is the outer product of its error and its vector (BADGE, algorithm 1).
+    """
     if multi_label:
-        guessed = probabilities >= 0.5
-    else:
-        guessed = np.eye(probabilities.shape[1], dtype=bool)[probabilities.argmax(axis=1)]
-    errors = (probabilities - guessed).astype(np.float32)
-    return (errors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
+        return probabilities - (probabilities >= 0.5)
+    wrong = probabilities.copy()
+    wrong[np.arange(len(wrong)), probabilities.argmax(axis=1)] -= 1
+    return wrong
 
 
-def choose(embeddings: Vectors, number: int) -> list[int]:
-    """Rows that k-means++ draws as its first centres, sorted; the first fill up what it repeats."""
-    if number >= len(embeddings):
-        return list(range(len(embeddings)))
-    from sklearn.cluster import kmeans_plusplus
+def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
+    """Rows whose gradients k-means++ draws as its first centres, sorted.
 
-    _, drawn = kmeans_plusplus(embeddings, number, random_state=0)
+    The first rows fill up what it repeats. The gradients themselves, outputs times dimensions
+    numbers each, are never made: the product of two is that of their errors times that of their
+    vectors. The draws are those of scikit-learn's ``kmeans_plusplus``.
+
+    Args:
+        wrong: ``errors``.
+        vectors: ``[rows, dimensions]``.
+    """
+    rows = len(wrong)
+    if number >= rows:
+        return list(range(rows))
+    draw = np.random.RandomState(0)
+    wide = vectors.astype(np.float64)
+    squares = np.square(wrong).sum(axis=1) * np.square(wide).sum(axis=1)
+
+    def distances(centres: NDArray[np.int64]) -> Floats:
+        products = (wrong[centres] @ wrong.T) * (wide[centres] @ wide.T)
+        found = np.maximum(squares[centres, None] + squares - 2 * products, 0)
+        found[np.arange(len(centres)), centres] = 0
+        return np.asarray(found)
+
+    # each time the best of a few (Arthur and Vassilvitskii 2007)
+    trials = 2 + int(np.log(number))
+    drawn = [int(draw.choice(rows, p=np.full(rows, 1 / rows)))]
+    [nearest] = distances(np.array(drawn))
+    for _ in range(1, number):
+        points = draw.uniform(size=trials) * nearest.sum()
+        tried = np.minimum(np.searchsorted(np.cumsum(nearest), points), rows - 1)
+        found = np.minimum(distances(tried), nearest)
+        best = int(found.sum(axis=1).argmin())
+        nearest = found[best]
+        drawn.append(int(tried[best]))
     # where all that is left equals a centre, a row is drawn twice
-    rows = dict.fromkeys(drawn.tolist())
-    for row in range(len(embeddings)):
-        if len(rows) == number:
+    chosen = dict.fromkeys(drawn)
+    for row in range(rows):
+        if len(chosen) == number:
             break
-        rows.setdefault(row)
-    return sorted(rows)
+        chosen.setdefault(row)
+    return sorted(chosen)
 
 
-async def _scan(
-    index: Index, network: Scorer, where: Expr | None
-) -> tuple[list[str], NDArray[np.float64]]:
+async def _scan(index: Index, network: Scorer, where: Expr | None) -> pa.ChunkedArray:
+    """Ids of the documents that pass, the least certain first."""
     query = index.table.query().where(LIVE if where is None else LIVE & where)
-    ids: list[str] = []
-    parts = [np.zeros(0)]
-    async for batch in await query.select(["id", "vector"]).to_batches():
-        found = pa.Table.from_batches([batch])
-        if found.num_rows:
-            ids += found["id"].to_pylist()
-            parts.append(margins(network.probabilities(matrix(found)), network))
-    return ids, np.concatenate(parts)
+    batches = await query.select(["id", "vector"]).to_batches(max_batch_length=SCANNED)
+    part = max(1, PART_SCORES // network.shape[1])
+
+    def certainties(found: pa.Table) -> pa.Table:
+        vectors = matrix(found)
+        certain = [
+            margins(network.probabilities(vectors[first : first + part]), network)
+            for first in range(0, len(vectors), part)
+        ]
+        # rounded, since the last bits of a product depend on how the rows were grouped
+        return pa.table({"certainty": np.round(np.concatenate(certain), 6), "id": found["id"]})
+
+    parts = []
+    async for batch in batches:
+        if batch.num_rows:
+            found = pa.Table.from_batches([batch])
+            parts.append(await executors.SCORING.run(certainties, found))
+    if not parts:
+        return pa.chunked_array([], pa.string())
+    by = [("certainty", "ascending"), ("id", "ascending")]
+    return (await executors.SCORING.run(pa.concat_tables(parts).sort_by, by))["id"]
 
 
 async def _unlabelled(
-    index: Index, ids: Sequence[str], labelled: set[bytes], most: int
+    index: Index, ids: pa.ChunkedArray, labelled: set[bytes], most: int
 ) -> _Candidates:
     """The first of ``ids``, at most so many, whose texts are not labelled, in that order."""
     kept: list[str] = []
@@ -146,23 +190,23 @@ async def _unlabelled(
     vectors: list[Vectors] = []
     seen: set[bytes] = set(labelled)
     for first in range(0, len(ids), CHUNK):
-        chunk = ids[first : first + CHUNK]
-        where = col("id").isin([lit(name) for name in chunk])
-        found = await index.select(where, checksums.columns(*_PARTS), len(chunk))
-        found = await index.sound(found, *_PARTS)
-        held = found.select(["id", "title", "text"]).to_pylist()
-        rows = {row["id"]: position for position, row in enumerate(held)}
+        chunk: Sequence[str] = ids.slice(first, CHUNK).to_pylist()
+        parts = (Part.HEAD, Part.VECTOR)
+        found = await sources.named(index, chunk, [*checksums.columns(*parts), "window_ends"])
+        found = await index.sound(found, *parts)
+        rows = {name: position for position, name in enumerate(found["id"].to_pylist())}
+        texts = {
+            name: digest(text)
+            async for name, text in sources.read(index, sources.characters(found))
+        }
         for name in chunk:
             # absent where it was deleted since the scan
-            if name not in rows:
+            if name not in texts or texts[name] in seen:
                 continue
-            row = held[rows[name]]
-            text = digest(row["text"])
-            if text not in seen:
-                seen.add(text)
-                kept.append(name)
-                titles.append(row["title"])
-                vectors.append(matrix(found)[rows[name]])
+            seen.add(texts[name])
+            kept.append(name)
+            titles.append(found["title"][rows[name]].as_py())
+            vectors.append(matrix(found.slice(rows[name], 1))[0])
             if len(kept) == most:
                 return _Candidates(kept, titles, np.stack(vectors))
     return _Candidates(kept, titles, np.stack(vectors) if vectors else np.zeros((0, 1), np.float32))

@@ -61,8 +61,22 @@ def seal(rows: pa.Table) -> pa.Table:
         f"{held}.{base64.urlsafe_b64encode(b''.join(parts)).decode()}"
         for held, parts in zip(digests, sums, strict=True)
     ]
+    return _with_digests(rows, sealed)
+
+
+def restate(rows: pa.Table) -> pa.Table:
+    """Sealed rows whose state was changed, with the right checksums of it."""
+    digests = []
+    for sealed, made in zip(rows["digest"].to_pylist(), _sums(rows, Part.STATE), strict=True):
+        held = bytearray(_unsealed(sealed))
+        held[Part.STATE * _SIZE : (Part.STATE + 1) * _SIZE] = made
+        digests.append(f"{content(sealed)}.{base64.urlsafe_b64encode(held).decode()}")
+    return _with_digests(rows, digests)
+
+
+def _with_digests(rows: pa.Table, digests: list[str]) -> pa.Table:
     place = rows.schema.get_field_index("digest")
-    return rows.set_column(place, rows.schema.field(place), pa.array(sealed, pa.string()))
+    return rows.set_column(place, rows.schema.field(place), pa.array(digests, pa.string()))
 
 
 def content(digest: str) -> str:

@@ -16,7 +16,7 @@ from service.index import checksums
 from service.index.checksums import Part
 from service.index.documents import Index, matrix
 from service.index.links import cited_counts
-from service.index.search import CANDIDATES, RRF, Direction, Hit, Query, hybrid
+from service.index.search import CANDIDATES, RRF, Direction, Hit, Query, candidates, first
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,8 @@ async def citation(
 
     With ``direction``, that the query cites, or is cited by, the document found.
     """
-    hits = await hybrid(index, query, max(CANDIDATES, limit), where)
+    depth = max(CANDIDATES, limit)
+    hits = (await candidates(index, query, depth, where))[:depth]
     if not hits:
         return []
     names = [hit.id for hit in hits]
@@ -61,7 +62,7 @@ async def citation(
         )
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
-    return sorted(ranked, key=lambda hit: -hit.score)[:limit]
+    return await first(index, sorted(ranked, key=lambda hit: -hit.score), limit)
 
 
 def signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
@@ -91,9 +92,9 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
     chosen = [citing[i] for i in draw.permutation(len(citing))[:MOST_CITING]]
     found = []
     for name in chosen:
-        candidates = await _candidates(index, name, links[name], popularity)
-        if candidates is not None and candidates.linked.any() and not candidates.linked.all():
-            found.append(candidates)
+        one = await _candidates(index, name, links[name], popularity)
+        if one is not None and one.linked.any() and not one.linked.all():
+            found.append(one)
     return found, sum(map(len, links.values())), len(citing)
 
 
@@ -107,7 +108,7 @@ async def _candidates(
         return None
     [vector] = matrix(row)
     query = Query(vector, row["text"][0].as_py(), name)
-    hits = await hybrid(index, query, CANDIDATES, None)
+    hits = (await candidates(index, query, CANDIDATES, None))[:CANDIDATES]
     # its own link would tell
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
     return Candidates(

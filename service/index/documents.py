@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +14,24 @@ from lancedb.expr import Expr, col, lit
 from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.documents.pooling import Vectors
 from service.index import checksums, records
 from service.index.checksums import Part
-from service.index.faults import ConflictError, DamagedError, NotFoundError
+from service.index.faults import (
+    ConflictError,
+    DamagedError,
+    InvalidError,
+    NotFoundError,
+    UncertainError,
+)
 from service.index.record import Record, Windows
 from service.index.schema import Identity
+from service.index.versions import Standing
 
 if TYPE_CHECKING:
+    from lancedb._lancedb import MergeResult
+
     from service.index.words import Vocabulary
 
 log = structlog.get_logger("docsplit.index")
@@ -32,18 +40,62 @@ log = structlog.get_logger("docsplit.index")
 _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
+# of titles and metadata in one page
+PAGE_BYTES = 8 * 2**20
+# so many titles are read at first, to learn how large they are, and so many at most
+FIRST_READ = 16
+MOST_READ = 256
+_OLDER = "target.updated < source.updated"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document as it was given, with the vector it got."""
+    """A document as it was given, with the vector it got.
+
+    Attributes:
+        metadata: a JSON object.
+        updated: when it was written, in microseconds since the epoch.
+    """
 
     id: str
     text: str
     title: str | None
-    metadata: dict[str, Any]
+    metadata: str
     links: list[str]
+    updated: int
     vector: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A document without its text.
+
+    Attributes:
+        metadata: a JSON object.
+        updated: when it was written, in microseconds since the epoch.
+    """
+
+    id: str
+    title: str | None
+    metadata: str
+    updated: int
+
+    @property
+    def size(self) -> int:
+        """Characters in all, which are about its bytes."""
+        return len(self.id) + len(self.title or "") + len(self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Documents in the order of their ids.
+
+    Attributes:
+        next: behind which id the next page begins; None where there is none.
+    """
+
+    heads: list[Head]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +123,61 @@ class Index:
         now = microseconds()
         # later than what it replaces, also where that came from a machine whose clock is ahead
         times = [max(now, held.get(document.id, 0) + 1) for document in documents]
-        await self.merge(documents, times)
+        await self.write(await self.rows(documents), times)
+
+    async def write(
+        self, rows: pa.Table, updated: Sequence[int], *, repeated: bool = False
+    ) -> list[int]:
+        """Insert documents, or replace those of the same id, whatever stands.
+
+        Where another process has written a document later meanwhile, it is written once more: were
+        it left out, as if it came before, a conditional write that did not see it would be wrong.
+
+        Args:
+            rows: as ``rows`` made them, no two of one id.
+            updated: when each is written, in microseconds since the epoch.
+            repeated: whether a commit of the same was tried before and failed.
+
+        Returns:
+            When each was written in the end.
+
+        Raises:
+            StoreError: what became of the former attempt is not known.
+        """
+        ids: list[str] = rows["id"].to_pylist()
+        times = list(updated)
+        left = list(range(len(ids)))
+        while left:
+            part = records.stamped(rows.take(left), [times[place] for place in left])
+            result = await self.merge_rows(part)
+            if applied(result) == len(left):
+                break
+            missing = await self.missing(part, result.version)
+            left = [place for place in left if ids[place] in missing]
+            if left and repeated:
+                raise UncertainError
+            for place in left:
+                standing = missing[ids[place]]
+                times[place] = max(microseconds(), standing.updated + 1 if standing else 0)
+        return times
+
+    async def missing(self, rows: pa.Table, version: int) -> dict[str, Standing | None]:
+        """Which rows a commit did not write, with what stood in their place.
+
+        Args:
+            rows: that were to be written.
+            version: of the table that the commit made; nobody else may use the handle.
+        """
+        ids = rows["id"].to_pylist()
+        made = await self.standing(ids, version)
+        wanted = zip(
+            ids,
+            rows["updated"].to_pylist(),
+            rows["deleted"].to_pylist(),
+            rows["digest"].to_pylist(),
+            strict=True,
+        )
+        return {name: made.get(name) for name, *row in wanted if made.get(name) != Standing(*row)}
 
     async def merge(self, documents: Sequence[Record], updated: Sequence[int]) -> None:
         """Insert documents, or replace older ones of the same id, in one commit.
@@ -80,19 +186,43 @@ class Index:
             documents: no two of one id.
             updated: when each was written, in microseconds since the epoch.
         """
-        identity = self.identity
-        rows = await asyncio.to_thread(
-            records.table, documents, updated, self.schema, identity.fields, identity.revision
-        )
-        await self._merge(rows)
+        rows = await executors.STORE.run(self._rows, documents)
+        await self.merge_rows(records.stamped(rows, updated))
 
-    async def bury(self, deleted: Mapping[str, int]) -> None:
+    async def rows(self, documents: Sequence[Record]) -> pa.Table:
+        """Documents as the index holds them; ``updated`` is not told yet.
+
+        Raises:
+            InvalidError: a value that the index cannot hold.
+        """
+        try:
+            return await executors.STORE.run(self._rows, documents)
+        except (pa.ArrowException, UnicodeError, OverflowError) as error:
+            raise InvalidError(
+                "documents: a value cannot be kept: send valid Unicode, and numbers of 64 bits",
+                "documents",
+            ) from error
+
+    def _rows(self, documents: Sequence[Record]) -> pa.Table:
+        unknown = [0] * len(documents)
+        fields, revision = self.identity.fields, self.identity.revision
+        return records.table(documents, unknown, self.schema, fields, revision)
+
+    async def bury(self, deleted: Mapping[str, int]) -> list[str]:
         """Delete documents, by id and time, unless they were written later, in one commit.
 
         Those that are not there are noted as deleted, too: no older copy of them gets in.
+
+        Returns:
+            The ids of those that were written later.
         """
+        rows = records.tombstones(deleted, self.schema)
         # LanceDB takes a vector that is absent for a bad one unless told
-        await self._merge(records.tombstones(deleted, self.schema), on_bad_vectors="null")
+        result = await self.merge_rows(rows, on_bad_vectors="null")
+        if applied(result) == len(deleted):
+            return []
+        found = await self.missing(rows, result.version)
+        return [name for name, held in found.items() if held is None or not held.deleted]
 
     async def purge(self, before: int) -> None:
         """Forget documents that were deleted before a time."""
@@ -106,6 +236,24 @@ class Index:
         found = await query.select(["id", "updated"]).to_arrow()
         return dict(zip(found["id"].to_pylist(), found["updated"].to_pylist(), strict=True))
 
+    async def standing(self, ids: Sequence[str], version: int = 0) -> dict[str, Standing]:
+        """What is held of documents, those that are deleted included.
+
+        Args:
+            ids: of the documents.
+            version: of the table, in place of the newest; nobody else may use the handle then.
+        """
+        table: Any = self.table
+        if version:
+            await table.checkout(version)
+        try:
+            query = table.query().where(col("id").isin([lit(i) for i in ids]))
+            found = await query.select(["id", "updated", "deleted", "digest"]).to_arrow()
+        finally:
+            if version:
+                await table.checkout_latest()
+        return {row.pop("id"): Standing(**row) for row in found.to_pylist()}
+
     async def count(self) -> int:
         """How many documents there are."""
         return int(await self.table.count_rows("deleted = false"))
@@ -115,12 +263,34 @@ class Index:
         found = await self.select(col("id").eq(lit(document_id)), ["id"], 1)
         return bool(found.num_rows)
 
-    async def _merge(self, rows: pa.Table, on_bad_vectors: str = "error") -> None:
-        # so that of all writes of a document the latest stands, in whatever order they arrive
-        merge = self.table.merge_insert("id")
-        merge = merge.when_matched_update_all(where="target.updated < source.updated")
+    async def merge_rows(self, rows: pa.Table, on_bad_vectors: str = "error") -> MergeResult:
+        """Insert rows, or replace older ones of the same id, in one commit.
+
+        So the latest of all writes of a document stands, in whatever order they arrive.
+        """
+        merge = self.table.merge_insert("id").when_matched_update_all(where=_OLDER)
         merge = merge.when_not_matched_insert_all()
-        await merge.execute(rows, on_bad_vectors=on_bad_vectors)
+        result: MergeResult = await merge.execute(rows, on_bad_vectors=on_bad_vectors)
+        return result
+
+    async def replace(
+        self, rows: pa.Table, where: str, on_bad_vectors: str = "error"
+    ) -> MergeResult:
+        """Replace older rows for which a condition on ``target`` holds as the commit is made.
+
+        LanceDB looks anew where another commit to the same rows came between.
+        """
+        merge = self.table.merge_insert("id")
+        merge = merge.when_matched_update_all(where=f"{_OLDER} AND {where}")
+        result: MergeResult = await merge.execute(rows, on_bad_vectors=on_bad_vectors)
+        return result
+
+    async def create(self, rows: pa.Table) -> MergeResult:
+        """Insert rows whose documents are not there, or are deleted, as the commit is made."""
+        merge = self.table.merge_insert("id")
+        merge = merge.when_matched_update_all(where=f"{_OLDER} AND target.deleted = true")
+        result: MergeResult = await merge.when_not_matched_insert_all().execute(rows)
+        return result
 
     async def get(self, document_id: str) -> Stored:
         """One document.
@@ -129,7 +299,7 @@ class Index:
             NotFoundError: it is not there.
             DamagedError: what is stored of it does not fit its checksums.
         """
-        parts = (Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR)
+        parts = (Part.TEXT, Part.HEAD, Part.LINKS, Part.STATE, Part.VECTOR)
         where = col("id").eq(lit(document_id))
         found = await self.select(where, checksums.columns(*parts), 1)
         if not found.num_rows:
@@ -137,8 +307,7 @@ class Index:
         found = await self.sound(found, *parts)
         if not found.num_rows:
             raise DamagedError
-        row = found.drop_columns(["vector", "digest"]).to_pylist()[0]
-        row["metadata"] = json.loads(row["metadata"])
+        row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
         return Stored(**row, vector=matrix(found)[0])
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
@@ -179,23 +348,58 @@ class Index:
         texts: list[str] = held["text"].to_pylist()
         return texts
 
-    async def page(self, after: str, limit: int) -> list[dict[str, Any]]:
-        """Ids, titles and metadata in the order of ids, beginning behind ``after``.
+    async def page(self, after: str, limit: int, most: int = PAGE_BYTES) -> Page:
+        """Documents in the order of ids, beginning behind ``after``.
 
-        Damaged documents are left out; only the last page holds fewer than ``limit``.
+        Args:
+            after: an id, or "" to begin.
+            limit: of documents.
+            most: bytes of titles and metadata; a page of one document may have more.
         """
-        rows: list[dict[str, Any]] = []
-        while len(rows) < limit:
-            query = self.table.query().where(LIVE & (col("id") > lit(after)))
-            query = query.order_by([ColumnOrdering(column_name="id")])
-            wanted = limit - len(rows)
-            query = query.select(checksums.columns(Part.HEAD)).limit(wanted)
-            found = await query.to_arrow()
-            rows += (await self.sound(found, Part.HEAD)).drop_columns(["digest"]).to_pylist()
-            if found.num_rows < wanted:
-                break
-            after = found["id"][-1].as_py()
-        return [row | {"metadata": json.loads(row["metadata"])} for row in rows]
+        query = self.table.query().where(LIVE & (col("id") > lit(after)))
+        query = query.order_by([ColumnOrdering(column_name="id")])
+        found = await query.select(["id"]).limit(limit).to_arrow()
+        ids: list[str] = found["id"].to_pylist()
+        heads: list[Head] = []
+        read = size = 0
+        largest, wanted = 1, FIRST_READ
+        while read < len(ids):
+            chunk = ids[read : read + wanted]
+            part = await self.heads(chunk)
+            for name in chunk:
+                head = part.get(name)
+                length = head.size if head is not None else 0
+                if heads and size + length > most:
+                    return Page(heads, heads[-1].id)
+                size += length
+                largest = max(largest, length)
+                if head is not None:
+                    heads.append(head)
+            read += len(chunk)
+            wanted = max(1, min(MOST_READ, (most - size) // largest))
+        return Page(heads, ids[-1] if len(ids) == limit else None)
+
+    async def heads(self, ids: Sequence[str], rows: Sequence[int] = ()) -> dict[str, Head]:
+        """Documents without their texts, by id; those not there, or damaged, are left out.
+
+        Args:
+            ids: of the documents.
+            rows: where they lay a moment ago (``_rowid``), which spares the search for most.
+        """
+        parts = (Part.HEAD, Part.STATE)
+        columns = checksums.columns(*parts)
+        found = self.schema.empty_table().select(columns)
+        if rows:
+            # one that was moved or written meanwhile is not found there
+            found = await self.table.take_row_ids(list(rows)).select(columns).to_arrow()
+        missing = sorted(set(ids) - set(checksums.texts(found["id"])))
+        if missing:
+            where = col("id").isin([lit(i) for i in missing])
+            further = await self.select(where, columns, len(missing))
+            found = pa.concat_tables([found.cast(further.schema), further])
+        sound = (await self.sound(found, *parts)).drop_columns(["digest", "deleted"])
+        wanted = set(ids)
+        return {row["id"]: Head(**row) for row in sound.to_pylist() if row["id"] in wanted}
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
         """The rows whose parts fit their checksums; the others are logged and counted.
@@ -204,7 +408,7 @@ class Index:
             found: with ``checksums.columns(*parts)``.
         """
         if found.nbytes > _MUCH_BYTES:
-            bad = await asyncio.to_thread(checksums.faults, found, *parts)
+            bad = await executors.STORE.run(checksums.faults, found, *parts)
         else:
             bad = checksums.faults(found, *parts)
         if not any(bad):
@@ -229,6 +433,11 @@ def matrix(found: pa.Table) -> Vectors:
     column = found["vector"].combine_chunks()
     flat: Vectors = np.asarray(column.flatten(), dtype=np.float32)
     return flat.reshape(len(column), -1)
+
+
+def applied(result: MergeResult) -> int:
+    """How many rows a commit wrote."""
+    return int(result.num_updated_rows + result.num_inserted_rows)
 
 
 def microseconds() -> int:

@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from service.index.faults import InvalidError
 from service.index.fields import INT64, FieldType, fits
@@ -53,7 +61,9 @@ class Condition(_Strict):
     gte: Value | None = None
     lt: Value | None = None
     lte: Value | None = None
-    among: list[Value] | None = Field(None, alias="in", min_length=1, max_length=MAX_VALUES)
+    among: list[Value] | None = Field(
+        None, alias="in", min_length=1, max_length=MAX_VALUES, fail_fast=True
+    )
 
     @model_validator(mode="after")
     def _one_test(self) -> Condition:
@@ -69,19 +79,19 @@ class Condition(_Strict):
 class And(_Strict):
     """All must hold."""
 
-    every: list[Filter] = Field(alias="and", min_length=1, max_length=MAX_CONDITIONS)
+    every: list[Node] = Field(alias="and", min_length=1, max_length=MAX_CONDITIONS, fail_fast=True)
 
 
 class Or(_Strict):
     """One must hold."""
 
-    some: list[Filter] = Field(alias="or", min_length=1, max_length=MAX_CONDITIONS)
+    some: list[Node] = Field(alias="or", min_length=1, max_length=MAX_CONDITIONS, fail_fast=True)
 
 
 class Not(_Strict):
     """It must not hold; a document without the field passes neither."""
 
-    negated: Filter = Field(alias="not")
+    negated: Node = Field(alias="not")
 
 
 def _kind(value: Any) -> str:
@@ -91,7 +101,7 @@ def _kind(value: Any) -> str:
     return "condition"
 
 
-Filter = Annotated[
+Node = Annotated[
     Annotated[And, Tag("and")]
     | Annotated[Or, Tag("or")]
     | Annotated[Not, Tag("not")]
@@ -102,7 +112,28 @@ for _model in (And, Or, Not):
     _model.model_rebuild()
 
 
-def compile_filter(given: Filter, fields: Mapping[str, FieldType]) -> Expr:
+def _small(value: Any) -> Any:
+    """Refuse a filter that is too large before any of its conditions is validated."""
+    conditions = 0
+    left = [(value, 1)]
+    while left:
+        node, depth = left.pop()
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        kind = _kind(node)
+        parts = node[kind] if kind != "condition" else []
+        below = parts if isinstance(parts, list) else [parts]
+        conditions += not below
+        if conditions + len(left) + len(below) > MAX_CONDITIONS:
+            raise ValueError(f"more than {MAX_CONDITIONS} conditions")
+        left += [(part, depth + 1) for part in below]
+    return value
+
+
+Filter = Annotated[Node, BeforeValidator(_small)]
+
+
+def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Expr:
     """A LanceDB expression over the columns of an index.
 
     Args:
@@ -110,22 +141,9 @@ def compile_filter(given: Filter, fields: Mapping[str, FieldType]) -> Expr:
         fields: metadata that the index declares.
 
     Raises:
-        InvalidError: a field that is not declared, a value of another type, or a filter too large.
+        InvalidError: a field that is not declared, or a value of another type.
     """
-    if _conditions(given, 1) > MAX_CONDITIONS:
-        raise InvalidError(f"filter: more than {MAX_CONDITIONS} conditions", "filter")
     return _compile(given, fields)
-
-
-def _conditions(given: Filter, depth: int) -> int:
-    if depth > MAX_DEPTH:
-        raise InvalidError(f"filter: nested deeper than {MAX_DEPTH} levels", "filter")
-    match given:
-        case And(every=parts) | Or(some=parts):
-            return sum(_conditions(part, depth + 1) for part in parts)
-        case Not(negated=part):
-            return _conditions(part, depth + 1)
-    return 1
 
 
 # Negation is carried down to the tests, and a negated "in" says that the field is there: LanceDB's
@@ -134,7 +152,7 @@ def _conditions(given: Filter, depth: int) -> int:
 _OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
 
 
-def _compile(given: Filter, fields: Mapping[str, FieldType], negated: bool = False) -> Expr:
+def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Expr:
     match given:
         case And(every=parts):
             return _join([_compile(part, fields, negated) for part in parts], negated)

@@ -12,12 +12,11 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import lancedb
 import pyarrow as pa
 import structlog
 from lancedb.expr import col, lit
-from lancedb.table import AsyncTable
 
+from service.index.database import Database
 from service.index.documents import Index
 from service.index.faults import lance_fault
 from service.index.schema import PRIMARY_KEY, Identity
@@ -91,7 +90,7 @@ class Registry:
         database: where its table lies.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._known: set[str] = set()
         self._gone: dict[str, float] = {}
@@ -101,21 +100,27 @@ class Registry:
         if identity.original or identity.generation in self._known:
             return True
         where = col("generation").eq(lit(identity.generation))
-        found = await (await self._table()).query().where(where).select(["uid"]).to_arrow()
+        table = await self._database.find("generations")
+        if table is None:
+            return False
+        found = await table.query().where(where).select(["uid"]).to_arrow()
         if found.num_rows:
             self._known.add(identity.generation)
         return bool(found.num_rows)
 
     async def mark(self, identity: Identity) -> None:
-        """Tell all processes that a generation is complete."""
+        """Tell all processes that a generation is complete, which is on disk before."""
+        await self._database.sync()
         row = {
             "generation": [identity.generation],
             "uid": [identity.uid],
             "revision": [identity.revision],
             "completed": [time.time()],
         }
-        merge = (await self._table()).merge_insert("generation").when_not_matched_insert_all()
+        table = await self._database.provide("generations", _SCHEMA)
+        merge = table.merge_insert("generation").when_not_matched_insert_all()
         await merge.execute(pa.table(row, schema=_SCHEMA))
+        await self._database.sync()
 
     async def drop(self, tables: Collection[str]) -> None:
         """Tell all processes that tables are deleted, all of them at once.
@@ -123,7 +128,8 @@ class Registry:
         A writer may bring the folder of a removed table back, so that only this tells.
         """
         rows = {"table": list(tables), "dropped": [time.time()] * len(tables)}
-        merge = (await self._dropped()).merge_insert("table").when_not_matched_insert_all()
+        table = await self._database.provide("dropped", _DROPPED)
+        merge = table.merge_insert("table").when_not_matched_insert_all()
         await merge.execute(pa.table(rows, schema=_DROPPED))
 
     async def dropped(self) -> dict[str, float]:
@@ -133,7 +139,10 @@ class Registry:
         read and written on, and at worst what is left of a deleted one is seen.
         """
         try:
-            held = await (await self._dropped()).query().to_arrow()
+            table = await self._database.find("dropped")
+            if table is None:
+                return {}
+            held = await table.query().to_arrow()
             found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
             self._gone = dict(found)
         except (OSError, RuntimeError, ValueError) as error:
@@ -145,13 +154,7 @@ class Registry:
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""
         gone = col("table").isin([lit(name) for name in tables])
-        await (await self._dropped()).delete(gone.to_sql())
-
-    async def _table(self) -> AsyncTable:
-        return await self._database.create_table("generations", schema=_SCHEMA, exist_ok=True)
-
-    async def _dropped(self) -> AsyncTable:
-        return await self._database.create_table("dropped", schema=_DROPPED, exist_ok=True)
+        await (await self._database.provide("dropped", _DROPPED)).delete(gone.to_sql())
 
 
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
-import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.index import schema
+from service.index.database import Database, missing, table_names
+from service.index.database import connect as connect
 from service.index.documents import Index, microseconds
 from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.fields import FieldType
@@ -46,24 +47,6 @@ KEEP_DROPPED = 86_400.0
 LISTING_SECONDS = 1.0
 
 
-async def connect(uri: str) -> lancedb.AsyncConnection:
-    """A LanceDB database whose every read sees what any process has committed before."""
-    # with the default interval, None, a table once opened never sees another process's writes
-    return await lancedb.connect_async(uri, read_consistency_interval=timedelta(0))
-
-
-async def table_names(database: lancedb.AsyncConnection) -> list[str]:
-    """Names of all tables, sorted, those included that were deleted and are not yet gone."""
-    names: list[str] = []
-    token = None
-    while True:
-        page = await database.list_tables(page_token=token)
-        names += page.tables
-        token = page.page_token
-        if not token:
-            return sorted(names)
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """The bundle that embeds what goes into an index."""
@@ -85,8 +68,8 @@ class Indexes:
 
     def __init__(
         self,
-        database: lancedb.AsyncConnection,
-        shared: lancedb.AsyncConnection,
+        database: Database,
+        shared: Database,
         model: Model,
         damaged: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -123,6 +106,7 @@ class Indexes:
             )
         # whoever created it may have ended before this
         await prepare(index.table)
+        await self.database.sync()
         return False
 
     async def names(self) -> list[str]:
@@ -213,11 +197,20 @@ class Indexes:
                 return True
         return False
 
-    async def bury(self, name: str, uid: str, ids: Sequence[str]) -> None:
+    async def bury(
+        self, name: str, uid: str, ids: Sequence[str], deleted: Mapping[str, int] | None = None
+    ) -> None:
         """Delete documents in all generations of an index, also in those that are being created.
 
         A generation that appears after the last look has only sources where the documents are
         deleted.
+
+        Args:
+            name: of the index.
+            uid: of the index for which the documents were checked.
+            ids: of the documents.
+            deleted: when they were deleted, by id, where one generation has them deleted already;
+                what was written later stays.
 
         Raises:
             NotFoundError, ConflictError: the index is gone, or is another one by now.
@@ -228,13 +221,13 @@ class Indexes:
             found[0].same(uid)
             fresh = [index for index in found if index.identity.generation not in done]
             if not fresh:
+                await self.database.sync()
                 return
-            times = dict.fromkeys(ids, microseconds())
-            for index in found:
-                for document_id, written in (await index.updated(ids)).items():
-                    times[document_id] = max(times[document_id], written + 1)
+            times = dict(deleted) if deleted else await _after(found, ids)
             for index in fresh:
-                await index.bury(times)
+                left = await index.bury(times)
+                while left and not deleted:
+                    left = await index.bury(await _after([index], left))
                 done.add(index.identity.generation)
 
     async def drop(self, name: str) -> None:
@@ -243,11 +236,15 @@ class Indexes:
         Raises:
             NotFoundError: there is none of that name.
         """
-        async with self._alone(name):
-            held = [generation.index.table.name for generation in await self._held(name)]
-            if not held:
-                raise _no_index()
-            await self._drop(held)
+
+        async def drop() -> None:
+            async with self._alone(name):
+                held = [generation.index.table.name for generation in await self._held(name)]
+                if not held:
+                    raise _no_index()
+                await self._drop(held)
+
+        await self.database.freeing(drop)
 
     async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
         """Delete one generation of an index.
@@ -272,7 +269,8 @@ class Indexes:
             if own is None or not own.complete:
                 raise ConflictError("the served bundle's generation is not complete: wait for it")
             if not check:
-                await self._drop([named[0].index.table.name])
+                tables = [named[0].index.table.name]
+                await self.database.freeing(lambda: self._drop(tables))
 
     async def _create(self, name: str, fields: dict[str, FieldType], uid: str | None) -> Index:
         model = self.model
@@ -280,10 +278,13 @@ class Indexes:
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
         self._listed_until = 0.0
         await prepare(table)
+        await self.database.sync()
         return self._index(table, made)
 
     async def _drop(self, tables: list[str]) -> None:
         await self.registry.drop(tables)
+        # else a power failure could leave half a table that nobody was told is deleted
+        await self.database.sync()
         self._listed_until = 0.0
         for table in tables:
             await self._remove(table)
@@ -297,7 +298,7 @@ class Indexes:
                 raise
         if "://" not in self.database.uri:
             root = Path(self.database.uri).parent
-            await asyncio.to_thread(ledger.forget_table, root, "indexes", table)
+            await executors.STORE.run(ledger.forget_table, root, "indexes", table)
 
     async def _own(self, name: str) -> Index | None:
         """The table of this model's revision, without a look at all tables where that can be."""
@@ -341,10 +342,11 @@ class Indexes:
         try:
             opened = await self.database.open_table(table)
             held = await opened.schema()
+            if not held.names and await self.database.mend(table):
+                # LanceDB takes a manifest of zeros for an empty table
+                return await self._open(table)
         except (ValueError, RuntimeError) as error:
-            # LanceDB has no type of its own for it: the first is said of a table that is not
-            # there, the second of one that was dropped after it was opened
-            if "was not found" not in str(error) and "Not found" not in str(error):
+            if not missing(error):
                 raise
             return None
         return self._index(opened, held)
@@ -375,6 +377,15 @@ async def progress(generations: Sequence[Generation], own: Generation | None) ->
     """How many documents a generation holds, and how many the largest complete one."""
     total = max([await g.index.count() for g in generations if g.complete])
     return min(await own.index.count(), total) if own is not None else 0, total
+
+
+async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]:
+    """Now, by id, or later where a generation holds what was written later."""
+    times = dict.fromkeys(ids, microseconds())
+    for index in indexes:
+        for document_id, written in (await index.updated(ids)).items():
+            times[document_id] = max(times[document_id], written + 1)
+    return times
 
 
 async def prepare(table: AsyncTable) -> None:

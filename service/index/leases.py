@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
-import lancedb
 import pyarrow as pa
 from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
+from service.index.database import Database
 from service.index.schema import PRIMARY_KEY
 
 _SCHEMA = pa.schema(
@@ -35,7 +35,7 @@ class Leases:
         database: where the table lies.
     """
 
-    def __init__(self, database: lancedb.AsyncConnection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._holder = uuid.uuid4().hex
         self._writes = 0
@@ -70,7 +70,7 @@ class Leases:
             await self.release(name)
 
     async def _table(self) -> AsyncTable:
-        return await self._database.create_table("leases", schema=_SCHEMA, exist_ok=True)
+        return await self._database.provide("leases", _SCHEMA)
 
     async def _write(self, table: AsyncTable, name: str, seconds: float, where: str) -> None:
         expires = time.time() + seconds if seconds else 0.0

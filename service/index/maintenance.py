@@ -21,6 +21,7 @@ QUIET_SECONDS = 5.0  # or when nothing was written for so long
 LEASE_SECONDS = 600.0
 # readers of an older version must have ended: above max_request_timeout's default
 KEEP_VERSIONS = timedelta(minutes=15)
+_NEVER = timedelta(days=36_500)
 # microseconds; a copy that was read from a generation before that was deleted is long written
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below, comparing with every vector is exact and takes a few milliseconds
@@ -82,7 +83,7 @@ class Maintainer:
         try:
             if len(await self._indexes.generations(name)) == 1:
                 await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
-            await optimize(index.table)
+            await optimize(index.table, self._indexes.database.sync)
         finally:
             await self._indexes.leases.release(lease)
         seconds = round(time.monotonic() - started, 2)
@@ -90,11 +91,18 @@ class Maintainer:
         await self._done(name)
 
 
-async def optimize(table: AsyncTable) -> None:
+async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:
     """Put small fragments together, bring the indexes up to date, build the vector index.
 
     Readers and writers go on; a write that meets the compaction is repeated by LanceDB.
+
+    Args:
+        table: of an index.
+        sync: brings what was written to disk, before the versions that it replaces are removed.
     """
+    await table.optimize(cleanup_older_than=_NEVER)
+    if sync is not None:
+        await sync()
     await table.optimize(cleanup_older_than=KEEP_VERSIONS)
     built = {index.columns[0] for index in await table.list_indices()}
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.index.checksums import seal
+from service.index.checksums import restate, seal
 from service.index.fields import FieldType
 from service.index.record import Record, Windows, digest
 from service.index.schema import PREFIX
@@ -43,6 +43,13 @@ def table(
             [None if v is None else float(v) for v in values] if kind == "number" else values
         )
     return seal(pa.table(columns, schema=schema))
+
+
+def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
+    """The rows with other times of writing, in microseconds since the epoch."""
+    position = rows.schema.get_field_index("updated")
+    told = pa.array(updated, pa.int64())
+    return restate(rows.set_column(position, rows.schema.field(position), told))
 
 
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:

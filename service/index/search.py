@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
-from service.index.checksums import Part, raw, sound, texts
+from service.index.checksums import Part, sound, texts
 from service.index.documents import Index, matrix
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ CANDIDATES = 100
 # reading them is most of its cost, and more of them no longer raise recall;
 # LanceDB's refine_factor does the same in a stage of its own, for twice the time
 OVERSAMPLE = 1.5
-_COLUMNS = ["id", "title", "metadata", "vector", "digest"]
+# what a ranking needs: titles and metadata are read of the hits that are answered alone
+_COLUMNS = ["id", "vector", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +54,31 @@ class Hit:
     """A document found.
 
     Attributes:
+        row: where the document lay in the table as it was found.
         score: what the hits are ranked by.
         words: BM25, from 0 for the last that the search by words found to 1 for the first.
-        digest: with the checksums that tell whether the rest is what was written.
+        title: read of the hits that are answered alone.
+        metadata: a JSON object; read as ``title``.
+        digest: with the checksum that tells whether the vector is what was written.
     """
 
     id: str
-    title: str | None
-    metadata: str
+    row: int
     vector: Vectors
     cosine: float
     score: float
-    digest: str = ""
     words: float = 0.0
+    title: str | None = None
+    metadata: str = "{}"
     direction: Direction | None = None
+    digest: str = ""
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """The documents with the highest cosine to the query."""
     found = await _by_vector(index, query, limit, where)
     hits = _hits(found, query)
-    return _sound(index, sorted(hits.values(), key=lambda hit: -hit.score), limit)
+    return await first(index, sorted(hits.values(), key=lambda hit: -hit.score), limit)
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -80,13 +86,40 @@ async def words(index: Index, query: Query, limit: int, where: Expr | None) -> l
     found = await _by_words(index, query, limit, where)
     scores = dict(zip(texts(found["id"]), found["_score"].to_pylist(), strict=True))
     hits = _hits(found, query)
-    return _sound(
-        index, (replace(hits[name], score=score) for name, score in scores.items()), limit
-    )
+    ranked = [replace(hits[name], score=score) for name, score in scores.items()]
+    return await first(index, ranked, limit)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """Cosine and full-text search (BM25), fused by reciprocal rank."""
+    return await first(index, await candidates(index, query, limit, where), limit)
+
+
+async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
+    """The first hits with titles and metadata; what is damaged or gone is passed over."""
+    found: list[Hit] = []
+    rest = (hit for hit in ranked if _sound(index, hit))
+    while chunk := list(islice(rest, limit - len(found))):
+        heads = await index.heads([hit.id for hit in chunk], [hit.row for hit in chunk])
+        found += [
+            replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
+            for hit in chunk
+            if hit.id in heads
+        ]
+    return found
+
+
+def _sound(index: Index, hit: Hit) -> bool:
+    """Whether the vector is what was written, and so the cosine and the rank are right."""
+    payload = {Part.VECTOR: (hit.vector.astype("<f4").tobytes(),)}
+    if sound(hit.digest, hit.id, payload):
+        return True
+    index.note_damage([Part.VECTOR], 1)
+    return False
+
+
+async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+    """All that ``hybrid`` ranks, best first, without titles and metadata."""
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
@@ -96,28 +129,10 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)[:depth]
     weights = _shares(worded)
     scores = fuse(ranked, list(weights))
-    found = (
+    return [
         replace(hits[name], score=score, words=weights.get(name, 0.0))
         for name, score in scores.items()
-    )
-    return _sound(index, found, limit)
-
-
-def _sound(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
-    """The first hits that are as they were written; damaged ones before them are left out."""
-    found: list[Hit] = []
-    for hit in ranked:
-        if len(found) == limit:
-            break
-        parts = {
-            Part.HEAD: (raw(hit.title), raw(hit.metadata)),
-            Part.VECTOR: (hit.vector.astype("<f4").tobytes(),),
-        }
-        if sound(hit.digest, hit.id, parts):
-            found.append(hit)
-        else:
-            index.note_damage((Part.HEAD, Part.VECTOR), 1)
-    return found
+    ]
 
 
 def _shares(worded: pa.Table) -> dict[str, float]:
@@ -159,7 +174,7 @@ async def _run(
         where = others if where is None else where & others
     if where is not None:
         search = search.where(where)
-    return await search.select([*_COLUMNS, rank]).limit(limit).to_arrow()
+    return await search.select([*_COLUMNS, rank]).with_row_id().limit(limit).to_arrow()
 
 
 def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
@@ -169,10 +184,8 @@ def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
     # a damaged vector may hold numbers of any size, or none
     with np.errstate(all="ignore"):
         cosines = np.nan_to_num(np.clip(vectors @ query.vector, -1, 1)).tolist()
-    told = (texts(found[name]) for name in ("id", "title", "metadata", "digest"))
+    told = zip(texts(found["id"]), texts(found["digest"]), found["_rowid"].to_pylist(), strict=True)
     return {
-        name: Hit(name, title, metadata, vector, value, value, digest)
-        for name, title, metadata, digest, vector, value in zip(
-            *told, vectors, cosines, strict=True
-        )
+        name: Hit(name, row, vector, cosine=value, score=value, digest=digest)
+        for (name, digest, row), vector, value in zip(told, vectors, cosines, strict=True)
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from export.bundle import Bundle
-from service.index.faults import StoreError
+from service import executors
+from service.index.faults import NotFoundError, StoreError, disk_fault, lance_fault
+from service.index.volume import Durability, Volume
 from service.integrity.ledger import Recorder
 from service.logs import outline
 from service.metrics import Metrics
@@ -21,17 +24,20 @@ if TYPE_CHECKING:
     from service.heads.examples import Examples
     from service.heads.jobs import Jobs
     from service.heads.store import Heads
+    from service.index.commits import Upsert
     from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
-    from service.index.record import Record
     from service.index.reembed import Embed
+    from service.index.versions import Condition
     from service.index.writer import Writer
 
 log = structlog.get_logger("docsplit.index")
 
 # how often a folder without indexes is looked at
 PLACE_SECONDS = 3.0
+# how often whether it is still there is looked at where nobody asks for anything
+WATCH_SECONDS = 2.0
 
 
 class Store:
@@ -41,13 +47,17 @@ class Store:
         path: a folder, or a URI such as ``s3://bucket/prefix``.
         bundle: embeds, and may bring heads.
         metrics: counts commits.
+        durability: when a write below a folder counts as done.
     """
 
-    def __init__(self, path: str, bundle: Bundle, metrics: Metrics) -> None:
+    def __init__(
+        self, path: str, bundle: Bundle, metrics: Metrics, durability: Durability = "fsync"
+    ) -> None:
         # LanceDB takes what begins with "db" for its cloud service: a folder is given whole
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._bundle = bundle
         self._metrics = metrics
+        self.volume = Volume(self.path, durability, metrics.store_versions_removed.inc)
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
         self._maintainer: Maintainer | None = None
@@ -63,20 +73,26 @@ class Store:
         """The indexes; the first call imports lancedb in a thread, which takes seconds.
 
         Raises:
-            StoreError: their place cannot be used.
+            StoreError: their place cannot be used, or is gone.
         """
         async with self._opening:
             if self._indexes is None:
-                indexes, maintenance = await asyncio.to_thread(_import)
+                indexes, maintenance = await executors.STORE.run(_import)
+                from service.index.database import connect
+
                 manifest = self._bundle.manifest
                 try:
+                    await self.volume.claim()
                     _provide_scratch(self.path)
                     databases = [
-                        await indexes.connect(f"{self.path}/{part}")
+                        await connect(f"{self.path}/{part}", self.volume)
                         for part in ("indexes", "leases")
                     ]
                 except (OSError, RuntimeError, ValueError) as error:
                     log.error("index_path_unusable", reason=str(error)[:300])
+                    fault = disk_fault(error)
+                    if fault is not None:
+                        raise fault from error
                     raise StoreError(
                         "indexes and heads cannot be kept: the service cannot use its index_path, "
                         "its log tells why; give it a writable folder or volume"
@@ -93,6 +109,7 @@ class Store:
                 left = self._metrics.index_reembed_documents.set
                 self._follower = Follower(self._indexes, self._embed, self._committed, left)
                 self._follower.start()
+        await self.volume.check()
         return self._indexes
 
     def follow(self, embed: Embed) -> None:
@@ -105,6 +122,15 @@ class Store:
             embed: embeds documents for the served bundle.
         """
 
+        self._metrics.store_up.set_function(lambda: self.volume.up)
+
+        async def watch() -> None:
+            await begin()
+            while True:
+                with suppress(StoreError):
+                    await self.volume.check(now=True)
+                await asyncio.sleep(WATCH_SECONDS)
+
         async def begin() -> None:
             while not _may_hold_indexes(self.path):  # noqa: ASYNC110 nobody sets an event
                 await asyncio.sleep(PLACE_SECONDS)
@@ -114,7 +140,7 @@ class Store:
                 log.warning("index_path_unusable", reason=str(error)[:300])
 
         self._embed = embed
-        self._beginning = asyncio.create_task(begin())
+        self._beginning = asyncio.create_task(watch())
 
     async def drop_generation(self, name: str, revision: str, embed: Embed) -> None:
         """Delete a generation, after what only it has was copied to the served one.
@@ -160,40 +186,90 @@ class Store:
         """Trainings of classifiers in the background, at all replicas."""
         await self.indexes()
         from service.heads.jobs import Jobs
-        from service.index.indexes import connect
+        from service.index.database import connect
 
         if self._jobs is None:
-            self._jobs = Jobs(await connect(f"{self.path}/heads"))
+            self._jobs = Jobs(await connect(f"{self.path}/heads", self.volume))
         return self._jobs
 
     async def _of_kind(self, table: str, kind: str) -> Heads:
         await self.indexes()
         from service.heads.bundled import bundled
         from service.heads.store import Heads
-        from service.index.indexes import connect
+        from service.index.database import connect
 
         if table not in self._heads:
             brought = bundled(self._bundle, "citation" if table == "citation" else "classifier")
-            database = await connect(f"{self.path}/heads")
+            database = await connect(f"{self.path}/heads", self.volume)
             self._heads[table] = Heads(database, table, kind, brought)
         return self._heads[table]
 
-    async def upsert(self, name: str, uid: str, records: list[Record]) -> None:
+    async def upsert(self, name: str, uid: str, upsert: Upsert) -> dict[str, int]:
         """Put documents into the next commit of an index; return when they are durable.
 
         Args:
             name: of the index.
             uid: of the index for which the documents were checked.
-            records: no two of one id.
+            upsert: the documents.
+
+        Returns:
+            Their versions by id.
 
         Raises:
+            VersionError: a condition does not hold.
             NotFoundError, ConflictError: the index is gone, or is another one by now.
         """
-        await (await self._writer(name)).write(uid, upserts=records)
+        versions = await (await self._writer(name)).write(uid, upsert)
+        # the next commit goes on meanwhile
+        await self.volume.sync()
+        return versions
 
-    async def delete(self, name: str, uid: str, ids: list[str]) -> None:
-        """Delete documents in the next commit, as ``upsert``."""
-        await (await self._writer(name)).write(uid, deletes=ids)
+    async def delete(
+        self, name: str, uid: str, ids: list[str], condition: Condition | None = None
+    ) -> None:
+        """Delete documents in the next commit, as ``upsert``; under a condition one alone."""
+        await (await self._writer(name)).delete(uid, ids, condition)
+        await self.volume.sync()
+
+    async def drop(self, name: str) -> None:
+        """Delete an index and its citation head, also where the volume is full.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+        """
+        indexes = await self.indexes()
+        uid = (await indexes.generations(name))[0].index.identity.uid
+        await indexes.drop(name)
+        heads = await self.citation_heads()
+
+        async def forget() -> None:
+            with suppress(NotFoundError):
+                await heads.delete(uid)
+
+        await self.volume.freeing(forget)
+        self.volume.wrote()
+
+    async def fault(self, error: Exception) -> StoreError | None:
+        """What an error of LanceDB or the system says of the store; None where it says nothing."""
+        if isinstance(error, StoreError):
+            fault: StoreError | None = error
+        elif (fault := disk_fault(error)) is not None:
+            self.volume.failed(fault)
+        elif self._indexes is not None:
+            try:
+                await self.volume.check(now=True)
+            except StoreError as gone:
+                fault = gone
+        if fault is None and lance_fault(error) is not None:
+            fault = StoreError(
+                "files of this index, or of what all indexes share, cannot be read: the operator "
+                "finds which by docsplit-index check",
+                "damaged",
+            )
+        if fault is not None:
+            self._metrics.store_errors.labels(fault.reason).inc()
+            log.error("store_failed", reason=fault.reason, error=str(error)[:300])
+        return fault
 
     async def _writer(self, name: str) -> Writer:
         indexes = await self.indexes()
@@ -204,6 +280,7 @@ class Store:
         return self._writers[name]
 
     def _committed(self, name: str, documents: int) -> None:
+        self.volume.wrote()
         self._metrics.index_commits.inc()
         self._metrics.index_documents.inc(documents)
         if self._maintainer is not None:
@@ -218,7 +295,7 @@ class Store:
         if self._recorder is None:
             return
         try:
-            await asyncio.to_thread(self._recorder.record_indexes, names)
+            await executors.STORE.run(self._recorder.record_indexes, names)
         except Exception as error:  # noqa: BLE001 nothing that is served hangs on it
             log.warning("digests_not_recorded", outline=outline(error))
 
@@ -234,6 +311,7 @@ class Store:
         if self._maintainer is not None:
             await self._maintainer.close()
             await self.record(*self._writers)
+        self.volume.close()
 
 
 def _may_hold_indexes(path: str) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from service import executors
+
 if TYPE_CHECKING:
     from service.index.documents import Index
 
@@ -88,7 +90,7 @@ class Vocabulary:
             if self._known is None or version > self._version:
                 started = time.monotonic()
                 texts = await index.sample(SAMPLE)
-                self._known = await asyncio.to_thread(count, texts)
+                self._known = await executors.STORE.run(count, texts)
                 self._version = version
                 self._counted = time.monotonic()
                 self._seconds = self._counted - started

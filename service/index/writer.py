@@ -7,21 +7,35 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from service.index import commits
+from service.index.commits import Upsert
+from service.index.faults import BuildingError, ConflictError, NotFoundError, StoreError
 from service.index.indexes import Indexes
-from service.index.record import Record
+from service.index.versions import Condition
 
 # a commit copies its rows once; more would hold too much memory at a time
 MOST_DOCUMENTS = 4096
+# of these no document is the cause: all requests of a commit get them
+_OF_ALL = (StoreError, NotFoundError, ConflictError, BuildingError, OSError)
 
 
 @dataclass(slots=True)
 class Change:
-    """What one request writes, and the future that tells it the write is durable."""
+    """What one request writes.
+
+    Attributes:
+        uid: of the index for which it was checked.
+        upsert: documents to write, or None.
+        deletes: ids of documents to delete.
+        condition: on the one document to delete.
+        done: gets the versions of the documents written, by id, once they are durable.
+    """
 
     uid: str
-    upserts: Sequence[Record]
-    deletes: Sequence[str]
-    done: asyncio.Future[None] = field(
+    upsert: Upsert | None = None
+    deletes: Sequence[str] = ()
+    condition: Condition | None = None
+    done: asyncio.Future[dict[str, int]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
@@ -42,68 +56,129 @@ class Writer:
         self._waiting: deque[Change] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    async def write(
-        self, uid: str, *, upserts: Sequence[Record] = (), deletes: Sequence[str] = ()
-    ) -> None:
-        """Return when the change is durable; in the order of the calls.
+    async def write(self, uid: str, upsert: Upsert) -> dict[str, int]:
+        """Return when the documents are durable; in the order of the calls.
 
         A caller that is cancelled before its commit has begun writes nothing.
 
+        Returns:
+            The documents' versions by id.
+
         Raises:
+            VersionError: a condition does not hold.
             NotFoundError, ConflictError: the index is gone, or is another one by now.
         """
-        change = Change(uid, upserts, deletes)
-        self._waiting.append(change)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        await change.done
+        return await self._take(Change(uid, upsert))
+
+    async def delete(
+        self, uid: str, ids: Sequence[str], condition: Condition | None = None
+    ) -> None:
+        """Return when the documents are deleted for good, as ``write``.
+
+        Args:
+            uid: of the index for which they were checked.
+            ids: one alone where there is a condition.
+            condition: on its version.
+        """
+        await self._take(Change(uid, deletes=ids, condition=condition))
 
     async def close(self) -> None:
         """Wait for the commits that have begun and those that wait."""
         if self._task is not None:
             await self._task
 
+    async def _take(self, change: Change) -> dict[str, int]:
+        self._waiting.append(change)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await change.done
+
     async def _run(self) -> None:
         while group := self._group():
-            try:
-                await self._commit(group)
-            except Exception as error:  # noqa: BLE001 every waiting request gets it
-                for change in group:
-                    if not change.done.done():
-                        change.done.set_exception(error)
-            else:
-                for change in group:
-                    if not change.done.done():
-                        change.done.set_result(None)
+            await self._settle(group)
+
+    async def _settle(self, group: Sequence[Change]) -> None:
+        try:
+            outcomes = await self._commit(group)
+        except Exception as error:  # noqa: BLE001 the requests get it
+            for change in group:
+                # One request's documents may be the cause: each tries for itself. One under a
+                # condition does not, since the failed commit may have changed what stands.
+                alone = len(group) == 1 or isinstance(error, _OF_ALL)
+                if alone or change.upsert is None or change.upsert.conditions:
+                    _end(change, error)
+                elif not change.done.done():
+                    await self._settle([change])
+            return
+        for change, outcome in zip(group, outcomes, strict=True):
+            _end(change, outcome)
 
     def _group(self) -> list[Change]:
-        """The next changes of one kind to one index; order between the kinds is kept."""
+        """The next changes that may share a commit; their order is kept."""
         group: list[Change] = []
         size = 0
+        ids: set[str] = set()
+        conditional: set[str] = set()
         while self._waiting:
             change = self._waiting[0]
             if change.done.cancelled():
                 self._waiting.popleft()
                 continue
-            size += len(change.upserts)
+            more = set(change.upsert.ids) if change.upsert else set()
+            conditions = set(change.upsert.conditions) if change.upsert else set()
+            size += len(more)
             if group and (
                 size > MOST_DOCUMENTS
                 or change.uid != group[0].uid
                 or bool(change.deletes) != bool(group[0].deletes)
+                or change.condition is not None
+                or group[0].condition is not None
+                # a condition is on what the writes before it have left
+                or ids & conditions
+                or more & conditional
             ):
                 break
+            ids |= more
+            conditional |= conditions
             group.append(self._waiting.popleft())
         return group
 
-    async def _commit(self, group: list[Change]) -> None:
+    async def _commit(self, group: Sequence[Change]) -> Sequence[dict[str, int] | Exception]:
         if group[0].deletes:
-            ids = list(dict.fromkeys(i for change in group for i in change.deletes))
-            await self._indexes.bury(self._name, group[0].uid, ids)
-            self._committed(len(ids))
-            return
-        index = await self._indexes.writable(self._name)
+            await self._delete(group)
+            return [{}] * len(group)
+        upserts = [change.upsert for change in group if change.upsert is not None]
+        conditional = any(upsert.conditions for upsert in upserts)
+        # what a document's version is, only a whole generation knows
+        opening = self._indexes.open if conditional else self._indexes.writable
+        index = await opening(self._name)
         index.same(group[0].uid)
-        # the last of an id wins; twice in one commit it would be stored twice
-        latest = {record.id: record for change in group for record in change.upserts}
-        await index.put(list(latest.values()))
-        self._committed(len(latest))
+        refused = await commits.write(index, upserts)
+        written = {
+            name
+            for upsert, error in zip(upserts, refused, strict=True)
+            for name in (upsert.ids if error is None else error.written)
+        }
+        if written:
+            self._committed(len(written))
+        return [error or upsert.times for upsert, error in zip(upserts, refused, strict=True)]
+
+    async def _delete(self, group: Sequence[Change]) -> None:
+        [first, *_] = group
+        ids = list(dict.fromkeys(i for change in group for i in change.deletes))
+        deleted = None
+        if first.condition is not None:
+            index = await self._indexes.open(self._name)
+            index.same(first.uid)
+            deleted = {ids[0]: await commits.delete(index, ids[0], first.condition)}
+        await self._indexes.bury(self._name, first.uid, ids, deleted)
+        self._committed(len(ids))
+
+
+def _end(change: Change, outcome: dict[str, int] | Exception) -> None:
+    if change.done.done():
+        return
+    if isinstance(outcome, Exception):
+        change.done.set_exception(outcome)
+    else:
+        change.done.set_result(outcome)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
+from service import executors
 from service.heads.examples import Examples
 from service.heads.network import Network
 from service.index.generations import Registry
@@ -33,13 +33,13 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
         before = len(report.findings)
         report.tables += 1
         if root is not None:
-            await asyncio.to_thread(files.check, root, database, table, report)
+            await executors.STORE.run(files.check, root, database, table, report)
         if database == INDEXES:
             await _rows(indexes, table, report)
         elif database == "heads" and root is not None:
             await _heads(root, table, report)
         if record and root is not None and len(report.findings) == before:
-            recorded = await asyncio.to_thread(Recorder(root).record, database, table)
+            recorded = await executors.STORE.run(Recorder(root).record, database, table)
             report.unrecorded -= recorded
     return report
 
@@ -50,9 +50,9 @@ async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[
     Raises:
         NotFoundError: there is no index of that name.
     """
+    from service.index.database import table_names
     from service.index.faults import NotFoundError
     from service.index.generations import by_index
-    from service.index.indexes import table_names
 
     dropped = await _dropped(indexes.registry)
     held = [table for table in await table_names(indexes.database) if table not in dropped]

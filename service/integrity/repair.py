@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from service import executors
 from service.index.documents import Index, microseconds
 from service.index.indexes import Indexes, connect, prepare
 from service.index.maintenance import KEEP_TOMBSTONES, optimize
@@ -57,7 +57,7 @@ class Repair:
         """Repair what all indexes share, and the classifiers."""
         for database, table in layout.tables(self._root):
             if database in _SHARED:
-                bad = await asyncio.to_thread(
+                bad = await executors.STORE.run(
                     mending.mend, self._root, database, table, self.outcome
                 )
                 if layout.manifests(layout.folder(self._root, database, table)):
@@ -65,7 +65,7 @@ class Repair:
 
     async def _table(self, table: str) -> None:
         folder = layout.folder(self._root, "indexes", table)
-        bad = await asyncio.to_thread(mending.mend, self._root, "indexes", table, self.outcome)
+        bad = await executors.STORE.run(mending.mend, self._root, "indexes", table, self.outcome)
         held = layout.manifests(folder)
         if not held:
             return
@@ -99,7 +99,7 @@ class Repair:
         if bad:
             await index.table.optimize(cleanup_older_than=_NO_TIME)
         await optimize(index.table)
-        await asyncio.to_thread(self._close, "indexes", table, bad)
+        await executors.STORE.run(self._close, "indexes", table, bad)
 
     def _close(self, database: str, table: str, bad: set[str]) -> None:
         folder = layout.folder(self._root, database, table)
@@ -255,7 +255,7 @@ class Repair:
             self.outcome.lost.append(f"{database}/{table}: {missing} rows of a damaged file")
         if bad:
             await opened.optimize(cleanup_older_than=_NO_TIME)
-        await asyncio.to_thread(self._close, database, table, bad)
+        await executors.STORE.run(self._close, database, table, bad)
 
 
 async def _index_anew(index: Index) -> None:

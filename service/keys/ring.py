@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 from pydantic import SecretStr
 
+from service import executors
 from service.keys import file
 from service.keys.file import KeyEntry, KeysError
 from service.keys.rate import UNLIMITED, Bucket
@@ -42,7 +43,7 @@ class Key:
         digest: SHA-256 of the token.
         expires: seconds since the epoch.
         requests: admits requests.
-        tokens: charged with the tokens of a request when it ends.
+        tokens: charged with the tokens of a request before they are computed.
     """
 
     name: str
@@ -143,7 +144,7 @@ class Keyring:
         """Look for another version of the file every second, until cancelled."""
         while self._path is not None:
             await asyncio.sleep(RELOAD_SECONDS)
-            await asyncio.to_thread(self.reload)
+            await executors.KEYS.run(self.reload)
 
     def _take(self, entries: dict[str, KeyEntry]) -> None:
         former = {key.name: key for key in self._keys}

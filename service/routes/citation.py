@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from service import executors
 from service.edge import deadline, rights
 from service.edge.errors import documented
 from service.index.faults import ConflictError, InvalidError, NotFoundError
 from service.routes import inference
-from service.routes.classifiers import TRAINING
 from service.routes.names import Name
+from service.routes.trainings import TURN
 
 if TYPE_CHECKING:
     from service.heads.citation import Candidates
@@ -54,7 +56,7 @@ class CitationOut(BaseModel):
 async def train_citation_head(request: Request, name: Name) -> CitationOut:
     """Train the index's citation head on the links of its documents, or train it anew."""
     service = inference.service_of(request)
-    async with deadline.within(request), TRAINING:
+    async with deadline.within(request), TURN.taken():
         index = await (await service.store.indexes()).open(name)
         from service.index.citing import examples
 
@@ -67,7 +69,9 @@ async def train_citation_head(request: Request, name: Name) -> CitationOut:
                 f"{LEAST_CITING} documents, are needed",
                 "links",
             )
-        network, report = await asyncio.to_thread(_fit, searches, deadline.of(request))
+        network, report = await executors.TRAINING.run_stoppable(
+            partial(_fit, searches, deadline.of(request))
+        )
         report |= {
             "links": links,
             "citing": citing,
@@ -130,10 +134,12 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
         ) from error
 
 
-def _fit(searches: list[Candidates], due: float) -> tuple[Network, dict[str, Any]]:
+def _fit(
+    searches: list[Candidates], due: float, stop: threading.Event
+) -> tuple[Network, dict[str, Any]]:
     from service.heads import citation
 
-    trained = citation.train(searches, due)
+    trained = citation.train(searches, due, stop)
     return trained.network, {
         "links_used": trained.links,
         "citing_used": trained.citing,

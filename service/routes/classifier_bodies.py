@@ -11,13 +11,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     WithJsonSchema,
     model_validator,
 )
 
 from service.heads import examples
-from service.routes.fields import TEXT, valid_text
-from service.routes.names import INDEX_NAME, Identifier
+from service.heads.bounds import MOST_EXAMPLES, MOST_GIVEN
+from service.routes.fields import valid_text, valid_texts
+from service.routes.names import INDEX_NAME, Identifier, identifier
 
 LONGEST_LABEL = 128
 
@@ -32,11 +34,18 @@ def _label(value: Any) -> str:
 def _labels(value: Any) -> list[list[str]]:
     if not isinstance(value, list) or not value:
         raise ValueError("give a list with the label of each document")
+    _check_length(value)
     several = isinstance(value[0], list)
-    sets = []
+    sets: list[list[str]] = []
+    given = 0
     for position, item in enumerate(value):
         if isinstance(item, list) != several:
             raise ValueError("give strings, or with multi_label lists of strings, not both")
+        given += len(item) if several else 1
+        if given > MOST_GIVEN:
+            raise ValueError(
+                f"the documents have more than {MOST_GIVEN} labels together: give fewer"
+            )
         try:
             sets.append([_label(label) for label in (item if several else [item])])
         except ValueError as error:
@@ -44,6 +53,26 @@ def _labels(value: Any) -> list[list[str]]:
     return sets
 
 
+def _check_length(documents: Sequence[Any]) -> None:
+    if len(documents) > MOST_EXAMPLES:
+        raise ValueError(
+            f"there are {len(documents)} examples, the limit is {MOST_EXAMPLES}: give fewer"
+        )
+
+
+def _ids(value: Any) -> list[str]:
+    names = valid_texts(value)
+    for position, name in enumerate(names):
+        try:
+            identifier(name)
+        except ValueError as error:
+            raise ValueError(f"item {position}: {error}") from None
+    return names
+
+
+# one error for a list, however many of its items are wrong
+_TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
+_IDS = {"type": "array", "minItems": 1, "items": TypeAdapter(Identifier).json_schema()}
 _LABEL = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
 _LABELS = {
     "anyOf": [
@@ -58,11 +87,11 @@ class TrainRequest(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    inputs: list[Annotated[str, BeforeValidator(valid_text), TEXT]] | None = Field(
-        None, min_length=1, description="documents of any length; or give index and ids"
+    inputs: Annotated[list[str], BeforeValidator(valid_texts), WithJsonSchema(_TEXTS)] | None = (
+        Field(None, min_length=1, description="documents of any length; or give index and ids")
     )
     index: Annotated[str, Field(pattern=INDEX_NAME)] | None = None
-    ids: list[Identifier] | None = Field(
+    ids: Annotated[list[str], BeforeValidator(_ids), WithJsonSchema(_IDS)] | None = Field(
         None, min_length=1, description="documents of the index, each once"
     )
     labels: Annotated[list[list[str]], BeforeValidator(_labels), WithJsonSchema(_LABELS)] = Field(
@@ -82,6 +111,9 @@ class TrainRequest(BaseModel):
         given = {name for name in ("inputs", "index", "ids") if data.get(name) is not None}
         if given not in ({"inputs"}, {"index", "ids"}):
             raise ValueError("give either inputs, or index and ids")
+        for name in ("inputs", "ids"):
+            if isinstance(documents := data.get(name), list):
+                _check_length(documents)
         if (ids := data.get("ids")) and isinstance(ids, list):
             _once(ids)
         labels = data.get("labels")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 import uuid
 from datetime import UTC, datetime
@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from service import executors
+from service.cache import lasting
 from service.documents.pooling import Vectors
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
+from service.heads import bounds
+from service.heads.bounds import MOST_UNLABELLED
 from service.heads.examples import Examples
 from service.index.faults import ConflictError, NotFoundError
 from service.keys.rights import Right
@@ -26,9 +30,11 @@ from service.routes.classifier_bodies import (
     TrainRequest,
 )
 from service.routes.names import Name
+from service.routes.trainings import TURN
 
 if TYPE_CHECKING:
     from service.heads.jobs import Job
+    from service.heads.learn import Learnt
     from service.heads.store import Head
 
 router = APIRouter(
@@ -38,8 +44,6 @@ router = APIRouter(
 # more of either, and the request is answered before the training
 MOST_EXAMPLES = 500
 MOST_CHARACTERS = 2_000_000
-# training takes a core for seconds: one at a time
-TRAINING = asyncio.Lock()
 
 _TRAIN: dict[int | str, Any] = {
     202: {"description": "Training in the background.", "model": ClassifierOut},
@@ -129,7 +133,7 @@ async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
 @router.get("/{name}/network", responses=_NETWORK, response_model=None, response_class=Response)
 async def download_network(request: Request, name: Name) -> Response:
     """The classifier's weights, to run it elsewhere."""
-    async with deadline.within(request):
+    async with deadline.within(request), TURN.taken():
         heads = await inference.service_of(request).store.classifiers()
         heads.free(name)
         head = await heads.get(name)
@@ -162,6 +166,16 @@ async def _train(
     background: bool,
 ) -> ClassifierOut:
     service = inference.service_of(request)
+    further = 0 if examples.unlabelled is None else MOST_UNLABELLED
+    try:
+        bounds.check_training(
+            len(examples.inputs) + further,
+            len(examples.counts()),
+            service.bundle.manifest.dimensions,
+            examples.multi_label,
+        )
+    except ValueError as error:
+        raise ApiError(413, str(error), param="labels") from error
     if examples.unlabelled is not None:
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):
@@ -181,12 +195,14 @@ async def _train(
             response.status_code = 202
             response.headers["location"] = f"/classifiers/{name}"
             return await _describe(service, name, job)
+    TURN.check_room()
     async with deadline.within(request):
         jobs = await service.store.jobs()
         await jobs.idle(name)
     if vectors is None:
-        vectors = inference.vectors(await inference.embed(request, texts))
-    async with deadline.within(request), TRAINING:
+        with lasting.work():
+            vectors = inference.vectors(await inference.embed(request, texts))
+    async with deadline.within(request), TURN.taken():
         head = await _learn(request, service, name, examples, vectors)
         former = await jobs.get(name)
         if former is not None and former.state_at(time.time()) != "running":
@@ -203,12 +219,13 @@ async def _learn(
     due = deadline.of(request)
     further = await service.store.unlabelled(examples)
 
-    def learn():  # type: ignore[no-untyped-def]  # its import takes seconds
+    def learn(stop: threading.Event) -> Learnt:
+        # its import takes seconds
         from service.heads.learn import learn
 
-        return learn(vectors, examples, due, unlabelled=further)
+        return learn(vectors, examples, due, stop, further)
 
-    learnt = await asyncio.to_thread(learn)
+    learnt = await executors.TRAINING.run_stoppable(learn)
     revision = service.bundle.manifest.revision
     head = Head(name, uuid.uuid4().hex, revision, learnt.labels, learnt.report, learnt.network)
     await heads.put(head, examples)

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service import executors
+from service.documents.embedder import Embedded
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
-from service.heads import explain
+from service.heads import bounds, explain
 from service.heads.examples import UNSURE
 from service.heads.network import Floats
 from service.index.faults import ConflictError, NotFoundError
 from service.keys.rights import Right
 from service.routes import inference
-from service.routes.encoding import json_response
 from service.routes.fields import Inputs
 from service.routes.names import INDEX_NAME
 
 if TYPE_CHECKING:
     from service.heads.store import Head
+
+# documents times labels: what takes longer is computed beside the event loop
+MOST_SCORES_AT_ONCE = 20_000
+JSON = "application/json"
 
 router = APIRouter(tags=["classify"])
 
@@ -89,31 +96,52 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
     """Labels of whole documents, with calibrated probabilities."""
     head = await trained_head(request, body.classifier)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    try:
+        bounds.check_answer(len(texts), len(head.labels), body.top_k)
+    except ValueError as error:
+        raise ApiError(422, str(error), param="top_k") from error
     result = await inference.embed(request, texts, truncate=body.truncate)
+    answer = partial(_answers, head, body, result)
+    if len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
+        async with deadline.within(request):
+            content = await executors.SCORING.run(answer)
+    else:
+        content = answer()
+    return Response(content, headers=inference.headers(request, result), media_type=JSON)
+
+
+def _answers(head: Head, body: ClassifyRequest, result: Embedded) -> bytes:
+    """The answer's JSON; scores are computed and shown for a part of the documents at once."""
     vectors = inference.vectors(result)
-    probabilities = head.network.probabilities(vectors)
-    scores = head.network.logits(vectors) if body.raw_scores else probabilities
+    rows = max(1, MOST_SCORES_AT_ONCE // len(head.labels))
     answer: list[Any] = []
-    for document, row, certain in zip(result.documents, scores, probabilities, strict=True):
-        labels = _labels(head, row, certain, body.threshold)[: body.top_k]
-        if body.explain:
-            best = int(certain.argmax())
-            prior = head.share(head.labels[best])
-            windows = explain.decisive(head.network, best, document, prior)
-            answer.append({"labels": labels, "windows": [asdict(w) for w in windows]})
-        else:
-            answer.append(labels)
-    return json_response(answer, inference.headers(request, result))
+    for first in range(0, len(vectors), rows):
+        part = vectors[first : first + rows]
+        probabilities = head.network.probabilities(part)
+        scores = head.network.logits(part) if body.raw_scores else probabilities
+        documents = result.documents[first : first + rows]
+        for document, row, certain in zip(documents, scores, probabilities, strict=True):
+            labels = _labels(head, row, certain, body.threshold, body.top_k)
+            if body.explain:
+                best = int(certain.argmax())
+                prior = head.share(head.labels[best])
+                windows = explain.decisive(head.network, best, document, prior)
+                answer.append({"labels": labels, "windows": [asdict(w) for w in windows]})
+            else:
+                answer.append(labels)
+    return orjson.dumps(answer)
 
 
-def _labels(head: Head, scores: Floats, certain: Floats, threshold: float) -> list[dict[str, Any]]:
+def _labels(
+    head: Head, scores: Floats, certain: Floats, threshold: float, top_k: int | None
+) -> list[dict[str, Any]]:
     order = np.argsort(-scores, kind="stable")
     if head.multi_label:
         order = order[certain[order] >= threshold]
-    labels = [{"label": head.labels[i], "score": float(scores[i])} for i in order]
+    labels = [{"label": head.labels[i], "score": float(scores[i])} for i in order[:top_k]]
     if not head.multi_label and certain.max() < threshold:
         labels.insert(0, {"label": UNSURE, "score": labels[0]["score"]})
-    return labels
+    return labels[:top_k]
 
 
 async def trained_head(request: Request, name: str | None) -> Head:

@@ -1,8 +1,10 @@
-"""Vectors on the wire."""
+"""Vectors and stored documents on the wire."""
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +14,9 @@ from numpy.typing import NDArray
 
 EncodingFormat = Literal["float", "base64"]
 
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def encode(vectors: NDArray[np.float32], form: EncodingFormat) -> list[Any]:
     """One entry a row: an array for JSON numbers, or base64 of little-endian float32."""
@@ -20,7 +25,28 @@ def encode(vectors: NDArray[np.float32], form: EncodingFormat) -> list[Any]:
     return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in vectors]
 
 
-def json_response(content: Any, headers: dict[str, str], media_type: str | None = None) -> Response:
+def stored_object(metadata: str) -> orjson.Fragment:
+    """Metadata as an index holds it, a flat JSON object, for ``json_response``.
+
+    Metadata from before there were bounds may have lone surrogates, which become U+FFFD, and
+    integers of any size, which stay.
+    """
+    if _ESCAPED_SURROGATE.search(metadata):
+        held: dict[str, Any] = json.loads(metadata)
+        metadata = json.dumps({_valid(key): _valid(value) for key, value in held.items()})
+    return orjson.Fragment(metadata)
+
+
+def _valid(value: Any) -> Any:
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+def json_response(
+    content: Any,
+    headers: dict[str, str] | None = None,
+    media_type: str | None = None,
+    status: int = 200,
+) -> Response:
     """JSON of plain values and float32 arrays; numbers keep float32's shortest form."""
     body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(body, headers=headers, media_type=media_type or "application/json")
+    return Response(body, status, headers, media_type=media_type or "application/json")

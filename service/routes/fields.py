@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def valid_text(value: Any) -> str:
@@ -14,7 +17,7 @@ def valid_text(value: Any) -> str:
         ValueError: anything else, with a hint; the value is not repeated.
     """
     if isinstance(value, str):
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if not value.isascii() and _SURROGATE.search(value):
             raise ValueError("the text holds a lone surrogate: send valid Unicode")
         return value
     if isinstance(value, int | list) and not isinstance(value, bool):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -10,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
-from service.index.faults import NotFoundError
 from service.index.fields import FieldType
 from service.keys.rights import Right
 from service.routes import inference
@@ -58,15 +56,20 @@ class ProgressOut(BaseModel):
     total: int
 
 
-class IndexOut(BaseModel):
-    """An index."""
+class IndexHead(BaseModel):
+    """An index, without what only those may know who may read it."""
 
     name: str
-    documents: int
     model: str
     revision: str
     current: bool = Field(description="whether it is read; if not, it is being re-embedded")
     fields: dict[str, FieldType]
+
+
+class IndexOut(IndexHead):
+    """An index."""
+
+    documents: int
     generations: list[GenerationOut]
     progress: ProgressOut | None = Field(description="while the index is being re-embedded")
 
@@ -79,7 +82,7 @@ class IndexesOut(BaseModel):
 
 _PUT: dict[int | str, dict[str, Any]] = {
     200: {"description": "It was there already, with the same fields."},
-    201: {"model": IndexOut, "description": "Created."},
+    201: {"model": IndexOut | IndexHead, "description": "Created."},
     **ERRORS,
 }
 
@@ -87,12 +90,18 @@ _PUT: dict[int | str, dict[str, Any]] = {
 @router.put("/{name}", responses=_PUT)
 async def create_index(
     request: Request, response: Response, name: Name, body: IndexRequest
-) -> IndexOut:
-    """Create an index, or find it there with the same fields."""
+) -> IndexOut | IndexHead:
+    """Create an index, or find it there with the same fields.
+
+    A key that may not read the index gets no counts of documents.
+    """
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
         response.status_code = 201 if await indexes.create(name, body.fields) else 200
-    return await describe_index(request, name)
+    whole = await describe_index(request, name)
+    if rights.may(request, Right.READ_INDEXES, name):
+        return whole
+    return IndexHead(**whole.model_dump(include=set(IndexHead.model_fields)))
 
 
 @router.get("", responses=documented(401, 422, 503))
@@ -158,9 +167,4 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
 async def delete_index(request: Request, name: Name) -> None:
     """Delete an index with all its documents."""
     async with deadline.within(request):
-        store = inference.service_of(request).store
-        indexes = await store.indexes()
-        uid = (await indexes.generations(name))[0].index.identity.uid
-        await indexes.drop(name)
-        with suppress(NotFoundError):
-            await (await store.citation_heads()).delete(uid)
+        await inference.service_of(request).store.drop(name)

@@ -10,9 +10,10 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from service.documents.embedder import Embedded, Embedder, Side
+from service.documents.embedder import Embedded, Embedder
 from service.documents.pooling import normalise, shorten
 from service.documents.prompts import resolve
+from service.documents.tokens import Side
 from service.edge import deadline
 from service.edge.errors import ApiError
 from service.lifecycle import Phase, Service
@@ -37,6 +38,15 @@ def embedder_of(service: Service) -> Embedder:
     return service.running.embedder
 
 
+def check_count(service: Service, inputs: int) -> None:
+    """Raise 413 where a request has more inputs than it may."""
+    most = service.settings.max_batch_items
+    if inputs > most:
+        raise ApiError(
+            413, f"{inputs} inputs, the limit is {most}: send several requests", param="input"
+        )
+
+
 async def embed(
     request: Request,
     texts: Sequence[str],
@@ -52,13 +62,9 @@ async def embed(
         ApiError: 413 too many inputs, 400 none, 503 not ready.
     """
     service = service_of(request)
-    most = service.settings.max_batch_items
     if not texts:
         raise ApiError(400, "no input: the list is empty", param="input", code="empty_input")
-    if len(texts) > most:
-        raise ApiError(
-            413, f"{len(texts)} inputs, the limit is {most}: send several requests", param="input"
-        )
+    check_count(service, len(texts))
     embedder = embedder_of(service)
     prompt = resolve(service.bundle.manifest, prompt_name)
     due = deadline.of(request)

@@ -22,7 +22,12 @@ Name = Annotated[
 ]
 
 
-def _identifier(value: str) -> str:
+def identifier(value: str) -> str:
+    """An id that a document may have.
+
+    Raises:
+        ValueError: it may not.
+    """
     if not 0 < len(value) <= 512 or any(c < " " or c == "\x7f" for c in value):
         raise ValueError("an id has 1 to 512 characters, none of them a control character")
     return value
@@ -31,7 +36,7 @@ def _identifier(value: str) -> str:
 Identifier = Annotated[
     str,
     BeforeValidator(valid_text),
-    AfterValidator(_identifier),
+    AfterValidator(identifier),
     WithJsonSchema({"type": "string", "pattern": _ID}),
 ]
 """A document's id: any text of 1 to 512 characters without control characters."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -18,7 +17,7 @@ from service.index.record import Windows
 from service.keys.rights import Right
 from service.routes import inference
 from service.routes.citation import citation_head
-from service.routes.encoding import json_response
+from service.routes.encoding import json_response, stored_object
 from service.routes.fields import TEXT
 from service.routes.names import INDEX_NAME, Identifier, optional_text
 from service.tracing.stages import Stage
@@ -151,7 +150,7 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "score": hit.score,
         "cosine": hit.cosine,
         "title": hit.title,
-        "metadata": json.loads(hit.metadata),
+        "metadata": stored_object(hit.metadata),
     }
     if hit.direction is not None:
         content |= {"link_probability": hit.score, "direction": hit.direction}

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from service.edge.errors import NativeError
 from service.engines.calibration import Measurement
@@ -19,10 +19,15 @@ router = APIRouter(tags=["status"])
 
 
 class Ready(BaseModel):
-    """The process's phase; degraded: Redis is away, so everything is right but slower."""
+    """The process's phase, and what does not work while embedding does."""
 
     status: Phase
     degraded: bool = False
+    reasons: list[str] = Field(
+        default_factory=list,
+        description="why it is degraded: redis is away, so that all is right and slower; or the "
+        "store is gone (store_gone), its last write failed (store_enospc), or a sync (store_sync)",
+    )
 
 
 class CalibrationInfo(BaseModel):
@@ -80,7 +85,10 @@ async def readyz(request: Request, response: Response) -> Ready:
     """200 when requests should be sent here."""
     service = service_of(request)
     response.status_code = 200 if service.phase is Phase.READY else 503
-    return Ready(status=service.phase, degraded=service.degraded)
+    reasons = ["redis"] if service.degraded else []
+    if service.store.volume.trouble is not None:
+        reasons.append(f"store_{service.store.volume.trouble.lower()}")
+    return Ready(status=service.phase, degraded=bool(reasons), reasons=reasons)
 
 
 @router.get("/livez", responses=_NOT_READY)

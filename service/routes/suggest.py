@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from service import executors
 from service.edge import deadline, rights
 from service.edge.errors import documented
 from service.index.filters import Filter, compile_filter
@@ -59,13 +59,16 @@ async def suggest_documents(
         index = await (await store.indexes()).open(body.index)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         jobs = await store.jobs()
-        given = [await (await store.classifiers()).examples(name)]
+        given = await (await store.classifiers()).examples(name)
+        labelled = await executors.SCORING.run(given.digests)
+        del given
         # a training that runs, or waits to be resumed, has labels as well
         job = await jobs.get(name)
-        given += [e for e in [await jobs.examples(job) if job else None] if e]
+        if job is not None and (further := await jobs.examples(job)) is not None:
+            labelled |= await executors.SCORING.run(further.digests)
+            del further
         from service.heads.suggest import suggest
 
-        labelled = await asyncio.to_thread(lambda: set().union(*(e.digests() for e in given)))
         found = await suggest(index, head.network, labelled, body.count, where)
     return [
         SuggestionOut(

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.batching.clients import Client, working_for
+from service.cache import lasting
 from service.lifecycle import Service
 from service.logs import outline
 from service.workers import wire
@@ -167,7 +168,8 @@ class FrontChannel:
         fields = frame.fields
         keys, windows = wire.unpack_windows(fields["count"], frame.body)
         vectors = running.vectors if fields["cached"] else running.fresh
-        with working_for(Client(fields["client"], fields["weight"])):
+        client = Client(fields["client"], fields["weight"])
+        with working_for(client), lasting.work(fields["lasting"]):
             found = await vectors.get(keys, windows, fields["deadline"])
         told = {
             "kind": "vectors",

@@ -12,6 +12,7 @@ from typing import Any
 
 from service.batching import clients
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
+from service.cache import lasting
 from service.cache.layers import Source
 from service.documents.lookup import Found
 from service.documents.windows import Ids
@@ -87,6 +88,7 @@ class EngineClient:
             "kind": "get",
             "deadline": deadline,
             "cached": cached,
+            "lasting": lasting.current(),
             "count": len(windows),
             "client": client.name,
             "weight": client.weight,

@@ -20,6 +20,7 @@ import structlog
 from prometheus_client import generate_latest
 from uvicorn.config import STARTUP_FAILURE
 
+from service import executors
 from service.lifecycle import Phase, Service
 from service.logs import outline
 from service.workers.acceptor import Acceptor, listen
@@ -97,6 +98,7 @@ class Supervisor:
     async def serve(self) -> None:
         """Start everything; return when everything has ended."""
         loop = asyncio.get_running_loop()
+        executors.install(loop)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
         starting = asyncio.create_task(self._service.start())
@@ -194,7 +196,7 @@ class Supervisor:
         finally:
             del self._channels[worker]
             self._totals.depart(channel.snapshot)
-        return channel.came_up, await asyncio.to_thread(_ended, process)
+        return channel.came_up, await executors.ENDINGS.run(_ended, process)
 
     def _launch(self, *descriptors: int) -> subprocess.Popen[bytes]:
         # -P and PYTHONPATH: it finds the modules that this process has found

@@ -10,8 +10,8 @@ kind        sent by    fields and body
 start       engine     worker, revision, settings
 status      engine     phase, degraded, closing, queued_tokens, engine (``EngineFacts`` or null),
                        calibration
-get         front      id, deadline, cached, count, client, weight; keys, lengths and
-                       ids of windows
+get         front      id, deadline, cached, lasting, count, client, weight; keys, lengths
+                       and ids of windows
 vectors     engine     id, sources, looking, queued, computing; vectors
 error       engine     id, error, message, retry_after
 cancel      front      id: nobody waits for the answer any more

@@ -24,7 +24,7 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
-def haproxy_configuration(port: int, replicas: Sequence[int], metrics: int) -> str:
+def haproxy_configuration(port: int, replicas: Sequence[int], metrics: int, inside: int) -> str:
     """The shipped one, with these ports of the loopback address in place of its names."""
     text = HAPROXY.read_text(encoding="utf-8")
     servers = "\n".join(f"    server r{at} 127.0.0.1:{at}" for at in replicas)
@@ -32,6 +32,7 @@ def haproxy_configuration(port: int, replicas: Sequence[int], metrics: int) -> s
         (r"^    server-template .*$", 2, servers),
         (r"bind :8080$", 1, f"bind 127.0.0.1:{port}"),
         (r"bind :8405$", 1, f"bind 127.0.0.1:{metrics}"),
+        (r"127\.0\.0\.1:8081$", 2, f"127.0.0.1:{inside}"),
         (r"^resolvers docker\n(    .*\n)+", 1, ""),
     ):
         text, changed = re.subn(pattern, new, text, flags=re.MULTILINE)
@@ -44,7 +45,10 @@ def nginx_configuration(port: int, replicas: Sequence[int], folder: Path) -> str
     text = NGINX.read_text(encoding="utf-8")
     for number, at in enumerate(replicas, 1):
         text, changed = re.subn(rf"server docsplit-{number}:8080 ", f"server 127.0.0.1:{at} ", text)
-        assert changed == 2
+        # of each group
+        assert changed == 3
+    # where there are fewer replicas than the file has
+    text = re.sub(r"^ +server docsplit-.*\n", "", text, flags=re.MULTILINE)
     text, changed = re.subn(r"listen 8080;", f"listen 127.0.0.1:{port};", text)
     assert changed == 1
     return text.replace("/tmp/nginx", f"{folder}/nginx")
@@ -55,7 +59,7 @@ def haproxy(folder: Path, replicas: Sequence[int]) -> Iterator[str]:
     """Run HAProxy; yields its URL."""
     port = free_port()
     file = folder / "haproxy.cfg"
-    file.write_text(haproxy_configuration(port, replicas, free_port()))
+    file.write_text(haproxy_configuration(port, replicas, free_port(), free_port()))
     with _running([str(find("haproxy")), "-db", "-f", str(file)], folder / "haproxy.log", port):
         yield f"http://127.0.0.1:{port}"
 

@@ -77,7 +77,8 @@ def test_the_service_takes_its_settings(path: Path | None, monkeypatch: pytest.M
     assert ours
     assert set(ours) <= known
     for name, value in ours.items():
-        monkeypatch.setenv(name, value if isinstance(value, str) else "redis://of-a-secret")
+        of_a_secret = "redis://of-a-secret/and-long-enough-to-be-one"
+        monkeypatch.setenv(name, value if isinstance(value, str) else of_a_secret)
     settings = Settings()
     grace = render(values(path))["Deployment", "prod-docsplit"]["spec"]["template"]["spec"]
     needed = settings.drain_seconds + settings.request_timeout
@@ -113,11 +114,14 @@ def test_each_variant_has_what_it_is_for() -> None:
     plain = render({})
     assert ("Deployment", "prod-docsplit-redis") in plain
     assert variables(plain)["DOCSPLIT_REDIS_URL"] == "redis://prod-docsplit-redis:6379/0"
+    assert "DOCSPLIT_CACHE_SECRET" not in variables(plain)
     assert "HorizontalPodAutoscaler" not in {kind for kind, _ in plain}
     bucket = render(values(HELM / "values" / "s3-autoscaled.yaml"))
     assert ("Deployment", "prod-docsplit-redis") not in bucket
     assert variables(bucket)["DOCSPLIT_KEYS_FILE"] == "/keys/keys.toml"
     assert variables(bucket)["DOCSPLIT_TRUSTED_PROXIES"] == "10.0.0.0/8"
+    of_the_cache = {"secretKeyRef": {"name": "docsplit-cache", "key": "secret"}}
+    assert variables(bucket)["DOCSPLIT_CACHE_SECRET"] == of_the_cache
     assert "replicas" not in bucket["Deployment", "prod-docsplit"]["spec"]
     scaler = bucket["HorizontalPodAutoscaler", "prod-docsplit"]["spec"]["metrics"][0]
     assert scaler["pods"]["metric"]["name"] == "docsplit_queue_tokens"

@@ -40,7 +40,7 @@ def program(name: str) -> str:
 def test_haproxy_reads_its_configuration(tmp_path: Path) -> None:
     haproxy = program("haproxy")
     file = tmp_path / "haproxy.cfg"
-    file.write_text(haproxy_configuration(8080, [8081, 8082, 8083], 8405))
+    file.write_text(haproxy_configuration(8080, [8082, 8083, 8084], 8405, 8081))
     checked = run(haproxy, "-c", "-f", file)
     assert checked.returncode == 0, checked.stderr
     # as it stands: a server's name is resolved when it runs

@@ -16,9 +16,11 @@ import lancedb
 import pytest
 from starlette.requests import Request
 
+from service.heads.background import Background
 from service.heads.examples import Examples
-from service.heads.jobs import LOST_SECONDS, Job, Jobs
+from service.heads.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
 from service.index.faults import ConflictError
+from service.metrics import Metrics
 from service.routes.classifiers import list_classifiers
 from tests.conftest import Server, serving, wait_until
 from tests.conftest import until as until_async
@@ -235,7 +237,18 @@ def test_a_job_is_seen_and_ended_at_another_replica(
     call(one, "GET", "/classifiers/long", status=404)
 
 
-def test_a_killed_replica_loses_no_examples(
+def age(folder: Path, seconds: float) -> None:
+    """Let all jobs' heartbeats be so much older."""
+
+    async def pass_by() -> None:
+        database = await lancedb.connect_async(str(folder))
+        table = await database.open_table("jobs")
+        await table.update(updates_sql={"heartbeat": f"heartbeat - {seconds}"})
+
+    asyncio.run(pass_by())
+
+
+def test_a_killed_replica_s_training_is_taken_over_by_another(
     pair: tuple[Server, Server], long: dict[str, Any], folder: Path
 ) -> None:
     one, two = pair
@@ -249,22 +262,78 @@ def test_a_killed_replica_loses_no_examples(
     said = call(two, "GET", "/classifiers/killed")
     assert said["training"]["state"] == "running"
     call(two, "POST", "/classifiers/killed/retrain", status=409)
-
-    async def pass_a_minute() -> None:
-        database = await lancedb.connect_async(str(folder / "index" / "heads"))
-        table = await database.open_table("jobs")
-        await table.update(updates_sql={"heartbeat": f"heartbeat - {LOST_SECONDS + 1}"})
-
-    asyncio.run(pass_a_minute())
-    lost = call(two, "GET", "/classifiers/killed")["training"]
-    assert lost["state"] == "lost"
-    assert "POST /classifiers/killed/retrain" in lost["hint"]
-    again = call(two, "POST", "/classifiers/killed/retrain", status=202)
-    assert again["training"]["state"] == "running"
+    assert outcomes(two, "lost") == 0
+    age(folder / "index" / "heads", LOST_SECONDS + 1)
     done = until(two, "killed", lambda said: "training" not in said)
     assert done["labels"] == {"money": 50, "sport": 50}
+    assert outcomes(two, "lost") == 1
+    assert "training_resumed" in two.log.read_text()
     # their deletion follows the end of the job
     wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
+
+
+def test_one_of_two_replicas_takes_a_lost_job_over(tmp_path: Path) -> None:
+    here, there = jobs(tmp_path), jobs(tmp_path)
+
+    async def taken(job: Job) -> list[Job]:
+        found = await asyncio.gather(here.take_over(job), there.take_over(job))
+        return [job for job in found if job is not None]
+
+    job = asyncio.run(here.claim("a", SMALL))
+    assert asyncio.run(here.lost()) == []
+    for attempt in (2, 3):
+        age(tmp_path, LOST_SECONDS + 1)
+        [lost] = asyncio.run(there.lost())
+        [next_one] = asyncio.run(taken(lost))
+        assert asyncio.run(there.lost()) == []
+        assert (next_one.state, next_one.attempt) == ("running", attempt)
+        assert asyncio.run(here.examples(next_one)) == SMALL
+        # the former replica, should it only have slept, writes no more
+        assert not asyncio.run(here.update(job, done=5))
+        job = next_one
+    # who shut down in good order does not count
+    assert asyncio.run(here.update(job, state="lost"))
+    assert asyncio.run(here.lost()) == []
+    age(tmp_path, LEFT_SECONDS + 1)
+    [left] = asyncio.run(here.lost())
+    [again] = asyncio.run(taken(left))
+    assert again.attempt == 3
+    # and what was deleted in between is not taken
+    asyncio.run(here.remove(again))
+    assert asyncio.run(taken(again)) == []
+
+
+def test_a_training_that_ended_three_replicas_is_given_up(tmp_path: Path) -> None:
+    """A replica's own loop, with a store and without an engine."""
+    held = jobs(tmp_path / "heads")
+    metrics = Metrics()
+
+    async def get() -> Jobs:
+        return held
+
+    store = SimpleNamespace(path=str(tmp_path), jobs=get)
+    background = Background(store, None, metrics)  # type: ignore[arg-type]
+    begun: list[Job] = []
+    background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
+
+    async def scenario() -> Job | None:
+        await held.claim("a", SMALL)
+        for _ in range(MOST_ATTEMPTS):
+            table = await held._jobs()
+            await table.update({"heartbeat": time.time() - LOST_SECONDS - 1})
+            await background._take_over(held, None)  # type: ignore[arg-type]
+        return await held.get("a")
+
+    given_up = asyncio.run(scenario())
+    assert [job.attempt for job in begun] == [2, 3]
+    assert given_up is not None
+    assert given_up.state == "failed"
+    assert "3 replicas ended" in given_up.error
+    # for whoever has mended the replicas
+    assert asyncio.run(held.examples(given_up)) == SMALL
+    assert metrics.registry.get_sample_value(
+        "docsplit_training_jobs_total", {"outcome": "lost"}
+    ) == float(MOST_ATTEMPTS)
 
 
 # the last test of this file, for it ends the other of the pair

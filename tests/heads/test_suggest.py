@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.cluster import kmeans_plusplus
 
 from service.heads.network import Network
-from service.heads.suggest import choose, gradients, margins
+from service.heads.suggest import MOST_SCORES, choose, errors, margins
 from tests.conftest import Server
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.heads.test_multilabel import EXAMPLES
@@ -29,13 +31,36 @@ def test_margins() -> None:
     assert margins(rows, SIGMOID) == pytest.approx([0.4, 0.0])
 
 
-def test_gradients_are_those_of_the_most_probable_label() -> None:
-    vectors = np.array([[1, 2], [3, 4]], dtype=np.float32)
+def gradients(wrong: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """What is compared, made in full: ``[rows, outputs * dimensions]``."""
+    return (wrong[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
+
+
+def test_errors_are_those_of_the_most_probable_label() -> None:
     rows = np.array([[0.75, 0.25], [0.5, 0.5]])
-    found = gradients(rows, vectors, multi_label=False)
+    assert errors(rows, multi_label=False).tolist() == [[-0.25, 0.25], [-0.5, 0.5]]
+    assert errors(np.array([[0.75, 0.25]]), multi_label=True).tolist() == [[-0.25, 0.25]]
+    vectors = np.array([[1, 2], [3, 4]])
+    found = gradients(errors(rows, multi_label=False), vectors)
     assert found.tolist() == [[-0.25, -0.5, 0.25, 0.5], [-1.5, -2.0, 1.5, 2.0]]
-    several = gradients(np.array([[0.75, 0.75]]), vectors[:1], multi_label=True)
-    assert several.tolist() == [[-0.25, -0.5, -0.25, -0.5]]
+
+
+def drawn(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of three outputs, and vectors."""
+    draw = np.random.default_rng(seed)
+    logits = draw.standard_normal((rows, 3))
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return errors(probabilities, multi_label=False), draw.standard_normal((rows, 8))
+
+
+@pytest.mark.parametrize("number", [1, 2, 20])
+def test_the_choice_is_that_of_k_means_on_the_gradients(number: int) -> None:
+    wrong, vectors = drawn(100, seed=0)
+    centres = kmeans_plusplus(gradients(wrong, vectors), number, random_state=0)[1]
+    assert choose(wrong, vectors, number) == sorted(centres)
+    if number > 2:
+        other, elsewhere = drawn(100, seed=1)
+        assert choose(other, elsewhere, number) != sorted(centres)
 
 
 def test_the_choice_covers_what_differs() -> None:
@@ -43,17 +68,32 @@ def test_the_choice_covers_what_differs() -> None:
     centres = draw.standard_normal((8, 64)) * 10
     # 300 of one kind and 7 of others: a random draw would hardly find these
     kinds = np.array([0] * 300 + list(range(1, 8)))
-    rows = (centres[kinds] + 0.1 * draw.standard_normal((307, 64))).astype(np.float32)
-    assert len(set(kinds[choose(rows, 8)])) == 8
+    rows = centres[kinds] + 0.1 * draw.standard_normal((307, 64))
+    assert len(set(kinds[choose(np.ones((307, 1)), rows, 8)])) == 8
     assert len(set(kinds[draw.choice(307, 8, replace=False)])) < 8
 
 
 def test_the_choice_of_equals_repeats_none() -> None:
-    rows = np.ones((20, 4), dtype=np.float32)
-    chosen = choose(rows, 5)
+    wrong, rows = np.ones((20, 2)), np.ones((20, 4))
+    chosen = choose(wrong, rows, 5)
     assert len(set(chosen)) == len(chosen) == 5
-    assert choose(rows[:3], 5) == [0, 1, 2]
-    assert choose(rows, 5) == chosen
+    assert choose(wrong[:3], rows[:3], 5) == [0, 1, 2]
+    assert choose(wrong, rows, 5) == chosen
+
+
+def test_the_choice_takes_little_memory_of_the_largest_heads() -> None:
+    outputs, dimensions = 4096, 384
+    rows = MOST_SCORES // outputs
+    draw = np.random.default_rng(0)
+    probabilities = draw.random((rows, outputs))
+    vectors = draw.standard_normal((rows, dimensions)).astype(np.float32)
+    tracemalloc.start()
+    chosen = choose(errors(probabilities, multi_label=False), vectors, 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(chosen) == 20
+    # the gradients would have 6 GB
+    assert peak < 150_000_000
 
 
 def test_labelled_documents_never_come_back(

@@ -26,7 +26,7 @@ def call(
 def upsert(server: Server, index: str, *documents: dict[str, Any]) -> None:
     """Write documents and hold the service to its count."""
     answer = call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
-    assert answer == {"upserted": len(documents)}
+    assert (answer["upserted"], len(answer["versions"])) == (len(documents), len(documents))
 
 
 def count(server: Server, index: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ async def test_a_pass_copies_what_is_missing_or_older(replicas: Replicas) -> Non
     assert [await text(b, name) for name in ("new", "old", "same")] == ["own", "from a", "own"]
     assert (await b.updated(["old"])) == {"old": 5}
     held = await b.get("old")
-    assert (held.metadata, held.links) == ({"n": 1}, ["b"])
+    assert (json.loads(held.metadata), held.links) == ({"n": 1}, ["b"])
     assert held.vector[1] > 0.9
     assert await copy(b, a) == 0
     # and back: only what b has later

@@ -21,7 +21,7 @@ from service.index import search
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
-from service.index.record import Encoding, Record, encoded
+from service.index.record import Record, encoded
 from service.integrity.check import check, tables
 from service.integrity.findings import Report
 from service.integrity.ledger import Recorder
@@ -80,6 +80,8 @@ async def open_indexes(root: Path) -> Indexes:
 async def make(root: Path) -> None:
     """Indexes ``x`` and ``y``, and a classifier; all their files are recorded."""
     indexes = await open_indexes(root)
+    await indexes.create("deleted", {})
+    await indexes.drop("deleted")
     for name in ("x", "y"):
         await indexes.create(name, dict(FIELDS))
         index = await indexes.open(name)
@@ -99,7 +101,7 @@ async def make(root: Path) -> None:
 
 def right(name: str) -> str | None:
     """The text of a document that ``make`` wrote; None where it deleted it."""
-    index, _, number = name.partition("-")
+    _, _, number = name.partition("-")
     if number == "5":
         return None
     return f"a later text of {name}" if number in ("1", "2") else text_of(name)

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from service.edge.clients import identify
+from service.edge.memory import needed
 from tests.conftest import Server, connect, serving, wait_until
 
 MINE, YOURS = "my-key-for-these-tests", "your-key-for-these-tests"
@@ -28,7 +29,8 @@ MIB = 1 << 20
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Room for four bodies of a mebibyte, two of one client alone, and for little work."""
     log = tmp_path_factory.mktemp("narrow") / "log"
-    flags = ["--max-body-bytes", str(MIB), "--max-inflight-bytes", str(4 * MIB)]
+    flags = ["--max-body-bytes", str(MIB), "--max-body-values", "1024"]
+    flags += ["--max-inflight-bytes", str(4 * needed(MIB, 1024))]
     flags += ["--queue-tokens", "3000", "--cache-bytes", "0"]
     with serving(log, *flags, "--api-keys", f"{MINE},{YOURS}") as running:
         yield running
@@ -66,21 +68,21 @@ def test_bodies_without_room_are_refused_before_they_are_read(narrow: Server) ->
 
         for _ in range(2):
             begin(MINE).sendall(b'{"inputs": "a')
-        wait_until(lambda: inflight(narrow) == 2 * size, 30)
+        wait_until(lambda: inflight(narrow) == 2 * needed(size), 30)
         status, headers, said = answer(begin(MINE))
         assert status == 429
         assert int(headers["retry-after"]) >= 1
         assert json.loads(said)["error_type"] == "Overloaded"
-        assert inflight(narrow) == 2 * size
+        assert inflight(narrow) == 2 * needed(size)
         # the room that my bodies left is another client's
         yours = begin(YOURS)
         yours.sendall(
             b'{"inputs": "a',
         )
-        wait_until(lambda: inflight(narrow) == 3 * size, 30)
+        wait_until(lambda: inflight(narrow) == 3 * needed(size), 30)
         yours.sendall(b"b" * (size - 15) + b'"}')
         assert answer(yours)[0] == 200
-        wait_until(lambda: inflight(narrow) == 2 * size, 30)
+        wait_until(lambda: inflight(narrow) == 2 * needed(size), 30)
     wait_until(lambda: inflight(narrow) == 0, 30)
     key = {"authorization": f"Bearer {MINE}"}
     assert httpx.post(f"{narrow.url}/embed", json={"inputs": "a"}, headers=key).status_code == 200
@@ -92,13 +94,13 @@ def test_a_body_of_unknown_length_is_refused_when_its_room_is_used_up(narrow: Se
         for _ in range(2):
             opened = stack.enter_context(closing(connect(narrow)))
             opened.sendall(head(MINE, f"Content-Length: {size}"))
-        wait_until(lambda: inflight(narrow) == 2 * size, 30)
+        wait_until(lambda: inflight(narrow) == 2 * needed(size), 30)
         chunked = stack.enter_context(closing(connect(narrow)))
         chunked.sendall(head(MINE, "Transfer-Encoding: chunked"))
-        chunked.sendall(b"1000\r\n" + b"a" * 4096 + b"\r\n")
+        chunked.sendall(b"10000\r\n" + b"a" * 65_536 + b"\r\n")
         status, headers, _ = answer(chunked)
         assert (status, "retry-after" in headers) == (429, True)
-        assert inflight(narrow) == 2 * size
+        assert inflight(narrow) == 2 * needed(size)
     wait_until(lambda: inflight(narrow) == 0, 30)
 
 

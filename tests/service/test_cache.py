@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from service.cache.breaker import Breaker
-from service.cache.codec import pack, unpack
+from service.cache.codec import Codec
 from service.cache.layers import Cache, Source
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
@@ -21,6 +21,7 @@ from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
 
 WIDE = 8
+CODEC = Codec(WIDE)
 
 
 def vector(seed: int) -> Vectors:
@@ -36,26 +37,6 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path)
     yield server
     server.close()
-
-
-def test_packed_vectors_come_back_to_fp16_precision() -> None:
-    one = vector(1)
-    again = unpack(pack(one), WIDE)
-    assert again is not None
-    assert again == pytest.approx(one, abs=1e-3)
-    assert np.linalg.norm(again) == pytest.approx(1, abs=1e-6)
-
-
-@pytest.mark.parametrize("position", [0, 4, -1])
-def test_a_flipped_bit_is_noticed(position: int) -> None:
-    value = bytearray(pack(vector(1)))
-    value[position] ^= 1
-    assert unpack(bytes(value), WIDE) is None
-
-
-@pytest.mark.parametrize("value", [b"", b"abc", pack(vector(1))[:-2], pack(vector(1)) + b"xx"])
-def test_a_value_of_the_wrong_size_is_noticed(value: bytes) -> None:
-    assert unpack(value, WIDE) is None
 
 
 def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
@@ -142,7 +123,7 @@ def with_redis(url: str, scenario: Callable[[SharedCache, list[str]], object]) -
     async def run() -> None:
         errors: list[str] = []
         cache = SharedCache(
-            url, prefix="t:", dimensions=WIDE, ttl=60, timeout=0.1, on_error=errors.append
+            url, prefix="t:", codec=CODEC, ttl=60, timeout=0.1, on_error=errors.append
         )
         try:
             result = scenario(cache, errors)

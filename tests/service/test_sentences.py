@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
 import sentencex
+from hypothesis import given
+from hypothesis import strategies as st
 
+from service.documents import sentences
 from service.documents.sentences import LONGEST_PARAGRAPH, sentence_starts
 
 
@@ -69,3 +73,20 @@ def test_an_unclosed_quote_moves_no_boundary_of_other_paragraphs(long_document: 
     quoted = sentence_starts("He s“id so.\n\n" + text)
     assert quoted == plain
     assert len(plain) > 100
+
+
+# the rules as single expressions, which hold the GIL for as long as a text is
+_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*|(?<=[.!?:;。！？])[^\S\n]*\n\s*")
+_PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
+
+
+@given(st.text(alphabet="ab.!。: \n\t\r\u3000", max_size=30))
+@pytest.mark.parametrize("step", [1, 3, sentences._STEP])
+def test_steps_find_what_single_expressions_find(step: int, text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "_STEP", step)
+        paragraphs = list(sentences._paragraph_ends(text))
+        plain = set(sentences._plain_ends(text))
+    ends = [found.end() for found in _PARAGRAPH_END.finditer(text)]
+    assert paragraphs == ends
+    assert plain == {found.end() for found in _PLAIN_END.finditer(text)}

@@ -37,6 +37,8 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--port", "x"], "port"),
         (["--precision", "int4"], "precision"),
         (["--api-keys", "short"], "api_keys"),
+        (["--cache-secret", "one of 31 characters, too short"], "cache_secret"),
+        (["--cache-sharing", "sometimes"], "cache_sharing"),
         (["--request-timeout", "0"], "request_timeout"),
         (["--config", "/nowhere.yaml"], "config"),
         (["--otlp-endpoint", "collector:4318"], "otlp_endpoint"),
@@ -82,3 +84,23 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for name in Settings.model_fields:
         assert f"--{name.replace('_', '-')}" in said
+
+
+def test_the_secret_of_the_cache_follows_precedence_and_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secrets = [f"a secret of the cache that is long enough, {n}" for n in range(3)]
+    config = tmp_path / "settings.yaml"
+    config.write_text(f'cache_secret: "{secrets[0]}"\n')
+
+    def taken(*flags: str) -> str | None:
+        found = load(["--config", str(config), *flags])
+        assert "a secret" not in repr(found)
+        return found.cache_secret and found.cache_secret.get_secret_value()
+
+    assert taken() == secrets[0]
+    monkeypatch.setenv("DOCSPLIT_CACHE_SECRET", secrets[1])
+    assert taken() == secrets[1]
+    assert taken("--cache-secret", secrets[2]) == secrets[2]
+    assert main(["--cache-secret", "hush"]) == 2
+    assert "hush" not in capsys.readouterr().err

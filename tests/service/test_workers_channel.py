@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from service.batching import clients
 from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
+from service.cache import lasting
 from service.cache.layers import Source
 from service.documents.lookup import Found
 from service.documents.windows import Ids
@@ -40,8 +42,10 @@ class FakeVectors:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: int = 0
     queued_tokens: int = 7
+    asked: list[tuple[str, bool]] = field(default_factory=list)
 
     async def get(self, keys: Sequence[bytes], windows: Sequence[Ids], deadline: float) -> Found:
+        self.asked.append((clients.current().name, lasting.current()))
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
@@ -124,6 +128,19 @@ def test_an_answer_comes_back_whole() -> None:
             assert found.sources == [Source.ENGINE, Source.REDIS]
             assert (found.looking, found.queued, found.computing) == (0.5, 1.5, 12.25)
             assert await client.scrape() == b"text"
+
+    run(scenario())
+
+
+def test_the_engine_is_told_whose_work_it_is_and_whether_it_lasts() -> None:
+    async def scenario() -> None:
+        vectors = FakeVectors()
+        vectors.gate.set()
+        async with connected(vectors) as (client, _, _):
+            with clients.working_for(clients.Client("key a")), lasting.work():
+                await client.get(*windows(3), 1.0, cached=True)
+            await client.get(*windows(3), 1.0, cached=True)
+        assert vectors.asked == [("key a", True), ("", False)]
 
     run(scenario())
 

@@ -1,0 +1,188 @@
+"""What the worst bodies cost a replica: memory, time, and what other clients notice.
+
+``python -m benchmarks.amplification`` sends each body of ``worst_bodies`` once. It prints the
+status, the seconds, the memory above the idle service's and the longest gap of ``/livez``.
+
+``python -m benchmarks.amplification --clients 8 --seconds 60`` lets so many clients send them at
+once, drawn at random. It prints the memory in all, whether the replica still runs, the longest gap
+of ``/livez``, and the latency of another client's short texts before and meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from benchmarks.worst_bodies import Attack, attacks
+from tests.conftest import Server, serving
+
+KEYS = [f"a-key-of-client-{number:02}-for-benchmarks" for number in range(33)]
+
+
+@dataclass
+class Prober:
+    """Asks for ``/livez`` over and over, and notes the longest answer in seconds."""
+
+    url: str
+    longest: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Ask until ``over``."""
+        with httpx.Client(timeout=60) as client:
+            while not self.over.is_set():
+                began = time.monotonic()
+                client.get(f"{self.url}/livez")
+                self.longest = max(self.longest, time.monotonic() - began)
+                self.over.wait(0.01)
+
+
+@contextmanager
+def probing(url: str) -> Iterator[Prober]:
+    """Probe while the block runs."""
+    prober = Prober(url)
+    thread = threading.Thread(target=prober.run)
+    thread.start()
+    try:
+        yield prober
+    finally:
+        prober.over.set()
+        thread.join()
+
+
+def memory(server: Server, name: str) -> int:
+    """Bytes that ``/proc/PID/status`` tells: ``VmRSS`` now, ``VmHWM`` at most."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith(f"{name}:")]
+    return 1024 * int(line.split()[1])
+
+
+def forget_peak(server: Server) -> None:
+    """Let ``VmHWM`` begin anew."""
+    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+
+
+def prepare(url: str, headers: dict[str, str]) -> None:
+    """Make the index and the classifier that the attacks name."""
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        client.put("/indexes/worst", json={"fields": {"a": "integer"}}).raise_for_status()
+        documents = [{"id": str(n), "text": f"text {n}", "links": ["0"]} for n in range(20)]
+        client.post("/indexes/worst/documents", json={"documents": documents}).raise_for_status()
+        examples = {"inputs": ["red", "rot", "blue", "blau"], "labels": ["r", "r", "b", "b"]}
+        client.put("/classifiers/worst", json=examples).raise_for_status()
+
+
+def send(url: str, attack: Attack, seconds: float, headers: dict[str, str]) -> httpx.Response:
+    """Send a worst body; its deadline ends what the service takes up."""
+    sent = {"content-type": "application/json", "x-request-timeout": f"{seconds:g}"} | headers
+    return httpx.request(
+        attack.method, url + attack.path, content=attack.body(), headers=sent, timeout=60
+    )
+
+
+def one_by_one(server: Server, route: str, seconds: float) -> None:
+    """Print a line for each attack."""
+    print("status  seconds     MB  livez s  route, body")
+    for attack in attacks():
+        if route not in attack.route:
+            continue
+        forget_peak(server)
+        idle = memory(server, "VmRSS")
+        began = time.monotonic()
+        with probing(server.url) as prober:
+            answer = send(server.url, attack, seconds, _key(0))
+        took = time.monotonic() - began
+        peak = (memory(server, "VmHWM") - idle) / 1e6
+        print(
+            f"{answer.status_code:6}  {took:7.2f}  {peak:5.0f}  {prober.longest:7.2f}  "
+            f"{attack.method} {attack.route} {attack.name}",
+            flush=True,
+        )
+
+
+def at_once(server: Server, clients: int, seconds: float) -> None:
+    """Print what a crowd of attackers does to the replica, and to one who sends short texts."""
+    kinds = list(attacks())
+    over = threading.Event()
+    statuses: Counter[str] = Counter()
+
+    def attacker(number: int) -> None:
+        draw = random.Random(number)
+        while not over.is_set():
+            try:
+                answer = send(server.url, draw.choice(kinds), 5, _key(number))
+                statuses[str(answer.status_code)] += 1
+            except httpx.HTTPError as error:
+                statuses[type(error).__name__] += 1
+
+    before = _latencies(server.url, 10)
+    forget_peak(server)
+    threads = [threading.Thread(target=attacker, args=(n,)) for n in range(1, clients + 1)]
+    for thread in threads:
+        thread.start()
+    with probing(server.url) as prober:
+        meanwhile = _latencies(server.url, seconds)
+    over.set()
+    for thread in threads:
+        thread.join()
+    print("answers:", dict(sorted(statuses.items())))
+    print(f"memory at most: {memory(server, 'VmHWM') / 1e6:.0f} MB")
+    print(f"longest /livez: {prober.longest:.2f} s")
+    print("the replica", "ended" if server.process.poll() is not None else "runs on")
+    for name, found in (("before", before), ("meanwhile", meanwhile)):
+        cut = statistics.quantiles(found, n=100)
+        told = f"p50 {1e3 * cut[49]:.0f} ms, p99 {1e3 * cut[98]:.0f} ms"
+        print(f"short texts {name}: {len(found)}, {told}")
+
+
+def _latencies(url: str, seconds: float) -> list[float]:
+    found = []
+    numbers = itertools.count()
+    until = time.monotonic() + seconds
+    with httpx.Client(headers=_key(0), timeout=60) as client:
+        while time.monotonic() < until:
+            began = time.monotonic()
+            body = {"inputs": f"a short text that is new, {next(numbers)} {began}"}
+            client.post(f"{url}/embed", json=body).raise_for_status()
+            found.append(time.monotonic() - began)
+            time.sleep(0.05)
+    return found
+
+
+def _key(number: int) -> dict[str, str]:
+    return {"authorization": f"Bearer {KEYS[number]}"}
+
+
+def main() -> None:
+    """Start a replica and attack it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--clients", type=int, default=0, help="attack at once; 0: one by one")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to attack at once")
+    parser.add_argument("--deadline", type=float, default=5.0, help="of each body, one by one")
+    parser.add_argument("--route", default="", help="only routes that contain this")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with serving(log, "--api-keys", ",".join(KEYS)) as server:
+            prepare(server.url, _key(0))
+            print(f"idle: {memory(server, 'VmRSS') / 1e6:.0f} MB")
+            if given.clients:
+                at_once(server, given.clients, given.seconds)
+            else:
+                one_by_one(server, given.route, given.deadline)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Pieces of a long text that are tokenised one at a time.
+
+A tokenizer needs some 200 bytes of memory for each token until its answer is copied, so no call may
+get a text of any length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+Range = tuple[int, int]
+
+SIZE = 32_768
+# no piece is longer, whatever the text holds
+LONGEST = 2 * SIZE
+
+_BLANK = re.compile(r"(?<=\S)\s")
+_AFTER_PUNCTUATION = re.compile(r"(?<=[^\w\s])")
+# letters and digits of scripts that tokenizers do not split into single characters
+_PLAIN_WORD = re.compile(r"[^\W_\u1100-\U0003ffff]+")
+
+
+def ranges(text: str, *, skip_long_words: bool = False) -> Iterator[Range]:
+    """Yield ascending ranges of characters, each at most ``LONGEST`` long.
+
+    A piece ends before white space where there is some. Pre-tokenizers split there, so the tokens
+    of the pieces are those of the whole text. Without white space it ends after punctuation, and
+    without either it ends inside a word.
+
+    Args:
+        text: of any length.
+        skip_long_words: leave out what follows of a word in which a piece ended. WordPiece makes
+            one unknown token of any word of more than 100 characters, however long it is.
+    """
+    begin = 0
+    while len(text) - begin > LONGEST:
+        first, last = begin + SIZE, begin + LONGEST
+        found = _BLANK.search(text, first, last) or _AFTER_PUNCTUATION.search(text, first, last)
+        end = found.start() if found else last
+        yield begin, end
+        begin = end
+        if not found and skip_long_words:
+            word = _PLAIN_WORD.match(text, first)
+            if word and word.end() > last:
+                begin = word.end()
+    if begin < len(text) or not begin:
+        yield begin, len(text)

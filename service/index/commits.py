@@ -1,0 +1,179 @@
+"""One commit of many requests' documents, with the conditions that each sets on versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import pyarrow as pa
+
+from service.index import records, versions
+from service.index.documents import Index, applied, microseconds
+from service.index.faults import ConflictError, NotFoundError, UncertainError, VersionError
+from service.index.versions import Condition, Standing
+
+
+@dataclass(slots=True)
+class Upsert:
+    """Documents of one request.
+
+    Attributes:
+        rows: as ``Index.rows`` makes them, no two of one id.
+        conditions: by id; a document that is not named is written whatever stands there.
+        times: when each was written, by id; set by the first attempt to commit, so that a further
+            one changes nothing that the first has done.
+    """
+
+    rows: pa.Table
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the documents, in their order."""
+        found: list[str] = self.rows["id"].to_pylist()
+        return found
+
+
+async def write(index: Index, upserts: Sequence[Upsert]) -> list[VersionError | None]:
+    """Commit documents; ``times`` of each upsert are then their versions.
+
+    An upsert of which a condition does not hold before the commit is left out whole. Where another
+    process writes between that look and the commit, the documents whose condition still holds are
+    written, and the others are not.
+
+    Args:
+        index: a handle that nobody else uses.
+        upserts: in their order; an id that has a condition stands in one of them only.
+
+    Returns:
+        For each upsert what stood against it.
+    """
+    repeated = any(upsert.times for upsert in upserts)
+    held = await index.standing(list(chain.from_iterable(upsert.ids for upsert in upserts)))
+    _stamp(upserts, held)
+    refused = [check(upsert.conditions, held) for upsert in upserts]
+    taken = [upsert for upsert, error in zip(upserts, refused, strict=True) if error is None]
+    missed = await _conditional(index, taken)
+    clean = [upsert for upsert in taken if not missed.keys() & upsert.conditions.keys()]
+    await _plain(index, clean, repeated=repeated)
+    return [
+        error or _missed(upsert, missed) for upsert, error in zip(upserts, refused, strict=True)
+    ]
+
+
+async def delete(index: Index, document_id: str, condition: Condition) -> int:
+    """Delete one document of a version.
+
+    Args:
+        index: a handle that nobody else uses.
+
+    Returns:
+        When it was deleted, in microseconds since the epoch.
+
+    Raises:
+        VersionError: it has another version.
+        NotFoundError: it is not there.
+    """
+    conditions = {document_id: condition}
+    held = await index.standing([document_id])
+    error = check(conditions, held)
+    if error is None:
+        time = max(microseconds(), held[document_id].updated + 1)
+        gone = records.tombstones({document_id: time}, index.schema)
+        result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
+        if applied(result):
+            return time
+        error = VersionError(_present([document_id], await index.standing([document_id])))
+    if error.present[document_id] is None:
+        raise NotFoundError("no document of that id in this index")
+    raise error
+
+
+def check(conditions: Mapping[str, Condition], held: Mapping[str, Standing]) -> VersionError | None:
+    """What stands against writing under conditions."""
+    wrong = [name for name, one in conditions.items() if not versions.holds(one, held.get(name))]
+    return VersionError(_present(wrong, held)) if wrong else None
+
+
+def _present(ids: Sequence[str], held: Mapping[str, Standing]) -> dict[str, int | None]:
+    return {name: versions.present(held.get(name)) for name in ids}
+
+
+def _stamp(upserts: Sequence[Upsert], held: Mapping[str, Standing]) -> None:
+    now = microseconds()
+    last = {name: standing.updated for name, standing in held.items()}
+    for upsert in upserts:
+        for name in upsert.ids:
+            # later than what it replaces, also where that came from a machine whose clock is ahead
+            time = upsert.times.get(name) or max(now, last.get(name, 0) + 1)
+            upsert.times[name] = last[name] = time
+
+
+async def _conditional(index: Index, upserts: Sequence[Upsert]) -> dict[str, int | None]:
+    """Write the documents that have conditions.
+
+    Returns:
+        Of those that are not written, what stands in their place.
+    """
+    conditions = {name: one for upsert in upserts for name, one in upsert.conditions.items()}
+    absent = {name for name, one in conditions.items() if one == "absent"}
+    fixed = {name: one for name, one in conditions.items() if name not in absent}
+    missed: dict[str, int | None] = {}
+    for some, where in ((fixed.keys(), versions.clause(fixed)), (absent, None)):
+        rows = _rows(index, upserts, some)
+        if rows.num_rows:
+            missed |= await _attempt(index, rows, where)
+    return missed
+
+
+async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str, int | None]:
+    result = await (index.replace(rows, where) if where is not None else index.create(rows))
+    written = applied(result)
+    if written == rows.num_rows:
+        return {}
+    missed: list[str] = rows["id"].to_pylist()
+    if written:
+        missed = list(await index.missing(rows, result.version))
+        if len(missed) + written != rows.num_rows:
+            raise UncertainError
+    return _present(missed, await index.standing(missed))
+
+
+async def _plain(index: Index, upserts: Sequence[Upsert], *, repeated: bool) -> None:
+    latest: dict[str, Upsert] = {
+        name: upsert for upsert in upserts for name in upsert.ids if name not in upsert.conditions
+    }
+    rows = _rows(index, upserts, latest.keys())
+    if rows.num_rows:
+        times = await index.write(rows, rows["updated"].to_pylist(), repeated=repeated)
+        for name, time in zip(rows["id"].to_pylist(), times, strict=True):
+            latest[name].times[name] = time
+
+
+def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Table:
+    """Rows of some documents, the last of each id, with their times."""
+    wanted = set(ids)
+    parts: list[pa.Table] = []
+    for upsert in reversed(upserts):
+        names = upsert.ids
+        kept = [position for position, name in enumerate(names) if name in wanted]
+        wanted.difference_update(names)
+        if kept:
+            rows = upsert.rows if len(kept) == len(names) else upsert.rows.take(kept)
+            if rows.schema.names != index.schema.names:
+                raise ConflictError("the index was changed meanwhile: try again")
+            times = [upsert.times[names[position]] for position in kept]
+            parts.append(records.stamped(rows, times).replace_schema_metadata())
+    if not parts:
+        return index.schema.empty_table()
+    return pa.concat_tables(parts).replace_schema_metadata(index.schema.metadata)
+
+
+def _missed(upsert: Upsert, missed: Mapping[str, int | None]) -> VersionError | None:
+    present = {name: missed[name] for name in upsert.conditions if name in missed}
+    if not present:
+        return None
+    written = {n: upsert.times[n] for n in upsert.conditions if n not in present}
+    return VersionError(present, written)

@@ -1,0 +1,44 @@
+"""Room on the volume that only deletions use, so that space can be freed where none is left."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+NAME = "docsplit-reserve"
+# a deletion writes some ten files of up to 40 kB before it removes anything
+BYTES = 1 << 20
+
+
+class Reserve:
+    """A file that is removed before a deletion on a full volume, and made anew after it.
+
+    All calls block.
+
+    Args:
+        path: of the store's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path / NAME
+
+    def keep(self) -> None:
+        """Make the file where it is missing and there is room for it."""
+        try:
+            if self._file.exists() and self._file.stat().st_size == BYTES:
+                return
+        except OSError:
+            return
+        scratch = self._file.with_name(f".{NAME}.{uuid.uuid4().hex}")
+        try:
+            # drawn by chance: some file systems keep no blocks for zeros
+            scratch.write_bytes(os.urandom(BYTES))
+            scratch.replace(self._file)
+        except OSError:
+            # the volume is full, or read-only
+            scratch.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Free the room."""
+        self._file.unlink(missing_ok=True)

@@ -1,0 +1,202 @@
+"""The shipped HAProxy and nginx before replicas that fail on a request: how far it gets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.deploy.balancers import find, haproxy, nginx
+from tests.deploy.fake_replica import ORDER, FakeReplica, Orders, fakes
+
+missing = [program for program in ("haproxy", "nginx") if find(program) is None]
+pytestmark = pytest.mark.skipif(
+    bool(missing), reason=f"not installed: {', '.join(missing)} (apt-get install)"
+)
+
+BALANCERS = {"haproxy": haproxy, "nginx": nginx}
+SMALL, LARGE = 200_000, 1_000_000
+both = pytest.mark.parametrize("name", BALANCERS)
+
+
+@dataclass
+class Front:
+    """A balancer and the replicas behind it."""
+
+    url: str
+    replicas: list[FakeReplica]
+    orders: Orders = field(default_factory=Orders)
+
+    def ask(
+        self, order: str = "", size: int = 10, *, method: str = "POST", chunked: bool = False
+    ) -> httpx.Response:
+        def parts() -> Iterator[bytes]:
+            for _ in range(10):
+                yield b" " * (size // 10)
+
+        content = parts() if chunked else b" " * size
+        headers = {ORDER: order} if order else {}
+        url = f"{self.url}/embed"
+        return httpx.request(method, url, content=content, headers=headers, timeout=30)
+
+    @property
+    def living(self) -> int:
+        return sum(replica.alive for replica in self.replicas)
+
+    def serves(self, times: int = 12, size: int = 10) -> None:
+        """Everything is answered at once and by whoever is there, large or small."""
+        for method in ("POST", "PUT", "DELETE") * (times // 3):
+            answer = self.ask(size=size, method=method)
+            assert (answer.status_code, answer.text[:3]) == (200, "200")
+
+
+@contextmanager
+def before(name: str, folder: Path, count: int = 3, most: dict[str, int] | None = None):  # type: ignore[no-untyped-def]
+    orders = Orders(most=most or {})
+    with (
+        fakes(orders, count) as replicas,
+        BALANCERS[name](folder, [replica.port for replica in replicas]) as url,
+    ):
+        yield Front(url, replicas, orders)
+
+
+@both
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize(
+    ("size", "chunked", "reached"),
+    [(10, False, 2), (SMALL, False, 2), (SMALL, True, 2), (LARGE, False, 1), (LARGE, True, 1)],
+)
+def test_a_request_that_kills_reaches_few_replicas(
+    name: str, method: str, size: int, chunked: bool, reached: int, tmp_path: Path
+) -> None:
+    with before(name, tmp_path) as front:
+        answer = front.ask("die", size, method=method, chunked=chunked)
+        assert answer.status_code == 502
+        assert front.orders.seen["die"] == reached
+        assert front.living == 3 - reached
+        front.serves()
+        front.serves(3, LARGE)
+
+
+@both
+def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: Path) -> None:
+    with before(name, tmp_path, most={"die": 1}) as front:
+        answer = front.ask("die", SMALL)
+        assert answer.status_code == 200
+        assert front.orders.seen["die"] == 2
+        assert front.living == 2
+
+
+@both
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("order", ["drop", "503", "413"])
+def test_no_answer_and_no_lost_connection_takes_a_replica_out(
+    name: str, order: str, count: int, tmp_path: Path
+) -> None:
+    with before(name, tmp_path, count) as front:
+        for _ in range(3):
+            for _ in range(5):
+                answer = front.ask(order, LARGE)
+                assert answer.status_code == (502 if order == "drop" else int(order))
+            front.serves(3)
+        # the answer of the replica itself, not the balancer's
+        assert answer.text[:3] == order or order == "drop"
+
+
+def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> None:
+    with before("haproxy", tmp_path, 1) as front, ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(front.ask, "stall")]
+        for _ in range(15):
+            time.sleep(0.3)
+            asked.append(pool.submit(front.ask))
+        assert [one.result().status_code for one in asked] == [200] * 16
+
+
+@both
+def test_a_replica_that_cannot_is_passed_over(name: str, tmp_path: Path) -> None:
+    with before(name, tmp_path) as front:
+        for size in (10, SMALL) * 10:
+            assert front.ask("503 of 2", size).status_code == 200
+        front.serves()
+
+
+def test_nginx_offers_a_large_request_to_another_replica_after_503(tmp_path: Path) -> None:
+    with before("nginx", tmp_path) as front:
+        for chunked in (False, True) * 5:
+            assert front.ask("503 of 2", LARGE, chunked=chunked).status_code == 200
+
+
+@both
+def test_a_refused_connection_costs_nothing(name: str, tmp_path: Path) -> None:
+    with before(name, tmp_path) as front:
+        for replica in front.replicas[:2]:
+            replica._loop.call_soon_threadsafe(replica._die)
+        while front.living > 1:
+            time.sleep(0.01)
+        front.serves(12)
+        front.serves(6, LARGE)
+
+
+# how /metrics can be written that a replica would read as such, and neighbours of it
+METRICS = [
+    "/metrics",
+    "/%6detrics",
+    "/%6Detrics",
+    "/metric%73",
+    "/%6d%65%74%72%69%63%73",
+    "//metrics",
+    "/%2fmetrics",
+    "/./metrics",
+    "/%2e/metrics",
+    "/x/../metrics",
+    "/x/%2e%2e/metrics",
+    "/metrics/",
+    "/metrics?x",
+    "/metrics#x",
+    "/%6detrics#%zz",
+    "/metrics%",
+    "/metrics%00",
+    "/metrics;x",
+    "/%256detrics",
+    "http://a/metrics",
+    "http://a/%6detrics",
+]
+
+
+def raw(url: str, target: str) -> bytes:
+    """The first bytes of the answer to a target as it stands; none where it is cut off."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as opened:
+        opened.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        received = b""
+        with suppress(ConnectionError):
+            while part := opened.recv(65_536):
+                received += part
+    return received
+
+
+@pytest.fixture(scope="module", params=BALANCERS)
+def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """The session's service behind a balancer."""
+    server = request.getfixturevalue("server")
+    folder = tmp_path_factory.mktemp("real")
+    with BALANCERS[request.param](folder, [urlsplit(server.url).port]) as url:
+        yield url, server.url
+
+
+@pytest.mark.parametrize("target", METRICS)
+def test_metrics_stay_inside_however_they_are_written(real: tuple[str, str], target: str) -> None:
+    outside, inside = real
+    told = raw(outside, target)
+    assert b"docsplit_requests_total" not in told
+    assert told[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
+    # the control: what these balancers stand before does tell
+    assert b"docsplit_requests_total" in raw(inside, "/%6detrics")

@@ -1,0 +1,156 @@
+"""The service's own L-BFGS fit gives what scikit-learn's classifiers give, and can be stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+import tracemalloc
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from service.heads import citation, fitting, multilabel, training
+from service.heads.fitting import Layers, Objective, descend
+from service.heads.network import softmax
+
+ITERATIONS = 25
+
+
+def examples(rows: int, outputs: int, multi_label: bool) -> tuple[training.Vectors, np.ndarray]:
+    draw = np.random.default_rng(0)
+    centres = draw.standard_normal((outputs, 24))
+    labels = np.arange(rows) % outputs
+    vectors = (centres[labels] + draw.standard_normal((rows, 24))).astype(np.float32)
+    if not multi_label:
+        return vectors, labels
+    return vectors, (draw.random((rows, outputs)) < 0.4).astype(np.uint8)
+
+
+def logits(layers: Layers, rows: training.Vectors) -> np.ndarray:
+    return layers.outputs(rows)[-1]
+
+
+def fitted(
+    vectors: training.Vectors, targets: np.ndarray, outputs: int, counts: np.ndarray | None
+) -> Layers:
+    objective = Objective(vectors, targets, outputs, 0.1, counts, lambda: None)
+    start = Layers.drawn((vectors.shape[1], 16, objective.logits))
+    return descend(objective, start, ITERATIONS)[0]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "multi_label", "weighted"),
+    [(2, False, False), (5, False, False), (5, False, True), (2, True, False), (4, True, False)],
+)
+def test_a_network_is_that_of_scikit_learn(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, multi_label: bool, weighted: bool
+) -> None:
+    vectors, targets = examples(90, outputs, multi_label)
+    counts = np.random.default_rng(1).uniform(0.5, 3, len(vectors)) if weighted else None
+    model = MLPClassifier((16,), solver="lbfgs", alpha=0.1, max_iter=ITERATIONS, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # of float32 it would compute in float32
+        model.fit(vectors.astype(np.float64), targets, sample_weight=counts)
+    wanted = np.maximum(vectors @ model.coefs_[0] + model.intercepts_[0], 0)
+    wanted = wanted @ model.coefs_[1] + model.intercepts_[1]
+    whole = logits(fitted(vectors, targets, outputs, counts), vectors)
+    assert np.abs(whole - wanted).max() < 1e-3
+    # in parts, the same
+    monkeypatch.setattr(fitting, "PART_OUTPUTS", 400)
+    assert np.abs(logits(fitted(vectors, targets, outputs, counts), vectors) - wanted).max() < 1e-3
+    # and of other examples another
+    other = fitted(vectors[::-1].copy(), targets, outputs, counts)
+    assert np.abs(logits(other, vectors) - wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("outputs", [2, 5])
+def test_without_a_hidden_layer_it_is_logistic_regression(outputs: int) -> None:
+    vectors, labels = examples(120, outputs, False)
+    counts = np.random.default_rng(1).uniform(0.5, 3, len(vectors))
+    model = LogisticRegression(C=10.0).fit(vectors, labels, sample_weight=counts)
+    objective = Objective(vectors, labels, outputs, 0.1, counts, lambda: None)
+    layers, _ = descend(objective, Layers.drawn((24, objective.logits)), 100)
+    given = logits(layers, vectors)
+    if outputs == 2:
+        given = np.hstack((np.zeros_like(given), given))
+    assert np.abs(softmax(given) - model.predict_proba(vectors)).max() < 5e-3
+    assert np.abs(softmax(given) - 1 / outputs).max() > 0.1
+
+
+class _Stop(threading.Event):
+    """Set as soon as it was looked at so often; counts how often it was looked at after that."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._left = looks
+        self.after = 0
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            self.after += 1
+        return self._left < 0
+
+
+def links() -> Iterator[citation.Candidates]:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        yield citation.Candidates(
+            draw.standard_normal(8).astype(np.float32),
+            draw.standard_normal((10, 8)).astype(np.float32),
+            draw.standard_normal((10, 4)).astype(np.float32),
+            np.arange(10) < 3,
+        )
+
+
+@pytest.mark.parametrize("kind", ["classes", "several", "unlabelled", "citation"])
+def test_a_training_ends_at_the_first_look_at_its_stop(kind: str) -> None:
+    due = time.monotonic() + 120
+    vectors, labels = examples(60, 3, False)
+    indicators = examples(60, 3, True)[1]
+
+    def train(stop: threading.Event) -> None:
+        if kind == "several":
+            multilabel.train(vectors, indicators, due, stop)
+        elif kind == "citation":
+            citation.train(list(links()), due, stop)
+        else:
+            further = vectors[:20] if kind == "unlabelled" else None
+            training.train(vectors, labels, due, stop, further)
+
+    whole = _Stop(10**9)
+    train(whole)
+    looks = 10**9 - whole._left
+    assert looks > 100, "it looks within the rounds of L-BFGS, too"
+    for share in (0, 0.01, 0.3, 0.6, 0.95):
+        stop = _Stop(int(looks * share))
+        with pytest.raises(TimeoutError):
+            train(stop)
+        assert stop.after == 1
+
+
+def test_parts_bound_the_memory_and_the_time_between_two_looks() -> None:
+    rows, outputs = 20_000, 500
+    vectors = np.random.default_rng(0).standard_normal((rows, 64)).astype(np.float32)
+    labels = np.arange(rows) % outputs
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    objective = Objective(vectors, labels, outputs, 0.1, None, look)
+    layers = Layers.drawn((64, 128, outputs))
+    tracemalloc.start()
+    objective.at(layers)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert looks > 10
+    # all logits at once would be 80 MB, and there are three of their kind
+    assert peak < 50_000_000

@@ -1,0 +1,137 @@
+"""Histories of one document: what clients asked for, what they were told, and the model of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import httpx
+
+from tests.linearizability import NEVER, Event, linearizable
+
+Result = Literal["done", "absent", "mismatch", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request to one document, with its answer.
+
+    Attributes:
+        kind: "read", "write" or "delete".
+        value: what it writes, or what it read; each write has one of its own.
+        version: what it asks for: None for any state, "" for no document.
+        result: ``mismatch`` of a condition that does not hold; ``unknown`` where no answer came.
+        told: the version that the answer names.
+    """
+
+    kind: Literal["read", "write", "delete"]
+    result: Result
+    value: str | None = None
+    version: str | None = None
+    told: str | None = None
+
+
+def consistent(history: Sequence[Event[Asked]]) -> bool:
+    """Whether one document with versions can have given all these answers."""
+    versions = _versions(history)
+    if versions is None:
+        return False
+
+    known = set(versions.values())
+
+    def has(state: str | None, version: str | None) -> bool:
+        """Whether a state may have a version; nobody may ever have been told a value's."""
+        if state is None or not version:
+            return state is None and not version
+        return versions.get(state, version) == version and (
+            state in versions or version not in known
+        )
+
+    def step(state: str | None, asked: Asked) -> Iterator[str | None]:
+        meets = asked.version is None or has(state, asked.version)
+        after = asked.value if asked.kind == "write" else None
+        if asked.result == "unknown":
+            yield after if meets else state
+        elif asked.result == "mismatch":
+            if has(state, asked.told) and (asked.told or "") != asked.version:
+                yield state
+        elif asked.result == "absent":
+            if state is None:
+                yield state
+        elif asked.kind == "read":
+            if state == asked.value:
+                yield state
+        elif meets:
+            yield after
+
+    return linearizable(history, step, None)
+
+
+def _versions(history: Sequence[Event[Asked]]) -> Mapping[str, str] | None:
+    """The version of each value; None where one has two."""
+    found: dict[str, str] = {}
+    for event in history:
+        asked = event.operation
+        if (
+            asked.result == "done"
+            and asked.value
+            and asked.told
+            and found.setdefault(asked.value, asked.told) != asked.told
+        ):
+            return None
+    return found
+
+
+def ask(
+    client: httpx.Client,
+    place: str,
+    name: str,
+    kind: Literal["read", "write", "delete"],
+    value: str | None = None,
+    version: str | None = None,
+) -> Event[Asked]:
+    """Send a request and note the answer.
+
+    Args:
+        client: sends it.
+        place: URL of the index's documents.
+        name: of the document.
+        kind: of the request.
+        value: to write.
+        version: see ``Asked``.
+    """
+    began = time.monotonic()
+    try:
+        if kind == "read":
+            answer = client.get(f"{place}/{name}")
+        elif kind == "write":
+            # one text for all: nothing needs to be embedded
+            document = {"id": name, "text": "a text", "title": value, "if_version": version}
+            answer = client.post(place, json={"documents": [document]})
+        else:
+            headers = {} if version is None else {"if-match": f'"{version}"'}
+            answer = client.delete(f"{place}/{name}", headers=headers)
+    except httpx.TransportError:
+        return Event(began, NEVER, Asked(kind, "unknown", value, version))
+    return Event(began, time.monotonic(), _told(answer, kind, value, version))
+
+
+def _told(
+    answer: httpx.Response,
+    kind: Literal["read", "write", "delete"],
+    value: str | None,
+    version: str | None,
+) -> Asked:
+    if answer.status_code == 412:
+        [conflict] = answer.json()["conflicts"]
+        return Asked(kind, "mismatch", value, version, conflict["version"])
+    if answer.status_code == 404:
+        return Asked(kind, "absent", value, version)
+    assert answer.status_code in (200, 204), answer.text
+    if kind == "read":
+        held = answer.json()
+        return Asked(kind, "done", held["title"], None, held["version"])
+    told = answer.json()["versions"][0] if kind == "write" else None
+    return Asked(kind, "done", value, version, told)

@@ -1,0 +1,70 @@
+"""The worst body of 16 MB to every route: its memory is bounded, and its answer is clear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.worst_bodies import Attack, attacks
+from tests.conftest import Server, serving
+
+# of one request, over what the idle service takes
+MOST_BYTES = 600_000_000
+# what a route may answer to a body that is too much for it
+CLEAR = {200, 202, 400, 404, 409, 413, 422, 429, 503}
+
+ATTACKS = list(attacks())
+
+
+def _memory(server: Server, field: str) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith(f"{field}:")]
+    return 1024 * int(line.split()[1])
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("target") / "log") as running:
+        url = running.url
+        fields = {"fields": {"a": "integer"}}
+        httpx.put(f"{url}/indexes/worst", json=fields, timeout=60).raise_for_status()
+        documents = [{"id": str(n), "text": f"text {n}", "links": ["0"]} for n in range(20)]
+        upsert = f"{url}/indexes/worst/documents"
+        httpx.post(upsert, json={"documents": documents}, timeout=60).raise_for_status()
+        examples = {"inputs": ["red", "rot", "blue", "blau"], "labels": ["r", "r", "b", "b"]}
+        httpx.put(f"{url}/classifiers/worst", json=examples, timeout=60).raise_for_status()
+        yield running
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("route", sorted({attack.route for attack in ATTACKS}))
+def test_memory_of_the_worst_bodies_is_bounded(target: Server, route: str) -> None:
+    for attack in (a for a in ATTACKS if a.route == route):
+        Path(f"/proc/{target.process.pid}/clear_refs").write_text("5")
+        idle = _memory(target, "VmRSS")
+        answer = _send(target, attack)
+        peak = _memory(target, "VmHWM") - idle
+        assert answer.status_code in CLEAR, (attack.name, answer.status_code, answer.text[:200])
+        assert len(answer.content) < 1_000 or answer.is_success, attack.name
+        assert peak < MOST_BYTES, (attack.name, peak)
+
+
+def test_every_route_with_a_body_is_attacked(target: Server) -> None:
+    paths = httpx.get(f"{target.url}/openapi.json").json()["paths"]
+    with_body = {
+        (method.upper(), path)
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        if "requestBody" in operation
+    }
+    assert with_body == {(attack.method, attack.route) for attack in ATTACKS}
+
+
+def _send(server: Server, attack: Attack) -> httpx.Response:
+    # what the service takes up is stopped soon: taking it up is what costs memory
+    headers = {"content-type": "application/json", "x-request-timeout": "3"}
+    url = f"{server.url}{attack.path}"
+    return httpx.request(attack.method, url, content=attack.body(), headers=headers, timeout=60)

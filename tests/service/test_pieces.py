@@ -1,0 +1,111 @@
+"""The tokenizer gets a long text in bounded pieces, whose tokens are those of the whole text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from service.documents import pieces
+from service.documents.tokens import DocumentTokenizer, Side, Tokens
+from tests.conftest import PUBLISHED_BUNDLE
+
+PATH = PUBLISHED_BUNDLE / "tokenizer.json"
+SIZE = 300_000
+HOSTILE = {
+    "punctuation": "!" * SIZE,
+    "Chinese": "漢字" * (SIZE // 2),
+    "one word": "a" * SIZE,
+    "one word of another script": "д" * SIZE,
+    "one word, then others": "a" * SIZE + " and others " * 20_000,
+    "combining marks": "a" + "\u0301" * SIZE,
+    "white space": "a" + " " * SIZE + "b",
+    "words": "some words, " * (SIZE // 12),
+    "words and an endless one": "some words " * 9_000 + "b" * SIZE + ". More words " * 9_000,
+}
+SIDES: list[Side] = ["right", "left"]
+
+
+class Spy:
+    """A tokenizer that notes how many characters each call gets."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.longest = 0
+        self.calls = 0
+        self._tokenizer = tokenizer
+
+    def encode_batch(self, texts: list[str], **options: bool) -> object:
+        self.calls += 1
+        self.longest = max(self.longest, *map(len, texts))
+        return self._tokenizer.encode_batch(texts, **options)
+
+
+@pytest.fixture
+def spied(monkeypatch: pytest.MonkeyPatch) -> tuple[DocumentTokenizer, Spy]:
+    tokenizer = DocumentTokenizer(PATH, 512)
+    spy = Spy(Tokenizer.from_file(str(PATH)))
+    monkeypatch.setattr(tokenizer, "_tokenizer", spy)
+    return tokenizer, spy
+
+
+def whole(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and starts of a text that is tokenised in one call."""
+    tokenizer = Tokenizer.from_file(str(PATH))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    return np.array(encoding.ids), np.array([start for start, _ in encoding.offsets])
+
+
+def encoded(tokenizer: DocumentTokenizer, text: str, limit: int, side: Side) -> Tokens:
+    """Tokens of a text with a prompt, tokenised to the limit."""
+    steps = tokenizer.encoding(text, "query: ", limit, side)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            tokens: Tokens = ended.value
+            return tokens
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_tokens_of_pieces_are_those_of_the_whole(
+    spied: tuple[DocumentTokenizer, Spy], name: str
+) -> None:
+    tokenizer, spy = spied
+    text = HOSTILE[name]
+    tokens = tokenizer.encode(text)
+    ids, starts = whole(text)
+    assert spy.longest <= pieces.LONGEST < len(text)
+    np.testing.assert_array_equal(tokens.ids, ids)
+    np.testing.assert_array_equal(tokens.starts, starts)
+
+
+def test_an_endless_word_has_many_unknown_tokens_where_nothing_is_skipped() -> None:
+    text = HOSTILE["one word"]
+    assert len(list(pieces.ranges(text, skip_long_words=True))) == 1
+    assert len(list(pieces.ranges(text))) > 4
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_tokenising_stops_past_the_limit(spied: tuple[DocumentTokenizer, Spy], side: Side) -> None:
+    tokenizer, spy = spied
+    text = "first " + "! " * 1_000_000 + "last"
+    tokens = encoded(tokenizer, text, 1000, side)
+    assert not tokens.complete
+    assert 1000 < len(tokens.ids) - tokens.prompt <= 1000 + pieces.LONGEST
+    # the prompt's call is one of its own where the start of the text is not read
+    assert spy.calls == (1 if side == "right" else 2)
+    edge = tokenizer.encode("first" if side == "right" else "last").ids[0]
+    assert tokens.ids[tokens.prompt if side == "right" else -1] == edge
+    np.testing.assert_array_equal(tokens.ids[: tokens.prompt], tokenizer.encode("query: ").ids)
+
+
+def test_a_text_within_the_limit_is_tokenised_whole_from_either_side() -> None:
+    tokenizer = DocumentTokenizer(PATH, 512)
+    text = "some words " * 20_000
+    one, two = (encoded(tokenizer, text, 1_000_000, side) for side in SIDES)
+    assert one.complete
+    assert two.complete
+    np.testing.assert_array_equal(one.ids, two.ids)
+    np.testing.assert_array_equal(one.starts, two.starts)
