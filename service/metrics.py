@@ -132,6 +132,11 @@ class Metrics:
             "Documents written and deleted by these commits",
             registry=self.registry,
         )
+        self.index_damaged = Counter(
+            "docsplit_index_damaged_total",
+            "Damaged rows that reads of indexes met and did not serve",
+            registry=self.registry,
+        )
         self.index_search_seconds = Histogram(
             "docsplit_index_search_seconds",
             "Time of a search in an index, embedding left out",

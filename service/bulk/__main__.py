@@ -1,4 +1,7 @@
-"""``docsplit-index FILE|FOLDER --index NAME``: documents into an index, without a server."""
+"""``docsplit-index FILE|FOLDER --index NAME``: documents into an index, without a server.
+
+``docsplit-index check`` and ``repair`` are in ``service.bulk.integrity``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from export import bundle
 from export.bundle import BundleError
-from service.bulk.faults import ClusterError
+from service.bulk import integrity
+from service.bulk.faults import ClusterError, CommandError
 from service.bulk.sources import SourceError, read, read_links
 from service.documents.prompts import resolve
 from service.engines.interface import EngineError
@@ -39,6 +43,7 @@ _UNUSABLE = (
     BundleError,
     EngineError,
     ClusterError,
+    CommandError,
 )
 
 
@@ -49,11 +54,20 @@ def main(arguments: list[str] | None = None) -> int:
         Exit status: 0 when all are indexed, 1 when some were refused, 2 when nothing could start,
         130 when interrupted; then the same command goes on where it stopped.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if integrity.asked(arguments):
+        try:
+            return integrity.main(arguments)
+        except _UNUSABLE as error:
+            print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
+            return 2
     parser = argparse.ArgumentParser(
         "docsplit-index",
         description="Embed documents and keep them in an index, without a server. Documents that "
         "are there unchanged are passed over, so an ended run can be repeated.",
-        epilog="Further flags are docsplit-serve's, such as --index-path, --bundle and --threads.",
+        epilog="docsplit-index check [NAME] verifies what is stored, docsplit-index repair [NAME] "
+        "mends it. Further flags are docsplit-serve's, such as --index-path, --bundle and "
+        "--threads.",
         allow_abbrev=False,
     )
     parser.add_argument("source", type=Path, help=".jsonl, .jsonl.gz, text file, or a folder")
@@ -68,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--ray-actors", type=int, default=0, help="on the cluster; 0 takes what has room"
     )
-    given, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
+    given, rest = parser.parse_known_args(arguments)
     try:
         if not re.fullmatch(INDEX_NAME, given.index):
             raise SourceError("--index: lower-case letters, digits, - and _; up to 63")
@@ -134,6 +148,7 @@ async def _index(
             sync = indexes.database.sync
             report = await load_documents(index, encode, read(source, links), show, sync)
         await optimize(index.table, sync)
+        await service.store.record(name)
     finally:
         await service.stop()
     for line in report.refused:

@@ -167,6 +167,7 @@ class Embedder:
         prompt: str = "",
         truncate: bool = False,
         side: Side = "right",
+        vectors: WindowVectors | None = None,
     ) -> Embedded:
         """Vectors of whole documents.
 
@@ -176,6 +177,7 @@ class Embedder:
             prompt: put before every window.
             truncate: keep one window of a document that has more, and count what was cut.
             side: where to cut: ``right`` keeps the start, ``left`` the end.
+            vectors: find or compute the windows' vectors in place of the embedder's own.
 
         Raises:
             EmptyInputError: a text without tokens.
@@ -195,7 +197,7 @@ class Embedder:
                 }
             )
         result.timing.tokenising = stage.seconds
-        await self._fill(result, deadline)
+        await self._fill(result, vectors or self._vectors, deadline)
         with Stage("pool") as stage:
             for document in result.documents:
                 document.vector()
@@ -242,11 +244,11 @@ class Embedder:
             windows.append(DocumentWindow(begin, end, last - first, model_input))
         return Document(len(text), total, windows)
 
-    async def _fill(self, result: Embedded, deadline: float) -> None:
+    async def _fill(self, result: Embedded, vectors: WindowVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
         with charged(sum(document.computed for document in result.documents)):
-            found = await self._vectors.get(keys, [window.ids for window in windows], deadline)
+            found = await vectors.get(keys, [window.ids for window in windows], deadline)
         result.timing.looking += found.looking
         result.timing.queued += found.queued
         result.timing.computing += found.computing

@@ -11,8 +11,10 @@ from lancedb.expr import col, lit
 
 from service.documents.pooling import Vectors
 from service.heads.bounds import MOST_UNLABELLED
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import Index, matrix
-from service.index.faults import InvalidError
+from service.index.faults import DamagedError, InvalidError
 
 # ids asked for at once
 CHUNK = 500
@@ -30,6 +32,7 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
 
     Raises:
         InvalidError: some are not there, or the texts are too large to keep.
+        DamagedError: what is stored of one does not fit its checksums.
     """
     texts: list[str] = []
     vectors: list[Vectors] = []
@@ -37,7 +40,9 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
     size = 0
     for first in range(0, len(ids), CHUNK):
         chunk = ids[first : first + CHUNK]
-        found = await named(index, chunk, ["id", "vector", "window_ends"])
+        found = await named(index, chunk, [*checksums.columns(Part.VECTOR), "window_ends"])
+        if (await index.sound(found, Part.VECTOR)).num_rows < found.num_rows:
+            raise DamagedError
         rows = {name: row for row, name in enumerate(found["id"].to_pylist())}
         missing += [first + i for i, name in enumerate(chunk) if name not in rows]
         lengths = characters(found)
@@ -48,7 +53,7 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
                 f"{MOST_CHARACTERS} characters: give fewer",
                 "ids",
             )
-        held = {name: text async for name, text in read(index, lengths)}
+        held = {name: text async for name, text in read(index, lengths, strict=True)}
         order = [name for name in chunk if name in held]
         texts += [held[name] for name in order]
         if order:
@@ -76,14 +81,20 @@ def characters(found: pa.Table) -> dict[str, int]:
     }
 
 
-async def read(index: Index, lengths: Mapping[str, int]) -> AsyncIterator[tuple[str, str]]:
+async def read(
+    index: Index, lengths: Mapping[str, int], *, strict: bool = False
+) -> AsyncIterator[tuple[str, str]]:
     """Ids and texts of documents, a few at once, so that they take little memory.
 
     Args:
         lengths: of the texts, by id.
+        strict: raise DamagedError where a text does not fit its checksum; else it is left out.
     """
     for group in _groups(lengths):
-        found = await named(index, group, ["id", "text"])
+        read = await named(index, group, checksums.columns(Part.TEXT))
+        found = await index.sound(read, Part.TEXT)
+        if strict and found.num_rows < read.num_rows:
+            raise DamagedError
         for name, text in zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True):
             yield name, text
 
@@ -112,8 +123,8 @@ async def unlabelled(index: Index) -> Vectors:
     chosen = np.sort(draw.permutation(rows)[:MOST_UNLABELLED])
     if rows:
         taken = index.table.take_offsets(chosen.tolist())
-        found = await taken.select(["vector", "deleted"]).to_arrow()
-        held = matrix(found.filter(~pc.field("deleted")))
+        found = await taken.select([*checksums.columns(Part.VECTOR), "deleted"]).to_arrow()
+        held = matrix(await index.sound(found.filter(~pc.field("deleted")), Part.VECTOR))
         if len(held):
             return held
     raise InvalidError("unlabelled: that index holds no documents", "unlabelled")

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from zipfile import BadZipFile
 
 import pyarrow as pa
+import structlog
 from lancedb.expr import col, lit
 
 from service import executors
 from service.heads.examples import Examples
 from service.heads.network import Network, Scorer
 from service.index.database import Database
-from service.index.faults import ConflictError, NotFoundError
+from service.index.faults import ConflictError, NotFoundError, StoreError
 from service.index.schema import PRIMARY_KEY
+from service.logs import outline
+
+log = structlog.get_logger("docsplit.index")
 
 _SCHEMA = pa.schema(
     [
@@ -136,6 +143,7 @@ class Heads:
 
         Raises:
             NotFoundError: there is none of that name.
+            StoreError: what is stored of it is damaged.
         """
         if name in self._bundled:
             return self._bundled[name]
@@ -143,8 +151,9 @@ class Heads:
         held = self._loaded.get(name)
         if held is None or held.uid != uid:
             row = await self._row(name, ["name", "uid", "revision", "labels", "report", "network"])
-            row["report"] = json.loads(row["report"])
-            row["network"] = Network.from_bytes(row["network"])
+            with self._readable():
+                row["report"] = json.loads(row["report"])
+                row["network"] = Network.from_bytes(row["network"])
             held = self._loaded[name] = Head(**row)
         return held
 
@@ -172,7 +181,8 @@ class Heads:
         if name in self._bundled:
             return Examples([], [])
         blob = (await self._row(name, ["examples"]))["examples"]
-        return await executors.STORE.run(Examples.from_bytes, blob)
+        with self._readable():
+            return await executors.STORE.run(Examples.from_bytes, blob)
 
     async def delete(self, name: str) -> None:
         """Delete a head.
@@ -193,6 +203,16 @@ class Heads:
         if table is not None:
             await table.delete(col("name").eq(lit(name)) & col("uid").eq(lit(uid)))
             await self._database.sync()
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+            log.error("head_damaged", table=self._name, outline=outline(error))
+            raise StoreError(
+                f"what is stored of this {self._kind} is damaged: train it anew", "damaged"
+            ) from error
 
     async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
         table = await self._database.find(self._name)

@@ -20,6 +20,8 @@ from service.documents.pooling import Vectors
 from service.heads import sources
 from service.heads.examples import digest
 from service.heads.network import Floats, Scorer
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import LIVE, Index, matrix
 
 CANDIDATES = 2000
@@ -189,7 +191,9 @@ async def _unlabelled(
     seen: set[bytes] = set(labelled)
     for first in range(0, len(ids), CHUNK):
         chunk: Sequence[str] = ids.slice(first, CHUNK).to_pylist()
-        found = await sources.named(index, chunk, ["id", "title", "vector", "window_ends"])
+        parts = (Part.HEAD, Part.VECTOR)
+        found = await sources.named(index, chunk, [*checksums.columns(*parts), "window_ends"])
+        found = await index.sound(found, *parts)
         rows = {name: position for position, name in enumerate(found["id"].to_pylist())}
         texts = {
             name: digest(text)

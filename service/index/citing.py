@@ -12,6 +12,8 @@ from lancedb.expr import Expr, col, lit
 from service.documents.pooling import Vectors
 from service.heads.citation import Candidates, probabilities
 from service.heads.network import Scorer
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import Index, matrix
 from service.index.links import cited_counts
 from service.index.search import CANDIDATES, RRF, Direction, Hit, Query, candidates, first
@@ -99,8 +101,10 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
 async def _candidates(
     index: Index, name: str, cited: set[str], popularity: dict[str, int]
 ) -> Candidates | None:
-    row = await index.select(col("id").eq(lit(name)), ["text", "vector"], 1)
-    if not row.num_rows:  # deleted meanwhile
+    parts = (Part.TEXT, Part.VECTOR)
+    row = await index.select(col("id").eq(lit(name)), checksums.columns(*parts), 1)
+    row = await index.sound(row, *parts)
+    if not row.num_rows:  # damaged, or deleted meanwhile
         return None
     [vector] = matrix(row)
     query = Query(vector, row["text"][0].as_py(), name)

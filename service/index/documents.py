@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
 from service import executors
 from service.documents.pooling import Vectors
-from service.index import records
-from service.index.faults import ConflictError, InvalidError, NotFoundError, UncertainError
+from service.index import checksums, records
+from service.index.checksums import Part
+from service.index.faults import (
+    ConflictError,
+    DamagedError,
+    InvalidError,
+    NotFoundError,
+    UncertainError,
+)
 from service.index.record import Record, Windows
 from service.index.schema import Identity
 from service.index.versions import Standing
@@ -25,6 +33,11 @@ if TYPE_CHECKING:
     from lancedb._lancedb import MergeResult
 
     from service.index.words import Vocabulary
+
+log = structlog.get_logger("docsplit.index")
+
+# so much is hashed beside the event loop
+_MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
 # of titles and metadata in one page
@@ -87,12 +100,17 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An open index; every read sees all that was committed before it."""
+    """An open index; every read sees all that was committed before it.
+
+    Attributes:
+        damaged: told how many damaged rows a read met.
+    """
 
     table: AsyncTable
     schema: pa.Schema
     identity: Identity
     vocabulary: Vocabulary
+    damaged: Callable[[int], None] = lambda _: None
 
     def same(self, uid: str) -> None:
         """Raise where the index was deleted and created anew since ``uid`` was read."""
@@ -279,27 +297,34 @@ class Index:
 
         Raises:
             NotFoundError: it is not there.
+            DamagedError: what is stored of it does not fit its checksums.
         """
-        columns = ["id", "text", "title", "metadata", "links", "updated", "vector"]
-        found = await self.select(col("id").eq(lit(document_id)), columns, 1)
+        parts = (Part.TEXT, Part.HEAD, Part.LINKS, Part.STATE, Part.VECTOR)
+        where = col("id").eq(lit(document_id))
+        found = await self.select(where, checksums.columns(*parts), 1)
         if not found.num_rows:
             raise NotFoundError("no document of that id in this index")
-        row = found.select(columns[:-1]).to_pylist()[0]
+        found = await self.sound(found, *parts)
+        if not found.num_rows:
+            raise DamagedError
+        row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
         return Stored(**row, vector=matrix(found)[0])
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
-        """Windows of documents by id."""
-        columns = ["id", "windows", "window_ends"]
+        """Windows of documents by id; those that are damaged are left out."""
+        columns = checksums.columns(Part.WINDOWS)
         found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+        found = await self.sound(found, Part.WINDOWS)
         return {
             row["id"]: records.windows(row["windows"], row["window_ends"])
             for row in found.to_pylist()
         }
 
     async def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of those documents that are there."""
+        """Digests of the contents of those documents that are there."""
         found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
-        return dict(zip(found["id"].to_pylist(), found["digest"].to_pylist(), strict=True))
+        digests = map(checksums.content, checksums.texts(found["digest"]))
+        return dict(zip(checksums.texts(found["id"]), digests, strict=True))
 
     async def links(self) -> dict[str, set[str]]:
         """The documents that each citing document cites, by id.
@@ -355,24 +380,47 @@ class Index:
         return Page(heads, ids[-1] if len(ids) == limit else None)
 
     async def heads(self, ids: Sequence[str], rows: Sequence[int] = ()) -> dict[str, Head]:
-        """Documents without their texts, by id; those that are not there are left out.
+        """Documents without their texts, by id; those not there, or damaged, are left out.
 
         Args:
             ids: of the documents.
             rows: where they lay a moment ago (``_rowid``), which spares the search for most.
         """
-        columns = ["id", "title", "metadata", "updated"]
-        found: list[dict[str, Any]] = []
+        parts = (Part.HEAD, Part.STATE)
+        columns = checksums.columns(*parts)
+        found = self.schema.empty_table().select(columns)
         if rows:
             # one that was moved or written meanwhile is not found there
-            taken = await self.table.take_row_ids(list(rows)).select(columns).to_arrow()
-            found = taken.to_pylist()
-        missing = sorted(set(ids) - {row["id"] for row in found})
+            found = await self.table.take_row_ids(list(rows)).select(columns).to_arrow()
+        missing = sorted(set(ids) - set(checksums.texts(found["id"])))
         if missing:
             where = col("id").isin([lit(i) for i in missing])
-            found += (await self.select(where, columns, len(missing))).to_pylist()
+            further = await self.select(where, columns, len(missing))
+            found = pa.concat_tables([found.cast(further.schema), further])
+        sound = (await self.sound(found, *parts)).drop_columns(["digest", "deleted"])
         wanted = set(ids)
-        return {row["id"]: Head(**row) for row in found if row["id"] in wanted}
+        return {row["id"]: Head(**row) for row in sound.to_pylist() if row["id"] in wanted}
+
+    async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
+        """The rows whose parts fit their checksums; the others are logged and counted.
+
+        Args:
+            found: with ``checksums.columns(*parts)``.
+        """
+        if found.nbytes > _MUCH_BYTES:
+            bad = await executors.STORE.run(checksums.faults, found, *parts)
+        else:
+            bad = checksums.faults(found, *parts)
+        if not any(bad):
+            return found
+        self.note_damage({part for row in bad for part in row}, sum(map(bool, bad)))
+        return found.filter(pa.array([not row for row in bad]))
+
+    def note_damage(self, parts: Collection[Part], rows: int) -> None:
+        """Log and count rows that a read met and did not serve."""
+        named = sorted(part.name.lower() for part in parts)
+        log.error("row_damaged", table=self.table.name, parts=named, rows=rows)
+        self.damaged(rows)
 
     async def select(self, where: Expr, columns: list[str], limit: int) -> pa.Table:
         """Columns of the documents that pass, in no order."""

@@ -65,12 +65,24 @@ class StoreError(Exception):
 
     Args:
         message: what was wrong and how to mend it.
-        reason: for metrics: an errno's name, or ``gone``, ``sync``, ``torn`` or ``unusable``.
+        reason: for metrics: an errno's name, or ``gone``, ``sync``, ``torn``,
+            ``damaged`` or ``unusable``.
     """
 
     def __init__(self, message: str, reason: str = "unusable") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class DamagedError(StoreError):
+    """What is stored of a document does not fit its checksums."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "what is stored of this document is damaged and is not served: write the document "
+            "again, or let the operator run docsplit-index repair on the index",
+            "damaged",
+        )
 
 
 class UncertainError(StoreError):
@@ -90,6 +102,9 @@ _DISK = {
 # LanceDB has no type of its own for what the system refuses
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
+# what it says of files that are gone or damaged
+_LANCE = re.compile(r"LanceError\((\w+)\)|^lance error: (Not found|Encountered corrupt file)")
+
 
 def errno_name(error: OSError) -> str:
     """The system's name of an error, such as ENOSPC."""
@@ -102,3 +117,11 @@ def disk_fault(error: BaseException) -> StoreError | None:
     if name not in _DISK and (told := _OS_ERROR.search(str(error))):
         name = errno.errorcode.get(int(told[1]), "")
     return StoreError(_DISK[name], name) if name in _DISK else None
+
+
+def lance_fault(error: BaseException) -> str | None:
+    """What kind of fault LanceDB met in its files; None where the error is another one."""
+    if not isinstance(error, RuntimeError | OSError | ValueError):
+        return None
+    found = _LANCE.search(str(error))
+    return found and (found[1] or found[2])

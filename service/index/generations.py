@@ -13,11 +13,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import structlog
 from lancedb.expr import col, lit
 
 from service.index.database import Database
 from service.index.documents import Index
+from service.index.faults import lance_fault
 from service.index.schema import PRIMARY_KEY, Identity
+from service.logs import outline
+
+log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
 
@@ -88,6 +93,7 @@ class Registry:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: set[str] = set()
+        self._gone: dict[str, float] = {}
 
     async def complete(self, identity: Identity) -> bool:
         """Whether a generation is complete; what has become so stays so."""
@@ -127,12 +133,23 @@ class Registry:
         await merge.execute(pa.table(rows, schema=_DROPPED))
 
     async def dropped(self) -> dict[str, float]:
-        """Tables that are deleted, whether or not something of them is left, and since when."""
-        table = await self._database.find("dropped")
-        if table is None:
-            return {}
-        held = await table.query().to_arrow()
-        return dict(zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True))
+        """Tables that are deleted, whether or not something of them is left, and since when.
+
+        Where that cannot be read, as this process knew it last: the indexes that are there are
+        read and written on, and at worst what is left of a deleted one is seen.
+        """
+        try:
+            table = await self._database.find("dropped")
+            if table is None:
+                return {}
+            held = await table.query().to_arrow()
+            found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
+            self._gone = dict(found)
+        except (OSError, RuntimeError, ValueError) as error:
+            if lance_fault(error) is None:
+                raise
+            log.error("dropped_tables_unreadable", outline=outline(error))
+        return self._gone
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""

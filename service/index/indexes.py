@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
+from service import executors
 from service.index import schema
 from service.index.database import Database, missing, table_names
 from service.index.database import connect as connect
@@ -33,6 +35,7 @@ from service.index.generations import (
 )
 from service.index.leases import Leases
 from service.index.words import Vocabulary
+from service.integrity import ledger
 
 # creating and dropping tables takes far less
 _STRUCTURE_SECONDS = 30.0
@@ -60,6 +63,7 @@ class Indexes:
         database: where they lie.
         shared: database of the leases and of what is known of generations.
         model: whose generation of each index is read and written.
+        damaged: told how many damaged rows a read met.
     """
 
     def __init__(
@@ -67,8 +71,10 @@ class Indexes:
         database: Database,
         shared: Database,
         model: Model,
+        damaged: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.database = database
+        self._damaged = damaged
         self.model = model
         self.leases = Leases(shared)
         self.registry = Registry(shared)
@@ -99,7 +105,7 @@ class Indexes:
                 "the index exists with other fields: delete it first, or take another name"
             )
         # whoever created it may have ended before this
-        await _prepare(index.table)
+        await prepare(index.table)
         await self.database.sync()
         return False
 
@@ -271,7 +277,7 @@ class Indexes:
         made = schema.create(model.name, model.revision, model.dimensions, fields, uid)
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
         self._listed_until = 0.0
-        await _prepare(table)
+        await prepare(table)
         await self.database.sync()
         return self._index(table, made)
 
@@ -290,6 +296,9 @@ class Indexes:
             # a file appeared in a folder that was just being removed: the next sweep does it
             if "not empty" not in str(error):
                 raise
+        if "://" not in self.database.uri:
+            root = Path(self.database.uri).parent
+            await executors.STORE.run(ledger.forget_table, root, "indexes", table)
 
     async def _own(self, name: str) -> Index | None:
         """The table of this model's revision, without a look at all tables where that can be."""
@@ -325,6 +334,10 @@ class Indexes:
                 found.append(Generation(index, await self.registry.complete(index.identity)))
         return sorted(found, key=lambda g: not g.complete)
 
+    async def table(self, table: str) -> Index | None:
+        """An index's table, whatever it is a generation of; None where it is not there."""
+        return await self._open(table)
+
     async def _open(self, table: str) -> Index | None:
         try:
             opened = await self.database.open_table(table)
@@ -344,7 +357,7 @@ class Indexes:
         self._vocabularies.move_to_end(identity.generation)
         if len(self._vocabularies) > _VOCABULARIES:
             self._vocabularies.popitem(last=False)
-        return Index(table, held, identity, vocabulary)
+        return Index(table, held, identity, vocabulary, self._damaged)
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncIterator[None]:
@@ -375,7 +388,8 @@ async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]
     return times
 
 
-async def _prepare(table: AsyncTable) -> None:
+async def prepare(table: AsyncTable) -> None:
+    """Build the scalar and full-text indexes that a table lacks."""
     held = {built.columns[0] for built in await table.list_indices()}
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),

@@ -33,10 +33,12 @@ class Maintainer:
 
     Args:
         indexes: what to look after; of each the served bundle's generation.
+        done: told the name of an index that was optimized.
     """
 
-    def __init__(self, indexes: Indexes) -> None:
+    def __init__(self, indexes: Indexes, done: Callable[[str], Awaitable[None]]) -> None:
         self._indexes = indexes
+        self._done = done
         self._commits: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {}
@@ -86,6 +88,7 @@ class Maintainer:
             await self._indexes.leases.release(lease)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
+        await self._done(name)
 
 
 async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:

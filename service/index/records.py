@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from service.index.checksums import restate, seal
 from service.index.fields import FieldType
 from service.index.record import Record, Windows, digest
 from service.index.schema import PREFIX
@@ -41,13 +42,14 @@ def table(
         columns[PREFIX + name] = (
             [None if v is None else float(v) for v in values] if kind == "number" else values
         )
-    return pa.table(columns, schema=schema)
+    return seal(pa.table(columns, schema=schema))
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
     """The rows with other times of writing, in microseconds since the epoch."""
     position = rows.schema.get_field_index("updated")
-    return rows.set_column(position, rows.schema.field(position), pa.array(updated, pa.int64()))
+    told = pa.array(updated, pa.int64())
+    return restate(rows.set_column(position, rows.schema.field(position), told))
 
 
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
@@ -68,7 +70,7 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
         "deleted": [True] * count,
     }
     columns = {name: empty.get(name, [None] * count) for name in schema.names}
-    return pa.table(columns, schema=schema)
+    return seal(pa.table(columns, schema=schema))
 
 
 def windows(blob: bytes, ends: list[int]) -> Windows:

@@ -12,6 +12,8 @@ from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
 from service.documents.embedder import Document, EmptyInputError
+from service.index import checksums
+from service.index.checksums import Part
 from service.index.documents import Index
 from service.index.record import Encoding, Record, encoded
 
@@ -97,7 +99,7 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 
     for start in range(0, len(ids), CHUNK):
         for rows in _chunks(await _contents(other, ids[start : start + CHUNK])):
-            records += await _embed(rows, embed)
+            records += await embed_rows(rows, embed)
             updated += [row["updated"] for row in rows]
             characters += sum(len(row["text"]) for row in rows)
             if len(records) >= COMMIT_DOCUMENTS or characters >= COMMIT_CHARACTERS:
@@ -109,8 +111,11 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The documents as they are now, which may be later than when their ids were read."""
-    columns = ["id", "title", "text", "metadata", "links", "updated"]
+    parts = (Part.HEAD, Part.TEXT, Part.LINKS, Part.STATE)
+    columns = checksums.columns(*parts)
     found: pa.Table = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    # a damaged document is not copied; ``docsplit-index check`` names it
+    found = (await index.sound(found, *parts)).drop_columns(["digest", "deleted"])
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
@@ -128,7 +133,8 @@ def _chunks(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield chunk
 
 
-async def _embed(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Record]:
+async def embed_rows(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Record]:
+    """Documents of stored rows, embedded anew."""
     texts = [row["text"] for row in rows]
     tokenless: set[int] = set()
     while True:

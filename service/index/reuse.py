@@ -6,28 +6,33 @@ from collections.abc import Mapping, Sequence
 
 from lancedb.expr import col, lit
 
-from service.index import records
+from service.index import checksums, records
+from service.index.checksums import Part
 from service.index.documents import Index, matrix
 from service.index.record import Encoding
 
 # texts and windows of so many documents are read at once
 _CHUNK = 128
+PARTS = (Part.TEXT, Part.VECTOR, Part.WINDOWS)
 
 
 async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
-    """Encodings of those documents that the index holds with the same text.
+    """Encodings of those documents that the index holds with the same text, undamaged.
 
     Args:
         texts: by id.
     """
     found: dict[str, Encoding] = {}
     for ids in _chunks(list(texts)):
-        columns = ["id", "text", "vector", "windows", "window_ends"]
+        columns = checksums.columns(*PARTS)
         rows = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+        rows = await index.sound(rows, *PARTS)
         if not rows.num_rows:
             continue
         vectors = matrix(rows)
-        for vector, row in zip(vectors, rows.drop_columns(["vector"]).to_pylist(), strict=True):
+        for vector, row in zip(
+            vectors, rows.drop_columns(["vector", "digest"]).to_pylist(), strict=True
+        ):
             if row["text"] == texts[row["id"]]:
                 windows = records.windows(row["windows"], row["window_ends"])
                 found[row["id"]] = Encoding(vector, windows.vectors, windows.ends)

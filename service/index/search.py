@@ -14,6 +14,7 @@ import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
+from service.index.checksums import Part, sound, texts
 from service.index.documents import Index, matrix
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ CANDIDATES = 100
 # LanceDB's refine_factor does the same in a stage of its own, for twice the time
 OVERSAMPLE = 1.5
 # what a ranking needs: titles and metadata are read of the hits that are answered alone
-_COLUMNS = ["id", "vector"]
+_COLUMNS = ["id", "vector", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Hit:
         words: BM25, from 0 for the last that the search by words found to 1 for the first.
         title: read of the hits that are answered alone.
         metadata: a JSON object; read as ``title``.
+        digest: with the checksum that tells whether the vector is what was written.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Hit:
     title: str | None = None
     metadata: str = "{}"
     direction: Direction | None = None
+    digest: str = ""
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -81,7 +84,7 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """The documents whose words weigh most for the query's (BM25)."""
     found = await _by_words(index, query, limit, where)
-    scores = dict(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
+    scores = dict(zip(texts(found["id"]), found["_score"].to_pylist(), strict=True))
     hits = _hits(found, query)
     ranked = [replace(hits[name], score=score) for name, score in scores.items()]
     return await first(index, ranked, limit)
@@ -93,9 +96,9 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
 
 
 async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
-    """The first hits with titles and metadata; documents deleted meanwhile are passed over."""
+    """The first hits with titles and metadata; what is damaged or gone is passed over."""
     found: list[Hit] = []
-    rest = iter(ranked)
+    rest = (hit for hit in ranked if _sound(index, hit))
     while chunk := list(islice(rest, limit - len(found))):
         heads = await index.heads([hit.id for hit in chunk], [hit.row for hit in chunk])
         found += [
@@ -104,6 +107,15 @@ async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
             if hit.id in heads
         ]
     return found
+
+
+def _sound(index: Index, hit: Hit) -> bool:
+    """Whether the vector is what was written, and so the cosine and the rank are right."""
+    payload = {Part.VECTOR: (hit.vector.astype("<f4").tobytes(),)}
+    if sound(hit.digest, hit.id, payload):
+        return True
+    index.note_damage([Part.VECTOR], 1)
+    return False
 
 
 async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -128,7 +140,7 @@ def _shares(worded: pa.Table) -> dict[str, float]:
     span = max(scores[0] - scores[-1], 1e-9) if scores else 1.0
     return {
         name: (score - scores[-1]) / span
-        for name, score in zip(worded["id"].to_pylist(), scores, strict=True)
+        for name, score in zip(texts(worded["id"]), scores, strict=True)
     }
 
 
@@ -169,9 +181,11 @@ def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
     if not found.num_rows:
         return {}
     vectors = matrix(found)
-    cosines = np.clip(vectors @ query.vector, -1, 1).tolist()
-    places = zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True)
+    # a damaged vector may hold numbers of any size, or none
+    with np.errstate(all="ignore"):
+        cosines = np.nan_to_num(np.clip(vectors @ query.vector, -1, 1)).tolist()
+    told = zip(texts(found["id"]), texts(found["digest"]), found["_rowid"].to_pylist(), strict=True)
     return {
-        name: Hit(name, row, vector, cosine=value, score=value)
-        for (name, row), vector, value in zip(places, vectors, cosines, strict=True)
+        name: Hit(name, row, vector, cosine=value, score=value, digest=digest)
+        for (name, digest, row), vector, value in zip(told, vectors, cosines, strict=True)
     }

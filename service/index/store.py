@@ -13,8 +13,10 @@ import structlog
 
 from export.bundle import Bundle
 from service import executors
-from service.index.faults import NotFoundError, StoreError, disk_fault, VersionError
+from service.index.faults import NotFoundError, StoreError, VersionError, disk_fault, lance_fault
 from service.index.volume import Durability, Volume
+from service.integrity.ledger import Recorder
+from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Store:
         self._writers: dict[str, Writer] = {}
         self._heads: dict[str, Heads] = {}
         self._jobs: Jobs | None = None
+        self._recorder = None if "://" in self.path else Recorder(Path(self.path))
 
     async def indexes(self) -> Indexes:
         """The indexes; the first call imports lancedb in a thread, which takes seconds.
@@ -97,8 +100,9 @@ class Store:
                 self._indexes = indexes.Indexes(
                     *databases,
                     indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
+                    self._metrics.index_damaged.inc,
                 )
-                self._maintainer = maintenance.Maintainer(self._indexes)
+                self._maintainer = maintenance.Maintainer(self._indexes, self.record)
             if self._follower is None and self._embed is not None:
                 from service.index.follower import Follower
 
@@ -262,6 +266,12 @@ class Store:
                 await self.volume.check(now=True)
             except StoreError as gone:
                 fault = gone
+        if fault is None and lance_fault(error) is not None:
+            fault = StoreError(
+                "files of this index, or of what all indexes share, cannot be read: the operator "
+                "finds which by docsplit-index check",
+                "damaged",
+            )
         if fault is not None:
             self._metrics.store_errors.labels(fault.reason).inc()
             log.error("store_failed", reason=fault.reason, error=str(error)[:300])
@@ -282,6 +292,19 @@ class Store:
         if self._maintainer is not None:
             self._maintainer.note(name)
 
+    async def record(self, *names: str) -> None:
+        """Record the digests of what was written to indexes, and to what they share.
+
+        ``docsplit-index check`` compares the files with these. What fails is logged and done when
+        this is called again.
+        """
+        if self._recorder is None:
+            return
+        try:
+            await executors.STORE.run(self._recorder.record_indexes, names)
+        except Exception as error:  # noqa: BLE001 nothing that is served hangs on it
+            log.warning("digests_not_recorded", outline=outline(error))
+
     async def close(self) -> None:
         """Let the commits end that have begun."""
         if self._beginning is not None:
@@ -293,6 +316,7 @@ class Store:
             await writer.close()
         if self._maintainer is not None:
             await self._maintainer.close()
+            await self.record(*self._writers)
         self.volume.close()
 
 

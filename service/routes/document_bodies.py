@@ -84,6 +84,9 @@ class UpsertRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     documents: Annotated[list[DocumentIn], FailFast()] = Field(min_length=1)
+    force: bool = Field(
+        False, description="embed every text anew: take no vector from the index or a cache"
+    )
 
 
 class UpsertOut(BaseModel):

@@ -58,7 +58,8 @@ async def upsert_documents(
 ) -> Response:
     """Embed documents and keep them. The answer comes when they are durable.
 
-    A document that is there with the same text keeps its vectors: nothing is computed for it.
+    A document that is there with the same text keeps its vectors: nothing is computed for it,
+    unless `force` is true.
     """
     service = inference.service_of(request)
     documents = body.documents
@@ -103,12 +104,14 @@ async def _encodings(
     from service.index.reuse import kept
 
     async with deadline.within(request):
-        known = await kept(index, {document.id: document.text for document in body.documents})
+        stored = {} if body.force else {one.id: one.text for one in body.documents}
+        known = await kept(index, stored)
     changed = [document for document in body.documents if document.id not in known]
     result = Embedded([])
     if changed:
         with lasting.work():
-            result = await inference.embed(request, [document.text for document in changed])
+            texts = [document.text for document in changed]
+            result = await inference.embed(request, texts, fresh=body.force)
     for document, embedded in zip(changed, result.documents, strict=True):
         known[document.id] = encoded(embedded)
     return known, result

@@ -54,8 +54,9 @@ async def embed(
     prompt_name: str | None = None,
     truncate: bool = False,
     side: Side = "right",
+    fresh: bool = False,
 ) -> Embedded:
-    """Embed the texts of one request and count them.
+    """Embed the texts of one request and count them; ``fresh`` takes no window from a cache.
 
     Raises:
         ApiError: 413 too many inputs, 400 none, 503 not ready.
@@ -68,7 +69,14 @@ async def embed(
     prompt = resolve(service.bundle.manifest, prompt_name)
     due = deadline.of(request)
     async with asyncio.timeout(due - time.monotonic()):
-        result = await embedder.embed(texts, due, prompt=prompt, truncate=truncate, side=side)
+        result = await embedder.embed(
+            texts,
+            due,
+            prompt=prompt,
+            truncate=truncate,
+            side=side,
+            vectors=service.running.fresh if fresh and service.running is not None else None,
+        )
     _count(request, service, result)
     return result
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from service.documents.pooling import normalise
 from service.edge import deadline, rights
 from service.edge.errors import documented
+from service.index.faults import DamagedError
 from service.index.filters import Filter, compile_filter
 from service.index.record import Windows
 from service.keys.rights import Right
@@ -131,6 +132,8 @@ async def _query(
     if body.id is not None:
         stored = await index.get(body.id)
         windows = (await index.windows([body.id])).get(body.id) if body.explain else None
+        if body.explain and windows is None:
+            raise DamagedError
         return Query(stored.vector, stored.text, body.id), windows, {}
     text = body.text or ""
     result = await inference.embed(request, [text])
@@ -159,7 +162,7 @@ async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) 
 
     stored = await index.windows([hit["id"] for hit in content])
     for hit in content:
-        # absent where the document was deleted between the two reads
+        # absent where its windows are damaged, or it was deleted between the two reads
         document = stored.get(hit["id"])
         hit["pairs"] = document and [
             {

@@ -1,0 +1,170 @@
+"""``docsplit-index check`` and ``docsplit-index repair``: what is stored, verified and mended."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from export import bundle
+from export.bundle import Bundle
+from service.bulk.faults import CommandError
+from service.index.faults import NotFoundError
+from service.index.reembed import Embed
+from service.integrity.findings import Report
+from service.integrity.outcome import Outcome
+from service.lifecycle import Service
+from service.routes.names import INDEX_NAME
+from service.settings import Settings, load
+
+if TYPE_CHECKING:
+    from service.index.indexes import Indexes
+
+COMMANDS = ("check", "repair")
+
+
+def asked(arguments: Sequence[str]) -> bool:
+    """Whether a command line is one of these commands, and not the indexing of a file."""
+    named = arguments[:1] and arguments[0] in COMMANDS
+    return bool(named) and not any(a == "--index" or a.startswith("--index=") for a in arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check or repair.
+
+    Returns:
+        Exit status: 0 when all is as it was written (after a repair: again), 1 when something is
+        damaged, or was lost.
+    """
+    given, rest = _parser(arguments[0]).parse_known_args(arguments[1:])
+    if given.name is not None and not re.fullmatch(INDEX_NAME, given.name):
+        raise CommandError("NAME: lower-case letters, digits, - and _; up to 63")
+    settings = load(rest).model_copy(update={"workers": 1, "keys_file": None, "calibrate": 0})
+    if arguments[0] == "check":
+        report = asyncio.run(_check(settings, given.name, given.record))
+        _tell(_checked(report), asdict(report), given.json)
+        return 1 if report.findings else 0
+    outcome, report = asyncio.run(_repair(settings, given.name))
+    _tell(_repaired(outcome, report), asdict(outcome) | {"after": asdict(report)}, given.json)
+    return 1 if outcome.lost or outcome.left or report.findings else 0
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    said = {
+        "check": "Read all that is stored, verify every checksum and every recorded digest, and "
+        "name what is wrong. Nothing is changed; services may run.",
+        "repair": "Bring back what is damaged, and name what is lost. Stop the services that "
+        "write to the index before.",
+    }
+    parser = argparse.ArgumentParser(
+        f"docsplit-index {command}",
+        description=said[command],
+        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="of an index; all that is stored where it is left out",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if command == "check":
+        parser.add_argument(
+            "--record", action="store_true", help="record the digests of files that have none yet"
+        )
+    return parser
+
+
+async def _check(settings: Settings, name: str | None, record: bool) -> Report:
+    from service.integrity.check import check
+
+    root = _root(settings)
+    indexes = await _open(settings, bundle.load(settings.bundle))
+    try:
+        return await check(indexes, root, name, record=record)
+    except NotFoundError as error:
+        raise CommandError(str(error)) from error
+
+
+async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report]:
+    from service.integrity.check import INDEXES, check, tables
+    from service.integrity.repair import Repair
+
+    held, root = bundle.load(settings.bundle), _root(settings)
+    if root is None:
+        raise CommandError("repair: index_path must be a folder; copy the store to one")
+    service: Service | None = None
+
+    async def engine() -> Embed:
+        nonlocal service
+        service = Service(settings, held)
+        await service.start()
+        if service.running is None:
+            raise CommandError("the engine cannot be started; its log tells why")
+        return service.running.background
+
+    async def opened() -> Indexes:
+        return await _open(settings, held)
+
+    try:
+        repair = Repair(root, opened, engine)
+        if name is None:
+            await repair.shared()
+        found = await tables(await opened(), root, name)
+        await repair.index([table for database, table in found if database == INDEXES])
+        return repair.outcome, await check(await opened(), root, name, record=True)
+    except NotFoundError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        if service is not None:
+            await service.stop()
+
+
+async def _open(settings: Settings, held: Bundle) -> Indexes:
+    from service.index.indexes import Indexes, Model, connect
+
+    path = _root(settings) or settings.index_path.rstrip("/")
+    databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
+    manifest = held.manifest
+    model = Model(manifest.name, manifest.revision, manifest.dimensions)
+    return Indexes(databases[0], databases[1], model)
+
+
+def _root(settings: Settings) -> Path | None:
+    """The folder of all that is stored; None where it is in an object store."""
+    if "://" in settings.index_path:
+        return None
+    root = Path(settings.index_path).resolve()
+    if not (root / "indexes").is_dir():
+        raise CommandError("index_path holds no indexes")
+    return root
+
+
+def _checked(report: Report) -> list[str]:
+    lines = [f"damaged: {finding}" for finding in report.findings]
+    return [
+        *lines,
+        f"{report.tables} tables, {report.rows} rows ({report.unverified} unverified: written "
+        f"before there were checksums), {report.files} files ({report.unrecorded} more without a "
+        f"recorded digest), {len(report.findings)} damaged",
+    ]
+
+
+def _repaired(outcome: Outcome, report: Report) -> list[str]:
+    return [
+        *(f"mended: {line}" for line in outcome.mended),
+        *(f"lost: {line}" for line in outcome.lost),
+        *(f"left: {line}" for line in outcome.left),
+        *_checked(report),
+    ]
+
+
+def _tell(lines: list[str], told: dict[str, object], as_json: bool) -> None:
+    sys.stdout.write((json.dumps(told) if as_json else "\n".join(lines)) + "\n")

@@ -1,0 +1,108 @@
+"""Reads all that is stored below ``index_path`` and names what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from service import executors
+from service.heads.examples import Examples
+from service.heads.network import Network
+from service.index.generations import Registry
+from service.index.indexes import Indexes, connect
+from service.integrity import files, layout, rows
+from service.integrity.findings import Finding, Report
+from service.integrity.ledger import Recorder
+
+INDEXES = "indexes"
+
+
+async def check(indexes: Indexes, root: Path | None, name: str | None, *, record: bool) -> Report:
+    """Verify one index, or all that is stored.
+
+    Args:
+        indexes: opens tables.
+        root: ``index_path`` where it is a folder; elsewhere rows alone are verified.
+        name: of the index; None takes all, with what all indexes share, and the classifiers.
+        record: note the digests of files that are not recorded and whose table is sound.
+
+    Raises:
+        NotFoundError: there is no index of that name.
+    """
+    report = Report()
+    for database, table in await tables(indexes, root, name):
+        before = len(report.findings)
+        report.tables += 1
+        if root is not None:
+            await executors.STORE.run(files.check, root, database, table, report)
+        if database == INDEXES:
+            await _rows(indexes, table, report)
+        elif database == "heads" and root is not None:
+            await _heads(root, table, report)
+        if record and root is not None and len(report.findings) == before:
+            recorded = await executors.STORE.run(Recorder(root).record, database, table)
+            report.unrecorded -= recorded
+    return report
+
+
+async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[tuple[str, str]]:
+    """Databases and tables of an index, or of all that is stored.
+
+    Raises:
+        NotFoundError: there is no index of that name.
+    """
+    from service.index.database import table_names
+    from service.index.faults import NotFoundError
+    from service.index.generations import by_index
+
+    dropped = await _dropped(indexes.registry)
+    held = [table for table in await table_names(indexes.database) if table not in dropped]
+    if name is not None:
+        held = by_index(held).get(name, [])
+        if not held:
+            raise NotFoundError("there is no index of that name")
+    found = [(INDEXES, table) for table in held]
+    if name is None and root is not None:
+        found += [(d, t) for d, t in layout.tables(root) if d in ("leases", "heads")]
+    return found
+
+
+async def _dropped(registry: Registry) -> dict[str, float]:
+    try:
+        return await registry.dropped()
+    except (OSError, RuntimeError, ValueError):
+        # the check of that table says so
+        return {}
+
+
+async def _rows(indexes: Indexes, table: str, report: Report) -> None:
+    name = f"{INDEXES}/{table}"
+    try:
+        index = await indexes.table(table)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        report.findings.append(Finding(name, f"it cannot be opened: {rows.outline(error)}"))
+        return
+    if index is not None:
+        await rows.check(index, name, report)
+
+
+async def _heads(root: Path, table: str, report: Report) -> None:
+    """Whether networks and examples can be read; they bear checksums of their own."""
+    name = f"heads/{table}"
+    try:
+        database = await connect(f"{root}/heads")
+        held = await (await database.open_table(table)).query().to_arrow()
+    except (OSError, RuntimeError, ValueError) as error:
+        report.findings.append(Finding(name, f"rows cannot be read: {rows.outline(error)}"))
+        return
+    report.rows += held.num_rows
+    for column, parse in (("network", Network.from_bytes), ("examples", Examples.from_bytes)):
+        if column not in held.schema.names:
+            continue
+        for place, blob in enumerate(held[column].to_pylist()):
+            try:
+                if blob:
+                    parse(blob)
+            except Exception:  # noqa: BLE001 whatever a damaged archive leads to
+                document = held[held.schema.names[0]][place].as_py()
+                found = Finding(name, "damaged", document=document, part=column)
+                report.findings.append(found)

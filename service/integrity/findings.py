@@ -1,0 +1,49 @@
+"""What a check finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written.
+
+    Attributes:
+        table: database and table, such as ``indexes/papers.0123456789ab.89abcdef``.
+        what: what is wrong with it.
+        file: relative to the table's folder; or of the ledger, relative to ``index_path``.
+        document: id.
+        part: of the document.
+    """
+
+    table: str
+    what: str
+    file: str | None = None
+    document: str | None = None
+    part: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.table}: "
+        if self.file is not None:
+            place += f"file {self.file}: "
+        if self.document is not None:
+            place += f"document {self.document!r}: "
+        return f"{place}{self.part}: {self.what}" if self.part else place + self.what
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check read.
+
+    Attributes:
+        unverified: rows that an earlier version wrote, without checksums.
+        unrecorded: files whose digest was not recorded yet.
+    """
+
+    tables: int = 0
+    rows: int = 0
+    unverified: int = 0
+    files: int = 0
+    unrecorded: int = 0
+    findings: list[Finding] = field(default_factory=list)

@@ -1,0 +1,264 @@
+"""Brings back what can be brought back of what is stored, and says what is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from service import executors
+from service.index.documents import Index, microseconds
+from service.index.indexes import Indexes, connect, prepare
+from service.index.maintenance import KEEP_TOMBSTONES, optimize
+from service.index.record import Record
+from service.index.reembed import Embed, embed_rows
+from service.integrity import files, layout, mending, rows, salvage
+from service.integrity.judge import Judged, judge
+from service.integrity.ledger import Recorder, read
+from service.integrity.outcome import Outcome
+
+_SHARED = ("leases", "heads")
+# as good as none, of which LanceDB warns
+_NO_TIME = timedelta(milliseconds=1)
+_BATCH = 1024
+
+
+class Repair:
+    """Repairs indexes, and with ``shared`` what they share; nothing else may write meanwhile.
+
+    Args:
+        root: ``index_path``.
+        open_indexes: connects anew: what LanceDB read before a file was mended it would keep.
+        engine: starts the served bundle's engine; called when something is to be embedded.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        open_indexes: Callable[[], Awaitable[Indexes]],
+        engine: Callable[[], Awaitable[Embed]],
+    ) -> None:
+        self._root = root
+        self._open_indexes = open_indexes
+        self._engine = engine
+        self._embed: Embed | None = None
+        self.outcome = Outcome()
+
+    async def index(self, tables: Sequence[str]) -> None:
+        """Repair tables of the database ``indexes``."""
+        for table in tables:
+            await self._table(table)
+
+    async def shared(self) -> None:
+        """Repair what all indexes share, and the classifiers."""
+        for database, table in layout.tables(self._root):
+            if database in _SHARED:
+                bad = await executors.STORE.run(
+                    mending.mend, self._root, database, table, self.outcome
+                )
+                if layout.manifests(layout.folder(self._root, database, table)):
+                    await self._plain(database, table, bad)
+
+    async def _table(self, table: str) -> None:
+        folder = layout.folder(self._root, "indexes", table)
+        bad = await executors.STORE.run(mending.mend, self._root, "indexes", table, self.outcome)
+        held = layout.manifests(folder)
+        if not held:
+            return
+        fragments = {f.number: f for f in layout.read(folder / next(iter(held.values()))).fragments}
+        substituted = [f for f in fragments.values() if f.deletions in bad]
+        for fragment in substituted:
+            if fragment.deletions is not None:
+                mending.without_deletions(folder / fragment.deletions)
+                Recorder(self._root).forget("indexes", table, [fragment.deletions])
+        index = await (await self._open_indexes()).table(table)
+        if index is None:
+            self.outcome.left.append(f"indexes/{table}: it cannot be opened")
+            return
+        for fragment in fragments.values():
+            broken = bool(bad.intersection(fragment.data))
+            if broken or not await salvage.readable(
+                index.table, index.schema.names, fragment.number, fragment.rows
+            ):
+                await self._rescue(index, fragment)
+                bad.update(fragment.data)
+        for fragment in substituted:
+            await self._forget_again(index, fragment)
+        if any(path.startswith("_indices/") for path in bad):
+            await _index_anew(index)
+            self.outcome.mended.append(f"indexes/{table}: its indexes built anew")
+        await self._rows(index)
+        await self._finish(index, table, bad)
+
+    async def _finish(self, index: Index, table: str, bad: set[str]) -> None:
+        """Leave no version behind that needs a damaged file, and record what is there now."""
+        if bad:
+            await index.table.optimize(cleanup_older_than=_NO_TIME)
+        await optimize(index.table)
+        await executors.STORE.run(self._close, "indexes", table, bad)
+
+    def _close(self, database: str, table: str, bad: set[str]) -> None:
+        folder = layout.folder(self._root, database, table)
+        needed: set[str] = set()
+        for path in layout.manifests(folder).values():
+            needed.update(layout.read(folder / path).needs())
+        left = [path for path in bad - needed if (folder / path).exists()]
+        recorder = Recorder(self._root)
+        if left:
+            mending.set_aside(self._root, database, table, left)
+        known = read(self._root, database, table).entries
+        gone = {path for path in known if not (folder / path).exists()}
+        recorder.forget(database, table, sorted(gone | (bad & needed)))
+        recorder.record(database, table)
+        if files.hint(folder) and (held := layout.manifests(folder)):
+            mending.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
+
+    async def _rescue(self, index: Index, fragment: layout.Fragment) -> None:
+        """Take the rows of a damaged file that can be read, and write them anew."""
+        found = await salvage.salvage(index.table, index.schema, fragment.number, fragment.rows)
+        expected = fragment.rows - fragment.deleted
+        where = f"indexes/{index.table.name}: file {', '.join(fragment.data)}"
+        if found.num_rows < expected:
+            missing = expected - found.num_rows
+            self.outcome.lost.append(f"{where}: {missing} rows whose ids cannot be read")
+        first = fragment.number << 32
+        await self._replace(
+            index,
+            f"_rowid >= {first} AND _rowid < {first + (1 << 32)}",
+            found,
+            judge(found, index, distrust=True),
+        )
+        self.outcome.mended.append(f"{where}: {found.num_rows} rows taken out of it")
+
+    async def _rows(self, index: Index) -> None:
+        """Mend the damaged rows of files that can be read."""
+        damaged: list[pa.Table] = []
+        query = index.table.query().select(index.schema.names).with_row_id()
+        async for batch in await query.to_batches(max_batch_length=_BATCH):
+            held = pa.Table.from_batches([batch])
+            bad = [bool(parts) for parts in rows.faults(held, index)]
+            if any(bad):
+                damaged.append(held.filter(pa.array(bad)))
+        for held in damaged:
+            ids = ", ".join(map(str, held["_rowid"].to_pylist()))
+            content = held.select(index.schema.names)
+            await self._replace(index, f"_rowid IN ({ids})", content, judge(content, index))
+
+    async def _replace(self, index: Index, where: str, former: pa.Table, judged: Judged) -> None:
+        """Delete rows and write what was judged of them; a copy of them is kept aside."""
+        name = f"indexes/{index.table.name}"
+        written = list(judged.sound)
+        stale = judged.stale
+        if stale:
+            made = await self._embedded(index, stale)
+            if made is None:
+                revision = index.identity.revision[:12]
+                self.outcome.left += [
+                    f"{name}: document {row['id']!r}: it must be embedded anew: repeat this with "
+                    f"the bundle of revision {revision}"
+                    for row in stale
+                ]
+                return
+            written += made
+            self.outcome.mended += [
+                f"{name}: document {row['id']!r}: embedded anew" for row in stale
+            ]
+        if former.num_rows:
+            aside = mending.quarantine(self._root, "indexes", index.table.name) / "rows.arrow"
+            with pa.ipc.new_file(aside, former.schema) as stream:
+                stream.write_table(former)
+        await index.table.delete(where)
+        for start in range(0, len(written), _BATCH):
+            part = written[start : start + _BATCH]
+            await index.merge([record for record, _ in part], [updated for _, updated in part])
+        if judged.buried:
+            await index.bury(judged.buried)
+        self.outcome.lost += [
+            f"{name}: document {document!r}: its {part} is damaged"
+            for document, part in judged.lost
+        ]
+        self.outcome.mended += [
+            f"{name}: document {record.id!r}: written anew" for record, _ in judged.sound
+        ]
+
+    async def _embedded(
+        self, index: Index, stale: list[dict[str, Any]]
+    ) -> list[tuple[Record, int]] | None:
+        indexes = await self._open_indexes()
+        if index.identity.revision != indexes.model.revision:
+            return None
+        if self._embed is None:
+            self._embed = await self._engine()
+        made = []
+        for start in range(0, len(stale), 16):
+            part = stale[start : start + 16]
+            told = [row | {"metadata": json.dumps(row["metadata"])} for row in part]
+            made += await embed_rows(told, self._embed)
+        return list(zip(made, [row["updated"] for row in stale], strict=True))
+
+    async def _forget_again(self, index: Index, fragment: layout.Fragment) -> None:
+        """Delete rows of a fragment anew, of which only the number of the deleted is known.
+
+        Of a document that was written again the latest row stands. Marks of deletion that were
+        old enough to be removed are removed.
+        """
+        columns = ["id", "updated", "deleted"]
+        held = await index.table.query().select(columns).with_row_id().to_arrow()
+        latest: dict[str, tuple[int, int]] = {}
+        for row in held.to_pylist():
+            key = (row["updated"], row["_rowid"])
+            latest[row["id"]] = max(latest.get(row["id"], key), key)
+        old = microseconds() - KEEP_TOMBSTONES
+        gone = [
+            row["_rowid"]
+            for row in held.to_pylist()
+            if row["_rowid"] >> 32 == fragment.number
+            and (
+                latest[row["id"]] != (row["updated"], row["_rowid"])
+                or (row["deleted"] and row["updated"] < old)
+            )
+        ]
+        if gone:
+            await index.table.delete(f"_rowid IN ({', '.join(map(str, gone))})")
+        name = f"indexes/{index.table.name}: file {fragment.deletions}"
+        if len(gone) < fragment.deleted:
+            self.outcome.lost.append(
+                f"{name}: which {fragment.deleted - len(gone)} further rows it deleted: documents "
+                "that were deleted long ago may be back"
+            )
+        else:
+            self.outcome.mended.append(f"{name}: {len(gone)} rows deleted anew")
+
+    async def _plain(self, database: str, table: str, bad: set[str]) -> None:
+        """Take out of a table without texts what can be read."""
+        folder = layout.folder(self._root, database, table)
+        held = layout.read(folder / next(iter(layout.manifests(folder).values())))
+        opened = await (await connect(f"{self._root}/{database}")).open_table(table)
+        schema = await opened.schema()
+        for fragment in held.fragments:
+            if fragment.deletions in bad and fragment.deletions is not None:
+                mending.without_deletions(folder / fragment.deletions)
+                Recorder(self._root).forget(database, table, [fragment.deletions])
+            broken = bool(bad.intersection(fragment.data))
+            if not broken and await salvage.readable(
+                opened, schema.names, fragment.number, fragment.rows
+            ):
+                continue
+            first = fragment.number << 32
+            await opened.delete(f"_rowid >= {first} AND _rowid < {first + (1 << 32)}")
+            bad.update(fragment.data)
+            missing = fragment.rows - fragment.deleted
+            self.outcome.lost.append(f"{database}/{table}: {missing} rows of a damaged file")
+        if bad:
+            await opened.optimize(cleanup_older_than=_NO_TIME)
+        await executors.STORE.run(self._close, database, table, bad)
+
+
+async def _index_anew(index: Index) -> None:
+    for built in await index.table.list_indices():
+        await index.table.drop_index(built.name)
+    await prepare(index.table)

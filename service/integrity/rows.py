@@ -1,0 +1,93 @@
+"""Verifies every row of an index's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from service.index import checksums
+from service.index.checksums import Part
+from service.index.documents import Index
+from service.index.fields import FieldType
+from service.index.record import digest
+from service.index.schema import PREFIX
+from service.integrity.findings import Finding, Report
+
+BATCH = 1024
+
+
+async def check(index: Index, name: str, report: Report) -> None:
+    """Read a table whole, and add what is wrong with its rows to a report.
+
+    Args:
+        name: of the table in findings.
+    """
+    try:
+        query = index.table.query().select(index.schema.names)
+        async for batch in await query.to_batches(max_batch_length=BATCH):
+            rows = pa.Table.from_batches([batch])
+            report.rows += rows.num_rows
+            for row, parts in enumerate(faults(rows, index)):
+                document = rows["id"].cast(pa.binary())[row].as_py().decode("utf-8", "replace")
+                report.findings += [
+                    Finding(name, "damaged", document=document, part=part) for part in parts
+                ]
+            report.unverified += _unverified(rows)
+    except (OSError, RuntimeError, ValueError) as error:
+        report.findings.append(Finding(name, f"rows cannot be read: {outline(error)}"))
+
+
+def faults(rows: pa.Table, index: Index) -> Iterator[list[str]]:
+    """What is wrong with each row, by parts; ``rows`` holds all columns."""
+    bad = checksums.faults(rows, *Part)
+    for place, parts in enumerate(bad):
+        named = [part.name.lower() for part in parts]
+        if not named:
+            named = _contradictions(rows.slice(place, 1), index)
+        yield named
+
+
+def _contradictions(row: pa.Table, index: Index) -> list[str]:
+    """What of a row contradicts itself, though its checksums fit, or it has none."""
+    try:
+        [held] = row.drop_columns(["vector", "windows", "window_ends"]).to_pylist()
+    except UnicodeDecodeError:
+        return ["text"]
+    if held["deleted"]:
+        return []
+    try:
+        metadata = json.loads(held["metadata"])
+    except ValueError:
+        return ["head"]
+    revision = index.identity.revision
+    right = digest(held["text"], held["title"], metadata, held["links"], revision)
+    if right != checksums.content(held["digest"]):
+        return ["digest"]
+    return typed(index.identity.fields, metadata, held)
+
+
+def typed(
+    fields: dict[str, FieldType], metadata: dict[str, Any], held: dict[str, Any]
+) -> list[str]:
+    """The columns for filters that do not hold what the metadata says."""
+    wrong = []
+    for name, kind in fields.items():
+        value = metadata.get(name)
+        right = float(value) if kind == "number" and value is not None else value
+        if held[PREFIX + name] != right:
+            wrong.append(PREFIX + name)
+    return wrong
+
+
+def _unverified(rows: pa.Table) -> int:
+    sealed = checksums.texts(rows["digest"])
+    gone = rows["deleted"].to_pylist()
+    return sum(checksums.unverified(d, g) for d, g in zip(sealed, gone, strict=True))
+
+
+def outline(error: Exception) -> str:
+    """The beginning of LanceDB's message, without the places in its source."""
+    return str(error).split("/rustc/")[0].split("/root/")[0][:200].rstrip(" ,")

@@ -1,0 +1,1 @@
+"""Integrity of what is stored."""

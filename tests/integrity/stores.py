@@ -1,0 +1,169 @@
+"""A small store with every kind of file, made in this process, and what is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+
+from service.documents.embedder import Document
+from service.documents.pooling import Vectors, normalise
+from service.heads.examples import Examples
+from service.heads.network import Network
+from service.heads.store import Head, Heads
+from service.index import search
+from service.index.documents import Index
+from service.index.indexes import Indexes, Model, connect
+from service.index.maintenance import optimize
+from service.index.record import Record, encoded
+from service.integrity.check import check, tables
+from service.integrity.findings import Report
+from service.integrity.ledger import Recorder
+from service.integrity.outcome import Outcome
+from service.integrity.repair import Repair
+
+REVISION = "a" * 64
+DIMENSIONS = 8
+WINDOW = 40
+FIELDS = {"year": "integer", "draft": "boolean"}
+
+
+def vector(text: str) -> Vectors:
+    """A unit vector that hangs on the text alone."""
+    seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
+    drawn = np.random.default_rng(seed).standard_normal(DIMENSIONS).astype(np.float32)
+    return normalise(drawn)
+
+
+def embedded(text: str) -> Document:
+    """A document as the service's embedder makes it, with vectors by ``vector``."""
+    ends = [*range(WINDOW, len(text), WINDOW), len(text)]
+    starts = [0, *ends[:-1]]
+    parts = np.stack([vector(text[a:b]) for a, b in zip(starts, ends, strict=True)])
+    made = SimpleNamespace(
+        vector=lambda: parts.mean(axis=0),
+        matrix=lambda: parts,
+        windows=[SimpleNamespace(end=end) for end in ends],
+    )
+    return cast(Document, made)
+
+
+async def embed(texts: Sequence[str]) -> list[Document]:
+    return [embedded(text) for text in texts]
+
+
+async def engine():  # type: ignore[no-untyped-def]
+    return embed
+
+
+def text_of(name: str) -> str:
+    return f"The document {name} tells of {name} at some length, in words of its own: " + name * 5
+
+
+def record(name: str, text: str | None = None) -> Record:
+    text = text or text_of(name)
+    metadata = {"year": len(name) * 100, "draft": name.endswith("3"), "note": f"of {name}"}
+    return Record(name, text, f"Title {name}", metadata, ["x-1"], encoded(embedded(text)))
+
+
+async def open_indexes(root: Path) -> Indexes:
+    databases = [await connect(f"{root}/{part}") for part in ("indexes", "leases")]
+    return Indexes(databases[0], databases[1], Model("model", REVISION, DIMENSIONS))
+
+
+async def make(root: Path) -> None:
+    """Indexes ``x`` and ``y``, and a classifier; all their files are recorded."""
+    indexes = await open_indexes(root)
+    await indexes.create("deleted", {})
+    await indexes.drop("deleted")
+    for name in ("x", "y"):
+        await indexes.create(name, dict(FIELDS))
+        index = await indexes.open(name)
+        for part in range(2):
+            await index.put([record(f"{name}-{n}") for n in range(part * 8, part * 8 + 8)])
+        await optimize(index.table)
+        await index.put([record(f"{name}-{n}", f"a later text of {name}-{n}") for n in (1, 2)])
+        await indexes.bury(name, index.identity.uid, [f"{name}-5"])
+        await index.put([record(f"{name}-new-{n}") for n in range(4)])
+    heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
+    weights = (np.ones((DIMENSIONS, 2), np.float32),)
+    network = Network(weights, (np.zeros(2, np.float32),), 1.0, "softmax")
+    examples = Examples(["good", "bad"], [["a"], ["b"]])
+    await heads.put(Head("c", "uid", REVISION, ["a", "b"], {"labels": {}}, network), examples)
+    Recorder(root).record_all()
+
+
+def right(name: str) -> str | None:
+    """The text of a document that ``make`` wrote; None where it deleted it."""
+    _, _, number = name.partition("-")
+    if number == "5":
+        return None
+    return f"a later text of {name}" if number in ("1", "2") else text_of(name)
+
+
+def names(index: str) -> list[str]:
+    """Ids of all documents of an index."""
+    held = [f"{index}-{n}" for n in range(16)] + [f"{index}-new-{n}" for n in range(4)]
+    return [name for name in held if right(name) is not None]
+
+
+def copy(store: Path, place: Path) -> Path:
+    shutil.rmtree(place, ignore_errors=True)
+    return Path(shutil.copytree(store, place))
+
+
+async def checked(root: Path, name: str | None = None) -> Report:
+    return await check(await open_indexes(root), root, name, record=False)
+
+
+async def repaired(root: Path) -> Outcome:
+    repair = Repair(root, lambda: open_indexes(root), engine)
+    await repair.shared()
+    found = await tables(await open_indexes(root), root, None)
+    await repair.index([table for database, table in found if database == "indexes"])
+    return repair.outcome
+
+
+async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
+    """What an index serves that is not what was written, by get, search and explanation."""
+    wrong = []
+    for name in ids:
+        try:
+            held = await index.get(name)
+        except Exception:  # noqa: BLE001 refused is not wrong
+            continue
+        if held.text != right(name) or held.title != f"Title {name}" or held.links != ["x-1"]:
+            wrong.append(f"get {name}")
+        if not np.array_equal(held.vector, record(name, held.text).encoding.vector):
+            wrong.append(f"vector of {name}")
+    query = search.Query(vector("query"), "document words later")
+    for mode in (search.cosine, search.words, search.hybrid):
+        try:
+            hits = await mode(index, query, 100, None)
+        except Exception:  # noqa: BLE001
+            continue
+        for hit in hits:
+            text = right(hit.id)
+            made = None if text is None else record(hit.id, text).encoding.vector
+            if made is None or not np.array_equal(hit.vector, made):
+                wrong.append(f"{mode.__name__} {hit.id}")
+    try:
+        windows = await index.windows(ids)
+    except Exception:  # noqa: BLE001
+        return wrong
+    for name, held in windows.items():
+        text = right(name)
+        made = None if text is None else record(name, text).encoding.windows
+        if made is None or not np.array_equal(held.vectors, made.astype("<f2").astype("f4")):
+            wrong.append(f"windows of {name}")
+    return wrong
+
+
+def run(coroutine):  # type: ignore[no-untyped-def]
+    return asyncio.run(coroutine)

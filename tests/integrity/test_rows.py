@@ -1,0 +1,185 @@
+"""Rows that are not what was written: never served, named by the check, mended or named as lost.
+
+LanceDB itself writes the damage here, so that the files are whole and only the rows' checksums tell.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.heads import sources
+from service.index import search
+from service.index.checksums import Part, faults
+from service.index.documents import Index
+from service.index.faults import DamagedError
+from service.index.reuse import kept
+from tests.integrity import stores
+
+NAME = "x-3"
+TEXT = stores.text_of(NAME)
+LATER = "another text"
+
+# a part, the column that is changed, and what it becomes in SQL
+DAMAGES = [
+    ("text", "text", f"'{LATER}'"),
+    ("head", "title", "'another title'"),
+    ("head", "metadata", "'{}'"),
+    ("vector", "vector", "[" + ", ".join(["0.35"] * stores.DIMENSIONS) + "]"),
+    ("windows", "window_ends", "[1, 2]"),
+    ("links", "links", "['nobody']"),
+    ("state", "updated", "updated + 4096"),
+]
+
+
+async def damaged(root: Path, column: str, value: str) -> Index:
+    index = await (await stores.open_indexes(root)).open("x")
+    if column == "vector":
+        # LanceDB casts no list of decimals
+        value = "[" + ", ".join(["CAST(0.35 AS FLOAT)"] * stores.DIMENSIONS) + "]"
+    await index.table.update(updates_sql={column: value}, where=f"id = '{NAME}'")
+    return index
+
+
+async def answers(index: Index, mode: str) -> list[str]:
+    query = search.Query(stores.vector("query"), "document x-3 words")
+    run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[mode]
+    return [hit.id for hit in await run(index, query, 50, None)]
+
+
+@pytest.mark.parametrize(("part", "column", "value"), DAMAGES, ids=[d[1] for d in DAMAGES])
+def test_a_damaged_row_is_not_served_is_named_and_is_mended_or_lost(
+    store: Path, tmp_path: Path, part: str, column: str, value: str
+) -> None:
+    root = stores.copy(store, tmp_path / "copy")
+
+    async def scenario() -> None:
+        sound = await (await stores.open_indexes(root)).open("x")
+        assert NAME in await answers(sound, "cosine")
+        assert NAME in await kept(sound, {NAME: TEXT})
+        index = await damaged(root, column, value)
+        seen: list[int] = []
+        index = Index(index.table, index.schema, index.identity, index.vocabulary, seen.append)
+        assert await stores.wrong_answers(index, stores.names("x")) == []
+        assert seen
+        if part != "windows":
+            with pytest.raises(DamagedError):
+                await index.get(NAME)
+        if part in ("vector", "head", "state"):
+            for mode in ("cosine", "words", "hybrid"):
+                assert NAME not in await answers(index, mode)
+        if part in ("vector", "windows", "text"):
+            assert NAME not in await kept(index, {NAME: TEXT})
+            assert NAME not in await kept(index, {NAME: LATER})
+        if part in ("vector", "text"):
+            with pytest.raises(DamagedError):
+                await sources.documents(index, [NAME])
+
+        report = await stores.checked(root, "x")
+        assert [(f.document, f.part) for f in report.findings] == [(NAME, part)]
+        outcome = await stores.repaired(root)
+        assert (await stores.checked(root)).findings == []
+        index = await (await stores.open_indexes(root)).open("x")
+        assert await stores.wrong_answers(index, stores.names("x")) == []
+        if part in ("text", "head", "links"):
+            assert any(NAME in line for line in outcome.lost)
+            assert not await index.has(NAME)
+        else:
+            assert outcome.lost == []
+            assert (await index.get(NAME)).text == TEXT
+            assert NAME in await index.windows([NAME])
+
+    stores.run(scenario())
+
+
+def test_every_bit_of_a_row_is_covered() -> None:
+    """A control: an unchanged row has no faults, and each part's change shows in it alone."""
+
+    async def scenario(root: Path) -> None:
+        index = await (await stores.open_indexes(root)).open("x")
+        rows = await index.rows([stores.record("a"), stores.record("b")])
+        assert faults(rows, *Part) == [(), ()]
+        swapped = rows.set_column(0, rows.schema.field(0), rows["id"].take([1, 0]))
+        assert faults(swapped, *Part) == [tuple(Part), tuple(Part)]
+        place = rows.schema.get_field_index("vector")
+        crossed = rows.set_column(place, rows.schema.field(place), rows["vector"].take([1, 0]))
+        assert faults(crossed, *Part) == [(Part.VECTOR,), (Part.VECTOR,)]
+
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        stores.run(stores.make(root))
+        stores.run(scenario(root))
+
+
+def test_a_row_of_a_version_without_checksums_is_served_and_counts_as_unverified(
+    store: Path, tmp_path: Path
+) -> None:
+    root = stores.copy(store, tmp_path / "copy")
+
+    async def scenario() -> None:
+        index = await (await stores.open_indexes(root)).open("x")
+        where = f"id = '{NAME}'"
+        await index.table.update(updates_sql={"digest": "substr(digest, 1, 32)"}, where=where)
+        assert (await index.get(NAME)).text == TEXT
+        assert NAME in await answers(index, "cosine")
+        report = await stores.checked(root, "x")
+        assert (report.unverified, report.findings) == (1, [])
+        await index.put([stores.record(NAME)])
+        assert (await stores.checked(root, "x")).unverified == 0
+
+    stores.run(scenario())
+
+
+def test_two_hundred_flipped_bits_are_all_named_none_is_served_and_all_are_mended(
+    store: Path, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(18)
+    named = 0
+    for turn in range(8):
+        root = stores.copy(store, tmp_path / "copy")
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        records = [path for path in files if path.relative_to(root).parts[0] == "integrity"]
+        # what is recorded in a line cannot be compared once that line is damaged
+        pool = records if turn == 0 else [path for path in files if path not in records]
+        count = len(pool) if turn == 0 else 28
+        flipped = [pool[place] for place in draw.permutation(len(pool))[:count]]
+        for file in flipped:
+            content = bytearray(file.read_bytes())
+            bit = int(draw.integers(len(content) * 8))
+            content[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(bytes(content))
+
+        async def scenario(root: Path, flipped: list[Path]) -> int:
+            report = await stores.checked(root)
+            told = {(finding.table, finding.file) for finding in report.findings}
+            for file in flipped:
+                path = file.relative_to(root)
+                place = path.as_posix()
+                if path.parts[0] == "integrity":
+                    assert place in {name for _, name in told}, place
+                    continue
+                table = f"{path.parts[0]}/{path.parts[1].removesuffix('.lance')}"
+                assert (table, "/".join(path.parts[2:])) in told, place
+            for name in ("x", "y"):
+                try:
+                    index = await (await stores.open_indexes(root)).open(name)
+                except (RuntimeError, ValueError):
+                    continue
+                assert await stores.wrong_answers(index, stores.names(name)) == []
+            outcome = await stores.repaired(root)
+            assert (outcome.lost, outcome.left) == ([], [])
+            assert (await stores.checked(root)).findings == []
+            for name in ("x", "y"):
+                index = await (await stores.open_indexes(root)).open(name)
+                assert await stores.wrong_answers(index, stores.names(name)) == []
+                for document in stores.names(name):
+                    assert (await index.get(document)).text == stores.right(document)
+                    assert document in await index.windows([document])
+            return len(flipped)
+
+        named += stores.run(scenario(root, flipped))
+    assert named >= 200
