@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo train-demo test lint bench audit format constraints hashes clean
+.PHONY: help serve demo train-demo test nightly lint bench audit format constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,12 @@ train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before 
 
 test: lint ## check style, types and import directions, then run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
+
+# test files that look at more, and longer, in the nightly profile
+FUZZED := $(shell grep -lE 'hypothesis|NIGHTLY|worst_bodies' -r tests --include='test_*.py')
+
+nightly: $(VENV)/.dev ## fuzz routes, bodies, files and departures for an hour
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 3600 $(FUZZED) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/ruff check .
