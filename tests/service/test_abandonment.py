@@ -93,9 +93,10 @@ class House:
         headers = {"authorization": f"Bearer {TOKENS[name]}"}
         return httpx.get(f"{self.server.url}/indexes", headers=headers).status_code == 200
 
-    def threads_busy(self) -> float:
+    def threads_busy(self, pool: str = ".*") -> float:
         told = httpx.get(f"{self.server.url}/metrics").text
-        values = re.findall(r"^docsplit_threads_busy\{.*\} (.*)$", told, re.MULTILINE)
+        pattern = rf'^docsplit_threads_busy\{{pool="{pool}"\}} (.*)$'
+        values = re.findall(pattern, told, re.MULTILINE)
         assert values
         return sum(map(float, values))
 
@@ -223,12 +224,14 @@ def settle(house: House) -> None:
 
 def test_trainings_that_were_left_hold_up_neither_writes_nor_revocations(house: House) -> None:
     # more than asyncio's default executor has threads on two cores
-    for number in range(7):
-        house.leave("PUT", f"/classifiers/row-{number}", large(), 0.8)
+    for number in range(8):
+        connection = house.send("PUT", f"/classifiers/row-{number}", large())
+        wait_until(lambda: house.threads_busy("training") == 1, 30)
+        connection.close()
     house.revoke("doomed")
+    wait_until(lambda: not house.accepts("doomed"), 10)
     document = {"id": "later", "text": "a later document"}
     house.ask("POST", "/indexes/left/documents", {"documents": [document]})
-    wait_until(lambda: not house.accepts("doomed"), 10)
     wait_until(lambda: house.threads_busy() == 0, 10)
     house.ask("PUT", "/classifiers/held", small())
 
