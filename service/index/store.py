@@ -13,7 +13,7 @@ import structlog
 
 from export.bundle import Bundle
 from service import executors
-from service.index.faults import NotFoundError, StoreError, disk_fault, VersionError
+from service.index.faults import NotFoundError, StoreError, VersionError, disk_fault
 from service.index.volume import Durability, Volume
 from service.metrics import Metrics
 
