@@ -140,7 +140,7 @@ def test_a_version_that_needs_a_torn_file_hides_nothing_acknowledged(
             await index.table.delete("id = '4'")
         else:
             await optimize(index.table)
-        [torn, *_] = sorted({path for path in (folder / kind).rglob("*.*")} - before)
+        [torn, *_] = sorted(set((folder / kind).rglob("*.*")) - before)
         if how == "missing":
             torn.unlink()
         else:
