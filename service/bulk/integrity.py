@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,15 +43,21 @@ def main(arguments: Sequence[str]) -> int:
         Exit status: 0 when all is as it was written (after a repair: again), 1 when something is
         damaged, or was lost.
     """
-    given, rest = _parser(arguments[0]).parse_known_args(arguments[1:])
-    if given.name is not None and not re.fullmatch(INDEX_NAME, given.name):
+    # behind a flag of the service stands a value of it
+    named = arguments[1:2] if not arguments[1:2] or not arguments[1].startswith("-") else []
+    given, rest = _parser(arguments[0]).parse_known_args(arguments[1 + len(named) :])
+    name = named[0] if named else None
+    if name is not None and not re.fullmatch(INDEX_NAME, name):
         raise CommandError("NAME: lower-case letters, digits, - and _; up to 63")
     settings = load(rest).model_copy(update={"workers": 1, "keys_file": None, "calibrate": 0})
     if arguments[0] == "check":
-        report = asyncio.run(_check(settings, given.name, given.record))
+        with redirect_stdout(sys.stderr):
+            report = asyncio.run(_check(settings, name, given.record))
         _tell(_checked(report), asdict(report), given.json)
         return 1 if report.findings else 0
-    outcome, report = asyncio.run(_repair(settings, given.name))
+    # the log must not stand between the lines of the answer
+    with redirect_stdout(sys.stderr):
+        outcome, report = asyncio.run(_repair(settings, name))
     _tell(_repaired(outcome, report), asdict(outcome) | {"after": asdict(report)}, given.json)
     return 1 if outcome.lost or outcome.left or report.findings else 0
 
@@ -58,21 +65,16 @@ def main(arguments: Sequence[str]) -> int:
 def _parser(command: str) -> argparse.ArgumentParser:
     said = {
         "check": "Read all that is stored, verify every checksum and every recorded digest, and "
-        "name what is wrong. Nothing is changed; services may run.",
-        "repair": "Bring back what is damaged, and name what is lost. Stop the services that "
-        "write to the index before.",
+        "name what is wrong, in the index NAME or in all that is stored. Nothing is changed; "
+        "services may run.",
+        "repair": "Bring back what is damaged in the index NAME, or in all that is stored, and "
+        "name what is lost. Stop the services that write to it before.",
     }
     parser = argparse.ArgumentParser(
-        f"docsplit-index {command}",
+        f"docsplit-index {command} [NAME]",
         description=said[command],
         epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
         allow_abbrev=False,
-    )
-    parser.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="of an index; all that is stored where it is left out",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if command == "check":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from service import executors
@@ -14,6 +15,9 @@ from service.integrity.findings import Finding, Report
 from service.integrity.ledger import Recorder
 
 INDEXES = "indexes"
+# a service that commits meanwhile must not look like damage
+_LOOKS = 2
+_PAUSE = 0.2
 
 
 async def check(indexes: Indexes, root: Path | None, name: str | None, *, record: bool) -> Report:
@@ -33,7 +37,7 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
         before = len(report.findings)
         report.tables += 1
         if root is not None:
-            await executors.STORE.run(files.check, root, database, table, report)
+            await _files(root, database, table, report)
         if database == INDEXES:
             await _rows(indexes, table, report)
         elif database == "heads" and root is not None:
@@ -42,6 +46,19 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
             recorded = await executors.STORE.run(Recorder(root).record, database, table)
             report.unrecorded -= recorded
     return report
+
+
+async def _files(root: Path, database: str, table: str, report: Report) -> None:
+    """Compare a table's files, again where the first look may have met a commit half done."""
+    for _ in range(_LOOKS):
+        seen = Report()
+        await executors.STORE.run(files.check, root, database, table, seen)
+        if not seen.findings:
+            break
+        await asyncio.sleep(_PAUSE)
+    report.files += seen.files
+    report.unrecorded += seen.unrecorded
+    report.findings += seen.findings
 
 
 async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[tuple[str, str]]:
