@@ -1,6 +1,6 @@
 """Rows that are not what was written: never served, named by the check, mended or named as lost.
 
-LanceDB itself writes the damage, so that the files are whole and only the rows' checksums tell.
+LanceDB itself writes the damage, so that the files are whole and only the checksums tell.
 """
 
 from __future__ import annotations
