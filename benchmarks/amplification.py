@@ -5,7 +5,8 @@ status, the seconds, the memory above the idle service's and the longest gap of 
 
 ``python -m benchmarks.amplification --clients 8 --seconds 60`` lets so many clients send them at
 once, drawn at random. It prints the memory in all, whether the replica still runs, the longest gap
-of ``/livez``, and the latency of another client's short texts before and meanwhile.
+of ``/livez``, and the latency of another client's short texts before and meanwhile. With
+``--balancer haproxy`` or ``nginx`` they all go through the shipped configuration to two replicas.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
 from benchmarks.worst_bodies import Attack, attacks
 from tests.conftest import Server, serving
+from tests.deploy.balancers import haproxy, nginx
+
+BALANCERS = {"haproxy": haproxy, "nginx": nginx}
 
 KEYS = [f"a-key-of-client-{number:02}-for-benchmarks" for number in range(33)]
 
@@ -112,9 +117,10 @@ def one_by_one(server: Server, route: str, seconds: float) -> None:
         )
 
 
-def at_once(server: Server, clients: int, seconds: float) -> None:
-    """Print what a crowd of attackers does to the replica, and to one who sends short texts."""
-    kinds = list(attacks())
+def at_once(servers: list[Server], url: str, clients: int, seconds: float) -> None:
+    """Print what a crowd of attackers at ``url`` does to replicas, and to one with short texts."""
+    # made before, so that the attackers leave the processor to the replica
+    kinds = [replace(a, body=_made(a.body())) for a in attacks() if a.first]
     over = threading.Event()
     statuses: Counter[str] = Counter()
 
@@ -122,29 +128,36 @@ def at_once(server: Server, clients: int, seconds: float) -> None:
         draw = random.Random(number)
         while not over.is_set():
             try:
-                answer = send(server.url, draw.choice(kinds), 5, _key(number))
+                answer = send(url, draw.choice(kinds), 5, _key(number))
                 statuses[str(answer.status_code)] += 1
             except httpx.HTTPError as error:
                 statuses[type(error).__name__] += 1
 
-    before = _latencies(server.url, 10)
-    forget_peak(server)
+    before = _latencies(url, 10)
+    for server in servers:
+        forget_peak(server)
     threads = [threading.Thread(target=attacker, args=(n,)) for n in range(1, clients + 1)]
     for thread in threads:
         thread.start()
-    with probing(server.url) as prober:
-        meanwhile = _latencies(server.url, seconds)
+    with ExitStack() as stack:
+        probers = [stack.enter_context(probing(server.url)) for server in servers]
+        meanwhile = _latencies(url, seconds)
     over.set()
     for thread in threads:
         thread.join()
     print("answers:", dict(sorted(statuses.items())))
-    print(f"memory at most: {memory(server, 'VmHWM') / 1e6:.0f} MB")
-    print(f"longest /livez: {prober.longest:.2f} s")
-    print("the replica", "ended" if server.process.poll() is not None else "runs on")
+    for server, prober in zip(servers, probers, strict=True):
+        print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
+        print(f"at most {memory(server, 'VmHWM') / 1e6:.0f} MB;", end=" ")
+        print(f"longest /livez {prober.longest:.2f} s")
     for name, found in (("before", before), ("meanwhile", meanwhile)):
         cut = statistics.quantiles(found, n=100)
         told = f"p50 {1e3 * cut[49]:.0f} ms, p99 {1e3 * cut[98]:.0f} ms"
         print(f"short texts {name}: {len(found)}, {told}")
+
+
+def _made(body: bytes) -> Callable[[], bytes]:
+    return lambda: body
 
 
 def _latencies(url: str, seconds: float) -> list[float]:
@@ -170,18 +183,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--clients", type=int, default=0, help="attack at once; 0: one by one")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to attack at once")
+    parser.add_argument("--balancer", choices=BALANCERS, help="attack two replicas behind it")
     parser.add_argument("--deadline", type=float, default=5.0, help="of each body, one by one")
     parser.add_argument("--route", default="", help="only routes that contain this")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "log")
-        with serving(log, "--api-keys", ",".join(KEYS)) as server:
-            prepare(server.url, _key(0))
-            print(f"idle: {memory(server, 'VmRSS') / 1e6:.0f} MB")
+        flags = ["--api-keys", ",".join(KEYS), "--index-path", f"{folder}/index"]
+        with ExitStack() as stack:
+            logs = [Path(folder, f"log{n}") for n in range(2 if given.balancer else 1)]
+            servers = [stack.enter_context(serving(log, *flags)) for log in logs]
+            url = servers[0].url
+            prepare(url, _key(0))
+            print("idle:", *(f"{memory(server, 'VmRSS') / 1e6:.0f} MB" for server in servers))
+            if given.balancer:
+                ports = [urlsplit(server.url).port or 0 for server in servers]
+                url = stack.enter_context(BALANCERS[given.balancer](Path(folder), ports))
             if given.clients:
-                at_once(server, given.clients, given.seconds)
+                at_once(servers, url, given.clients, given.seconds)
             else:
-                one_by_one(server, given.route, given.deadline)
+                one_by_one(servers[0], given.route, given.deadline)
 
 
 if __name__ == "__main__":
