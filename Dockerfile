@@ -4,12 +4,15 @@ ARG BASE=docker.io/library/python:3.11-slim-bookworm
 FROM ${BASE} AS build
 # cpu or gpu: the extra of pyproject.toml, and with it the file of pinned versions
 ARG EXTRA=cpu
+# anything: install files only whose SHA-256 stands in hashes/, see there
+ARG HASHES=""
 # the caller's own index settings come as a secret; pip passes over the file where it is absent
 ENV PIP_CONFIG_FILE=/run/secrets/pip.conf \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 COPY pyproject.toml constraints.txt constraints-gpu.txt LICENSE NOTICE ./
+COPY hashes ./hashes
 # Installs the dependencies, the command and the metadata, no package of ours: this layer then
 # outlives changes of the sources. PIP_CONSTRAINT pins what --constraint does and, up to pip 25.2,
 # build requirements too. Without openvino-telemetry openvino reports its imports to nobody.
@@ -23,15 +26,32 @@ RUN --mount=type=secret,id=pip.conf \
     esac \
     && touch README.md \
     && python -m venv --without-pip /opt/venv \
-    && PIP_CONSTRAINT="${pins}" PIP_BUILD_CONSTRAINT=constraints.txt \
-       pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing]" \
+    && if [ -z "${HASHES}" ]; then \
+         PIP_CONSTRAINT="${pins}" PIP_BUILD_CONSTRAINT=constraints.txt \
+         pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing]"; \
+       else \
+         python -m venv /opt/build \
+         && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \
+            --requirement hashes/build.txt \
+         && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation \
+            --wheel-dir /opt/build/own . \
+         && pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --require-hashes \
+            --only-binary :all: --requirement "hashes/${EXTRA}.txt" \
+         && pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
+            --no-index /opt/build/own/*.whl; \
+       fi \
     && pip --python /opt/venv/bin/python uninstall --yes openvino-telemetry \
     && python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 
 # What is installed, for scanners. The tool stays in this stage.
 RUN --mount=type=secret,id=pip.conf \
     python -m venv /opt/sbom \
-    && /opt/sbom/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \
+    && if [ -z "${HASHES}" ]; then \
+         /opt/sbom/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0; \
+       else \
+         /opt/sbom/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \
+         --requirement hashes/sbom.txt; \
+       fi \
     && /opt/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
        --output-file sbom.cdx.json /opt/venv/bin/python
 

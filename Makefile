@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo train-demo test lint bench audit format constraints clean
+.PHONY: help serve demo train-demo test nightly lint bench audit format constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,12 @@ train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before 
 test: lint ## check style, types and import directions, then run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
 
+# test files that look at more, and longer, in the nightly profile
+FUZZED := $(shell grep -lE 'hypothesis|NIGHTLY|worst_bodies' -r tests --include='test_*.py')
+
+nightly: $(VENV)/.dev ## fuzz routes, bodies, files and departures for an hour
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 3600 $(FUZZED) $(ARGS)
+
 lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,6 +69,16 @@ constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt ane
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra dev --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt
+
+# no setting of this machine's for other indexes counts: the hashes are those of PyPI
+UV_OF_PYPI := env -u UV_INDEX -u UV_DEFAULT_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS -u UV_INDEX_STRATEGY -u UV_TORCH_BACKEND $(BIN)/uv --no-config pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
+
+hashes: $(BIN)/python ## write the SHA-256 of what the image installs to hashes/, as PyPI has them
+	$(BIN)/python -m pip install --quiet uv
+	$(UV_OF_PYPI) pyproject.toml --constraints constraints.txt --extra cpu --extra tracing --output-file hashes/cpu.txt
+	$(UV_OF_PYPI) pyproject.toml --constraints constraints-gpu.txt --extra gpu --extra tracing --output-file hashes/gpu.txt
+	echo setuptools | $(UV_OF_PYPI) - --constraints constraints.txt --output-file hashes/build.txt
+	grep -o 'cyclonedx-bom==[0-9.]*' Dockerfile | $(UV_OF_PYPI) - --output-file hashes/sbom.txt
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

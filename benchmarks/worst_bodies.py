@@ -22,12 +22,14 @@ class Attack:
         route: as the OpenAPI document names it.
         name: what is bad about the body.
         body: makes it, at ``SIZE`` bytes at most.
+        first: whether it stands for its kind: another route with the same checks has the others.
     """
 
     method: str
     route: str
     name: str
     body: Callable[[], bytes]
+    first: bool = True
 
     @property
     def path(self) -> str:
@@ -176,6 +178,19 @@ _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"truncation_direction":"left","inputs":%s}'),
     ("/similar", b'{"index":"worst","mode":"hybrid","text":%s}'),
 ]
+_LIST_FIELDS = [
+    ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),
+    ("PUT", "/indexes/{name}", b'{"fields":%s}'),
+    ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
+    ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
+    ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
+]
+# what passes the count of values, and so reaches validation
+_FIRST = {
+    "zeros within the limit of values",
+    "empty objects within the limit of values",
+    "an object of many keys",
+}
 
 
 def attacks() -> Iterator[Attack]:
@@ -188,25 +203,22 @@ def attacks() -> Iterator[Attack]:
     for route, template in _TEXT_FIELDS:
         texts = TEXTS if route in ("/embed", "/") else {}
         for name, make in (texts | MANY_TEXTS | JUNK).items():
-            yield Attack("POST", route, name, filled(template, make))
+            first = route == "/embed" if name in TEXTS or name in MANY_TEXTS else name in _FIRST
+            yield Attack("POST", route, name, filled(template, make), first or route == "/embed")
     for route, template in _ONE_TEXT_FIELDS:
         for name, make in TEXTS.items():
-            yield Attack("POST", route, f"{template[:30].decode()}: {name}", filled(template, make))
+            told = f"{template[:40].decode()}: {name}"
+            first = name == "one endless word of wide characters" or "line ends" in name
+            yield Attack("POST", route, told, filled(template, make), first)
     for name, make in _filters().items():
         body = b'{"index":"worst","text":"a","filter":%s}'
         yield Attack("POST", "/similar", name, filled(body, make))
         body = b'{"index":"worst","filter":%s}'
         yield Attack("POST", "/classifiers/{name}/suggest", name, filled(body, make))
     for name, make in JUNK.items():
-        body = b'{"documents":%s}'
-        yield Attack("POST", "/indexes/{name}/documents", name, filled(body, make))
-        yield Attack("PUT", "/indexes/{name}", name, filled(b'{"fields":%s}', make))
-        body = b'{"inputs":["a"],"labels":%s}'
-        yield Attack("PUT", "/classifiers/{name}", f"labels: {name}", filled(body, make))
-        body = b'{"labels":["a"],"inputs":%s}'
-        yield Attack("PUT", "/classifiers/{name}", f"inputs: {name}", filled(body, make))
-        body = b'{"index":"worst","ids":%s,"labels":["a"]}'
-        yield Attack("PUT", "/classifiers/{name}", f"ids: {name}", filled(body, make))
+        for method, route, body in _LIST_FIELDS:
+            told = f"{body.decode()}: {name}"
+            yield Attack(method, route, told, filled(body, make), name in _FIRST)
     for name, make in DOCUMENTS.items():
         yield Attack("POST", "/indexes/{name}/documents", name, make)
     for name, make in TRAININGS.items():

@@ -21,6 +21,7 @@ from service.batching.batcher import BatchReport
 from service.cache.layers import Source
 from service.documents.embedder import Embedded
 from service.executors import Pool
+from service.index.faults import ERRNOS
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # the source of windows of an answer that was given again
@@ -160,6 +161,9 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        # an alert sees how a counter grows, not that it appears
+        for reason in (*ERRNOS, "gone", "sync", "torn", "unusable"):
+            self.store_errors.labels(reason)
         self.store_versions_removed = Counter(
             "docsplit_store_versions_removed_total",
             "Versions of tables that were moved aside because they were torn",

@@ -18,11 +18,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # the bundle whose source is at hand, as a package
 PUBLISHED_BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
+
+# HYPOTHESIS_PROFILE=nightly looks at far more examples
+hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+NIGHTLY_TIMES = 200
 
 # the test processes share the cores: threads that wait by spinning would take them from each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -46,6 +52,16 @@ class Server:
             if line.startswith(f"{name} "):
                 return float(line.split()[1])
         raise AssertionError(f"no metric {name}")
+
+
+def examples(number: int) -> hypothesis.settings:
+    """So many examples for a test of a running service; 200 times as many in the nightly run."""
+    nightly = hypothesis.settings.get_current_profile_name() == "nightly"
+    return hypothesis.settings(
+        max_examples=number * NIGHTLY_TIMES if nightly else number,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
 
 
 def connect(server: Server, seconds: float = 60) -> socket.socket:

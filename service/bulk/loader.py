@@ -70,15 +70,20 @@ async def _works(index: Index, sources: Iterable[Source], report: Report) -> Asy
                 report.repeated += 1
             else:
                 seen.add(source.id)
-                fresh.append(source)
-        held = await index.digests([source.id for source in fresh])
+                if _fits(index, source, report):
+                    fresh.append(source)
+        held = await index.digests([source.id for source in fresh]) if fresh else {}
         changed = [s for s in fresh if held.get(s.id) != _digest(index, s)]
         report.unchanged += len(fresh) - len(changed)
-        changed = [source for source in changed if _fits(index, source, report)]
         yield Work(changed, await kept(index, {source.id: source.text for source in changed}))
 
 
 def _fits(index: Index, source: Source, report: Report) -> bool:
+    wrong = fields.unservable(source.id, source.text, source.title, source.metadata, source.links)
+    if wrong is not None:
+        # an id with a lone surrogate could not be printed
+        report.refused.append(f"{source.id.encode(errors='replace').decode()}: {wrong}")
+        return False
     try:
         fields.check(index.identity.fields, source.metadata, 0)
     except InvalidError as error:

@@ -12,8 +12,6 @@ MOST_EXAMPLES = 100_000
 MOST_LABELS = 4096
 # documents without labels that help; more add time and little else
 MOST_UNLABELLED = 500
-# labels of all examples together, where an example may have several
-MOST_GIVEN = 1_000_000
 # bytes that a training takes at its peak, beside its texts
 MOST_BYTES = 500_000_000
 # labels with scores in one answer

@@ -21,6 +21,8 @@ from service.heads.network import Floats, Network, Scorer
 NEGATIVES = 4  # for each link, among the citing document's other candidates
 HELD_OUT = 5  # every fifth citing document is for testing
 HIDDEN = 16
+# numbers of all pairs' inputs; of more links the first of the searches' order take part
+MOST_INPUTS = 40_000_000
 # strong: some thousand pairs against a thousand inputs
 WEIGHT_DECAY = 30.0
 
@@ -117,6 +119,7 @@ def _fit(searches: Sequence[Candidates], due: float, stop: threading.Event | Non
 
     draw = np.random.default_rng(0)
     inputs, labels = [], []
+    size = 0
     for search in searches:
         links, others = np.flatnonzero(search.linked), np.flatnonzero(~search.linked)
         chosen = draw.choice(others, min(len(others), NEGATIVES * len(links)), replace=False)
@@ -124,6 +127,9 @@ def _fit(searches: Sequence[Candidates], due: float, stop: threading.Event | Non
         citing = np.broadcast_to(search.query, (len(rows), len(search.query)))
         inputs.append(features(citing, search.found[rows], search.signals[rows]))
         labels.append(search.linked[rows].astype(np.int64))
+        size += inputs[-1].size
+        if size > MOST_INPUTS:
+            break
     return training.fit(
         np.vstack(inputs),
         np.concatenate(labels),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # a head learns from so many citing documents at most, each of which costs a hybrid search
 MOST_CITING = 1000
+# numbers of all candidates' vectors together
+MOST_NUMBERS = 40_000_000
 _BEST = 2 / (RRF + 1)
 
 
@@ -80,7 +82,8 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
 
     Returns:
         The searches that found a cited document, how many links there are, and how many documents
-        cite. Of more than ``MOST_CITING`` a sample is searched for, the same one every time.
+        cite. Of more than ``MOST_CITING``, or of fewer with large vectors, a sample is searched
+        for, the same one every time.
     """
     links = await index.links()
     citing = sorted(links)
@@ -89,7 +92,9 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
         for name in cited:
             popularity[name] = popularity.get(name, 0) + 1
     draw = np.random.default_rng(0)
-    chosen = [citing[i] for i in draw.permutation(len(citing))[:MOST_CITING]]
+    dimensions = index.schema.field("vector").type.list_size
+    most = min(MOST_CITING, max(1, MOST_NUMBERS // (CANDIDATES * dimensions)))
+    chosen = [citing[i] for i in draw.permutation(len(citing))[:most]]
     found = []
     for name in chosen:
         one = await _candidates(index, name, links[name], popularity)

@@ -99,6 +99,7 @@ _DISK = {
     "EIO": "the volume of index_path fails: look at its disk",
     "ESTALE": "the volume of index_path was mounted anew: restart the service",
 }
+ERRNOS = tuple(_DISK)
 # LanceDB has no type of its own for what the system refuses
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 

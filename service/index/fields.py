@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import orjson
@@ -53,6 +53,19 @@ def problem(metadata: object) -> str | None:
     size = len(orjson.dumps(metadata))
     if size > METADATA_BYTES:
         return f"{size} bytes as JSON; the limit is {METADATA_BYTES}: put long texts into text"
+    return None
+
+
+def unservable(
+    name: str, text: str, title: str | None, metadata: object, links: Iterable[str]
+) -> str | None:
+    """Why a document cannot be kept and served, and how to mend it; None where it can."""
+    if title is not None and len(title) > TITLE_CHARACTERS:
+        return f"title: {len(title)} characters; the limit is {TITLE_CHARACTERS}"
+    if not all(map(valid_unicode, (name, text, title or "", *links))):
+        return "a text holds a lone surrogate: give valid Unicode"
+    if wrong := problem(metadata):
+        return f"metadata: {wrong}"
     return None
 
 

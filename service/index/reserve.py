@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 NAME = "docsplit-reserve"
@@ -23,10 +24,17 @@ class Reserve:
     def __init__(self, path: Path) -> None:
         self._file = path / NAME
 
-    def keep(self) -> None:
-        """Make the file where it is missing and there is room for it."""
+    def keep(self, *, room: int = 0) -> None:
+        """Make the file where it is missing and there is room for it.
+
+        Args:
+            room: bytes that must be free beside it.
+        """
         try:
             if self._file.exists() and self._file.stat().st_size == BYTES:
+                return
+            volume = os.statvfs(self._file.parent)
+            if volume.f_bavail * volume.f_frsize < BYTES + room:
                 return
         except OSError:
             return
@@ -37,7 +45,8 @@ class Reserve:
             scratch.replace(self._file)
         except OSError:
             # the volume is full, or read-only
-            scratch.unlink(missing_ok=True)
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Free the room."""

@@ -13,7 +13,7 @@ import structlog
 
 from export.bundle import Bundle
 from service import executors
-from service.index.faults import NotFoundError, StoreError, disk_fault, lance_fault
+from service.index.faults import NotFoundError, StoreError, VersionError, disk_fault, lance_fault
 from service.index.volume import Durability, Volume
 from service.integrity.ledger import Recorder
 from service.logs import outline
@@ -219,10 +219,16 @@ class Store:
             VersionError: a condition does not hold.
             NotFoundError, ConflictError: the index is gone, or is another one by now.
         """
-        versions = await (await self._writer(name)).write(uid, upsert)
+        writer = await self._writer(name)
+        try:
+            written = await writer.write(uid, upsert)
+        except VersionError as error:
+            if error.written:
+                await self.volume.sync()
+            raise
         # the next commit goes on meanwhile
         await self.volume.sync()
-        return versions
+        return written
 
     async def delete(
         self, name: str, uid: str, ids: list[str], condition: Condition | None = None

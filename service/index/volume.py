@@ -15,7 +15,7 @@ from service.index import recovery
 from service.index.disk import Disk
 from service.index.faults import StoreError, disk_fault
 from service.index.place import Place
-from service.index.reserve import Reserve
+from service.index.reserve import BYTES, Reserve
 
 log = structlog.get_logger("docsplit.index")
 
@@ -103,6 +103,8 @@ class Volume:
             if self._gone is not None:
                 log.info("store_back")
             self._gone = None
+            # a deletion may have used it up while nothing was free
+            await self._run(lambda: self._reserve.keep(room=BYTES))
 
     async def sync(self) -> None:
         """Return when all that was written before the call is durable, as far as was asked for.

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from service.index import commits
 from service.index.commits import Upsert
-from service.index.faults import BuildingError, ConflictError, NotFoundError, StoreError
+from service.index.faults import (
+    BuildingError,
+    ConflictError,
+    NotFoundError,
+    StoreError,
+    disk_fault,
+)
 from service.index.indexes import Indexes
 from service.index.versions import Condition
 
@@ -104,7 +110,7 @@ class Writer:
             for change in group:
                 # One request's documents may be the cause: each tries for itself. One under a
                 # condition does not, since the failed commit may have changed what stands.
-                alone = len(group) == 1 or isinstance(error, _OF_ALL)
+                alone = len(group) == 1 or isinstance(error, _OF_ALL) or disk_fault(error)
                 if alone or change.upsert is None or change.upsert.conditions:
                     _end(change, error)
                 elif not change.done.done():

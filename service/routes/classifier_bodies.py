@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from service.heads import examples
-from service.heads.bounds import MOST_EXAMPLES, MOST_GIVEN
+from service.heads.bounds import MOST_EXAMPLES
 from service.routes.fields import valid_text, valid_texts
 from service.routes.names import INDEX_NAME, Identifier, identifier
 
@@ -37,15 +37,9 @@ def _labels(value: Any) -> list[list[str]]:
     _check_length(value)
     several = isinstance(value[0], list)
     sets: list[list[str]] = []
-    given = 0
     for position, item in enumerate(value):
         if isinstance(item, list) != several:
             raise ValueError("give strings, or with multi_label lists of strings, not both")
-        given += len(item) if several else 1
-        if given > MOST_GIVEN:
-            raise ValueError(
-                f"the documents have more than {MOST_GIVEN} labels together: give fewer"
-            )
         try:
             sets.append([_label(label) for label in (item if several else [item])])
         except ValueError as error:

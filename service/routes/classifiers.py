@@ -268,7 +268,7 @@ def _training(name: str, job: Job) -> TrainingOut:
         "failed": "mend the examples and PUT them anew"
         if not job.key
         else f"POST /classifiers/{name}/retrain tries again with the stored examples",
-        "lost": f"POST /classifiers/{name}/retrain goes on from the stored examples",
+        "lost": f"another replica takes it over soon; POST /classifiers/{name}/retrain does so now",
     }
     return TrainingOut(
         state=state,

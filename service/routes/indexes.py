@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.edge import deadline, rights
 from service.edge.errors import ApiError, documented
@@ -28,14 +28,24 @@ Revision = Annotated[
 ERRORS = documented(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
 
+MOST_FIELDS = 64
+
+
+def _few(value: Any) -> Any:
+    """Refuse a crowd of fields before any of them is validated."""
+    if isinstance(value, dict) and len(value) > MOST_FIELDS:
+        raise ValueError(f"{len(value)} fields; the limit is {MOST_FIELDS}")
+    return value
+
+
 class IndexRequest(BaseModel):
     """What an index is created with."""
 
     model_config = ConfigDict(strict=True)
 
-    fields: dict[FieldName, FieldType] = Field(
+    fields: Annotated[dict[FieldName, FieldType], BeforeValidator(_few)] = Field(
         default_factory=dict,
-        max_length=64,
+        max_length=MOST_FIELDS,
         description="metadata that filters may name, with its type; other metadata is kept too",
     )
 

@@ -29,9 +29,9 @@ both = pytest.mark.parametrize("name", BALANCERS)
 
 @dataclass
 class Front:
-    """A balancer and the replicas behind it."""
+    """A balancer, the replicas behind it, and a client that keeps its connection."""
 
-    url: str
+    client: httpx.Client
     replicas: list[FakeReplica]
     orders: Orders = field(default_factory=Orders)
 
@@ -44,8 +44,7 @@ class Front:
 
         content = parts() if chunked else b" " * size
         headers = {ORDER: order} if order else {}
-        url = f"{self.url}/embed"
-        return httpx.request(method, url, content=content, headers=headers, timeout=30)
+        return self.client.request(method, "/embed", content=content, headers=headers)
 
     @property
     def living(self) -> int:
@@ -64,8 +63,12 @@ def before(name: str, folder: Path, count: int = 3, most: dict[str, int] | None 
     with (
         fakes(orders, count) as replicas,
         BALANCERS[name](folder, [replica.port for replica in replicas]) as url,
+        httpx.Client(base_url=url, timeout=30) as client,
     ):
-        yield Front(url, replicas, orders)
+        front = Front(client, replicas, orders)
+        # balancers treat requests on a kept connection otherwise, and so on theirs to replicas
+        front.serves(6)
+        yield front
 
 
 @both

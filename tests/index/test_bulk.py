@@ -40,11 +40,14 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     links.write_text("citing,cited\na,b\na,c\n")
     rows: list[Any] = [{"id": i, "text": f"text {i}", "year": 2000} for i in "abc"]
     bad = [{"id": "empty", "text": " "}, {"id": "typed", "text": "a", "year": "x"}]
+    bad += [{"id": "big", "text": "a", "n": 2**64}, {"id": "\ud800", "text": "a"}]
     file = write(tmp_path / "documents.jsonl", *rows, rows[0] | {"text": "again"}, *bad)
     flags = ("--field", "year=integer", "--links", str(links))
     first = run(file, store, *flags)
     assert first.returncode == 1
-    assert "3 written, 0 unchanged, 1 repeated ids, 2 refused" in first.stderr
+    assert "3 written, 0 unchanged, 1 repeated ids, 4 refused" in first.stderr
+    assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
+    assert "?: a text holds a lone surrogate" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
     write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "new"})
     second = run(file, store, *flags)

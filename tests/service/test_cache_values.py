@@ -8,16 +8,19 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import cast
 
 import httpx
 import numpy as np
 import pytest
 
+from service.bulk.encoding import encode_texts
 from service.cache import lasting
 from service.cache.codec import Codec, Fault
 from service.cache.layers import Cache, Source
 from service.cache.process import ProcessCache
 from service.cache.shared import SharedCache
+from service.documents.embedder import Embedded, Embedder
 from service.documents.pooling import Vectors, normalise
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
@@ -238,6 +241,20 @@ def test_lasting_work_is_told_to_what_it_starts() -> None:
     assert asyncio.run(scenario()) == [True, False]
 
 
+def test_the_loader_of_indexes_says_that_its_work_lasts() -> None:
+    said: list[bool] = []
+
+    class Listening:
+        async def embed(self, texts: Sequence[str], due: float, prompt: str) -> Embedded:
+            said.append(lasting.current())
+            return Embedded([])
+
+    embedder = cast(Embedder, Listening())
+    with pytest.raises(ValueError, match="zip"):
+        asyncio.run(encode_texts(embedder, {"1": "a text"}, ""))
+    assert said == [True]
+
+
 @dataclass
 class Pair:
     """Two services at one Redis: with the secret, and without."""
@@ -310,7 +327,7 @@ def test_no_value_is_shared_between_those_with_and_those_without_the_secret(pair
     entry(pair, pair.plain, "one of two worlds")
 
 
-@pytest.mark.parametrize("how", ["documents", "classifier"])
+@pytest.mark.parametrize("how", ["documents", "classifier", "background"])
 def test_poison_in_redis_is_never_stored(pair: Pair, how: str) -> None:
     text, poison = f"caissons for {how}", f"a recipe for {how}"
     name, right = entry(pair, pair.plain, text)
@@ -328,9 +345,13 @@ def test_poison_in_redis_is_never_stored(pair: Pair, how: str) -> None:
             assert found["score"] < 0.9, "the stored vector is the poison"
         else:
             texts = [text, poison, "piers", "cakes"] * 3
-            body = {"inputs": texts, "labels": ["bridge", "kitchen"] * 6}
-            said = client.put("/classifiers/a", json=body)
-            assert said.status_code < 300, said.text
+            labels = ["bridge", "kitchen"] * 6
+            background = how == "background"
+            body = {"inputs": texts, "labels": labels, "background": background}
+            said = client.put(f"/classifiers/{how}", json=body)
+            assert said.status_code == (202 if background else 200), said.text
+            path = f"/classifiers/{how}"
+            wait_until(lambda: "training" not in client.get(path).json(), 60)
     # what was computed for storage took the poison's place
     found, _ = embed(pair.plain, text)
     assert found == pytest.approx(right, abs=1e-3)

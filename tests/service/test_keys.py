@@ -131,6 +131,10 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     assert status(locked, "writer", "PUT", "/indexes/mine", json={}) == 201
     assert status(locked, "reader", "POST", place, json=documents) == 403
     assert status(locked, "writer", "POST", place, json=documents) == 200
+    # only who may read learns how many documents there are
+    told = locked.ask("writer", "PUT", "/indexes/mine", json={}).json()
+    assert set(told) == {"name", "model", "revision", "current", "fields"}
+    assert locked.ask("boss", "PUT", "/indexes/mine", json={}).json()["documents"] == 2
     assert status(locked, "writer", "GET", f"{place}/a") == 403
     assert status(locked, "reader", "GET", f"{place}/a") == 200
     query = {"index": "mine", "id": "a"}

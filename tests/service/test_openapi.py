@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import Server
 
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # Filters nest: the ways in which one can be wrong at every depth are 7,700 of the 8,600 requests of
 # this phase. The other phases send what is wrong at random.
 _CONFIGURATION = """
@@ -20,8 +22,8 @@ phases.coverage.enabled = false
 """
 
 
-# a thousand requests
-@pytest.mark.timeout(900)
+# a thousand requests; in the nightly run, for up to half an hour
+@pytest.mark.timeout(3600 if NIGHTLY else 900)
 def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
     command = [
@@ -31,8 +33,8 @@ def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
         "--checks=all",
         # a schema cannot say that white space is no text, or which models and prompts there are
         "--exclude-checks=positive_data_acceptance",
-        "--max-examples=40",
-        "--seed=1",
+        f"--max-examples={1000 if NIGHTLY else 40}",
+        *([] if NIGHTLY else ["--seed=1"]),
         "--generation-database=none",
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

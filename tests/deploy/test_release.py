@@ -1,0 +1,143 @@
+"""What can be said of the release workflow without running it, and SECURITY.md."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+RELEASE = WORKFLOWS / "release.yaml"
+
+
+@pytest.fixture(scope="module")
+def release() -> dict[Any, Any]:
+    loaded: dict[Any, Any] = yaml.safe_load(RELEASE.read_text(encoding="utf-8"))
+    return loaded
+
+
+def steps(release: dict[Any, Any], job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = release["jobs"][job]["steps"]
+    return found
+
+
+def uses(release: dict[Any, Any], job: str) -> dict[str, dict[str, Any]]:
+    """What each action of a job is given, by the action's name."""
+    named = [step for step in steps(release, job) if "uses" in step]
+    return {step["uses"].split("@")[0]: step.get("with", {}) for step in named}
+
+
+def commands(release: dict[Any, Any], job: str) -> str:
+    return "\n".join(step.get("run", "") for step in steps(release, job))
+
+
+def test_it_runs_on_tags_and_on_nothing_else(release: dict[Any, Any]) -> None:
+    # YAML 1.1 reads `on` as true
+    assert release[True] == {"push": {"tags": ["v*"]}}
+
+
+def test_every_job_has_the_rights_that_it_needs_and_no_more(release: dict[Any, Any]) -> None:
+    assert release["permissions"] == {}
+    signing = {"contents": "read", "id-token": "write", "attestations": "write"}
+    assert {name: job["permissions"] for name, job in release["jobs"].items()} == {
+        "test": {"contents": "read"},
+        "hashes": {"contents": "read"},
+        "wheel": signing,
+        "image": signing | {"packages": "write"},
+        "publish": {"contents": "write"},
+    }
+
+
+def test_nothing_is_released_that_was_not_tested(release: dict[Any, Any]) -> None:
+    jobs = release["jobs"]
+    assert jobs["test"]["uses"] == "./.github/workflows/ci.yaml"
+    ci = yaml.safe_load((WORKFLOWS / "ci.yaml").read_text(encoding="utf-8"))
+    assert "workflow_call" in ci[True]
+    assert ci["permissions"] == {"contents": "read"}
+    for name in ("wheel", "image"):
+        assert "test" in jobs[name]["needs"]
+    assert set(jobs["publish"]["needs"]) == {"hashes", "wheel", "image"}
+
+
+def test_wheel_and_image_have_provenance_parts_and_signatures(release: dict[Any, Any]) -> None:
+    assert uses(release, "wheel")["actions/attest-build-provenance"] == {
+        "subject-path": "dist/*.whl"
+    }
+    image = uses(release, "image")
+    built = image["docker/build-push-action"]
+    assert built["provenance"] == "mode=max"
+    assert built["sbom"] is True
+    assert "subject-digest" in image["actions/attest-build-provenance"]
+    assert "sigstore/cosign-installer" in image
+    said = commands(release, "image")
+    assert 'cosign sign --yes "$IMAGE"' in said
+    assert "cosign attest --yes --type cyclonedx" in said
+    # a tag could be another image by now
+    [signing] = [step for step in steps(release, "image") if "cosign sign" in step.get("run", "")]
+    assert signing["env"]["IMAGE"].endswith("@${{ steps.build.outputs.digest }}")
+
+
+def test_the_image_is_built_from_hashes_on_a_base_of_a_digest(release: dict[Any, Any]) -> None:
+    given = uses(release, "image")["docker/build-push-action"]["build-args"].split()
+    arguments = dict(one.split("=", 1) for one in given if "=" in one)
+    assert arguments["HASHES"] == "1"
+    assert 'echo "base=$base@$digest"' in commands(release, "image")
+    assert "make hashes" in commands(release, "hashes")
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert dockerfile.count("--require-hashes") == 3
+    files = set(re.findall(r"--output-file (hashes/\w+\.txt)", makefile))
+    wanted = set(re.findall(r'--requirement "?(hashes/[\w${}]+\.txt)', dockerfile))
+    assert wanted == {"hashes/build.txt", "hashes/${EXTRA}.txt", "hashes/sbom.txt"}
+    assert files == {f"hashes/{name}.txt" for name in ("cpu", "gpu", "build", "sbom")}
+
+
+def test_versions_that_were_not_tested_stop_it(release: dict[Any, Any], tmp_path: Path) -> None:
+    [step] = [s for s in steps(release, "hashes") if "versions()" in s.get("run", "")]
+    (tmp_path / "hashes").mkdir()
+
+    def status(found: str) -> int:
+        for extra, pins in (("cpu", "constraints.txt"), ("gpu", "constraints-gpu.txt")):
+            (tmp_path / "hashes" / f"{extra}.txt").write_text(found)
+            (tmp_path / pins).write_text("a-b==1.2\nc==3 ; sys_platform == 'linux'\n")
+        # as the runner does
+        command = ["bash", "-eo", "pipefail", "-c", step["run"]]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
+
+    good = "a-b==1.2 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
+    assert status(good) == 0
+    assert status(good + "c==3 ; sys_platform == 'linux' \\\n    --hash=sha256:22\n") == 0
+    assert status(good + "c==4 \\\n    --hash=sha256:22\n") != 0
+    assert status("") != 0
+
+
+def test_no_hash_is_kept_in_the_repository() -> None:
+    """Each must come from the index that the release's builder reads, at that time."""
+    assert "/hashes/*.txt" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_actions_have_versions_and_commands_no_foreign_text(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for job in workflow["jobs"].values():
+        for step in job.get("steps", []):
+            if "uses" in step:
+                assert re.fullmatch(r"[\w./-]+@(v\d+|[0-9a-f]{40})", step["uses"]), step
+            # what a tag or a title holds would be run; variables are not
+            assert "${{" not in step.get("run", ""), step
+
+
+def test_the_policy_leads_to_private_reporting() -> None:
+    policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert "Report a vulnerability" in policy
+    assert "## Supported versions" in policy
+    for target in re.findall(r"\]\(([^)#]+)", policy):
+        assert (ROOT / target).exists()
+    assert "## Threat model" in (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert "### Releases" in (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")

@@ -1,0 +1,195 @@
+"""Kills and power failures at any step of writing: what was acknowledged is there afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.index import disk, recovery
+from tests.conftest import ROOT
+from tests.index import writing
+from tests.index.test_recovery import ids
+
+# calls by which LanceDB and the service change what is stored
+STEPS = "write,pwrite64,link,linkat,rename,renameat,renameat2,mkdir,unlink,syncfs,fsync"
+_NAMED = "link,linkat,rename,renameat,renameat2"
+# which call of a thread is its last: before a manifest has its name, before a sync, and in between
+KILLS = ((_NAMED, 5), ("syncfs", 9), ("unlink", 3), ("write", 80))
+
+
+def traceable() -> bool:
+    tracer = shutil.which("strace")
+    return bool(tracer) and not subprocess.run([tracer, "true"], capture_output=True).returncode
+
+
+async def missing(folder: Path, lines: list[str]) -> tuple[set[str], set[str]]:
+    """Acknowledged documents that are not there, and deleted ones that are.
+
+    A deletion, or an upsert, that was under way may stand or not.
+    """
+    indexes = await writing.opened(folder)
+    if "+" not in lines:
+        # the index itself was not acknowledged
+        await indexes.create("x", {})
+    held = set(await ids(indexes, "x"))
+    deleted = {line[1:] for line in lines if line[0] == "-"}
+    written = {line[1:] for line in lines if line[0] == "+"} - {""} - deleted
+    # each third document is deleted after it was acknowledged
+    under_way = {name for name in written if int(name.split(".")[1]) % 3 == 2}
+    assert len(held) == len(await ids(indexes, "x"))
+    # and it can be written to, and cleaned up
+    await writing.write(indexes, 9, 3)
+    return written - under_way - held, deleted & held
+
+
+@pytest.mark.skipif(not traceable(), reason="strace is not there, or may not trace")
+@pytest.mark.parametrize(("calls", "number"), KILLS)
+def test_a_kill_at_any_step_loses_nothing_acknowledged(
+    tmp_path: Path, calls: str, number: int
+) -> None:
+    folder = tmp_path / "index"
+    traced = ["strace", "-f", "-qq", "-o", "/dev/null", f"--trace={calls}"]
+    traced += [f"--inject={calls}:signal=KILL:when={number}"]
+    command = [*traced, sys.executable, "-m", "tests.index.writing", str(folder)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    lines = ended.stdout.split("\n")[:-1]
+    assert asyncio.run(missing(folder, lines)) == (set(), set())
+
+
+@pytest.mark.skipif(not traceable(), reason="strace is not there, or may not trace")
+def test_the_answer_comes_after_the_sync_of_the_manifest(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    traced = ["strace", "-f", "-qq", "-o", str(log), f"--trace={STEPS}", "-s", "80"]
+    command = [*traced, sys.executable, "-m", "tests.index.writing", str(tmp_path / "index")]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
+    synced = told = 0
+    linked: list[int] = []
+    began: dict[str, int] = {}
+    for number, line in enumerate(log.read_text().splitlines(), start=1):
+        process, call = line.split(maxsplit=1)
+        if re.match(r"(link|rename)\w*\(.*x\.a+\.\w+\.lance/_versions/\d+\.manifest", call):
+            linked.append(number)
+        elif call.startswith("syncfs("):
+            began[process] = number
+        if ("syncfs(" in call or "syncfs resumed" in call) and call.endswith("= 0"):
+            synced = max(synced, began[process])
+        if call.startswith('write(1, "+0.0'):
+            told = number
+            # the first commit of a document follows the table's own, of which there are four
+            assert synced > linked[4]
+    assert told
+
+
+@pytest.mark.parametrize("durability", ["fsync", "commit"])
+def test_a_power_failure_loses_nothing_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """The folder as it may be found: whatever no sync covered is torn in one way or another.
+
+    Without syncs, the control, acknowledged documents are lost.
+    """
+    folder = tmp_path / "index"
+    lines: list[str] = []
+    on_disk: dict[Path, tuple[int, int]] = {}
+    monkeypatch.setattr(writing, "told", lines.append)
+    whole = disk._flusher
+
+    def flusher(path: Path):  # type: ignore[no-untyped-def]
+        flush = whole(path)
+
+        def noted() -> None:
+            # what is written while the sync runs may be on disk or not: it is taken as not
+            before = listing(folder)
+            flush()
+            on_disk.clear()
+            on_disk.update(before)
+
+        return noted
+
+    monkeypatch.setattr(disk, "_flusher", flusher)
+    if durability == "commit":
+        monkeypatch.setattr(writing.Volume, "sync", nothing)
+    draw = random.Random(11)
+    failures: list[tuple[Path, list[str]]] = []
+
+    async def fail() -> None:
+        for number in range(8):
+            await asyncio.sleep(draw.uniform(0.02, 0.25))
+            acknowledged, known = list(lines), dict(on_disk)
+            found = tmp_path / f"after-{number}"
+            after_power_failure(folder, found, known, draw)
+            failures.append((found, acknowledged))
+
+    async def main() -> None:
+        indexes = await writing.opened(folder)
+        await indexes.create("x", {})
+        await indexes.database.sync()
+        lines.append("+")
+        failing = asyncio.create_task(fail())
+        writer = 0
+        while not failing.done():
+            await asyncio.gather(*(writing.write(indexes, writer + n) for n in range(4)))
+            writer += 4
+        await failing
+
+    asyncio.run(main())
+    monkeypatch.undo()
+    monkeypatch.setattr(writing, "told", lambda _: None)
+    lost = 0
+    for found, acknowledged in failures:
+        try:
+            gone, back = asyncio.run(missing(found, acknowledged))
+        except Exception:
+            if durability == "fsync":
+                raise
+            lost += 1
+            continue
+        lost += len(gone) + len(back)
+    assert any(len(acknowledged) > 10 for _, acknowledged in failures)
+    assert (lost > 0) == (durability == "commit")
+
+
+async def nothing(*_: object) -> None:
+    """In place of a sync."""
+
+
+def listing(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Files by path relative to a folder, with what changes when they do."""
+    found = {}
+    for path in folder.rglob("*"):
+        try:
+            held = path.stat()
+        except FileNotFoundError:
+            continue
+        if path.is_file():
+            found[path.relative_to(folder)] = (held.st_ino, held.st_mtime_ns)
+    return found
+
+
+def after_power_failure(
+    folder: Path, found: Path, on_disk: dict[Path, tuple[int, int]], draw: random.Random
+) -> None:
+    """Copy a folder, and tear what was not on disk, where luck did not leave it whole."""
+    for path, held in listing(folder).items():
+        target = found / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            content = (folder / path).read_bytes()
+        except FileNotFoundError:
+            continue
+        if on_disk.get(path) != held and path.name != recovery.SYNCED:
+            fate = draw.choice(["emptied", "cut", "zeros", "missing", "whole"])
+            if fate == "missing":
+                continue
+            kept = {"emptied": 0, "zeros": 0, "cut": len(content) // 2, "whole": len(content)}[fate]
+            content = content[:kept] + (bytes(len(content)) if fate == "zeros" else b"")
+        target.write_bytes(content)

@@ -1,0 +1,303 @@
+"""Tables that a power failure tore: the newest version that is whole is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.index import manifest, recovery
+from service.index.database import connect
+from service.index.disk import Disk
+from service.index.faults import NotFoundError, StoreError
+from service.index.indexes import Indexes, Model
+from service.index.maintenance import optimize
+from service.index.volume import Durability, Volume
+from tests.conftest import Server, serving
+from tests.index.conftest import call, upsert
+from tests.index.processes import record
+
+TEARS: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda _: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "zeros": lambda content: bytes(len(content)),
+    "half zeros": lambda content: content[: len(content) // 2] + bytes(len(content) // 2),
+    "garbage": lambda content: random.Random(5).randbytes(len(content)),
+}
+
+
+def tear(path: Path, how: str = "emptied") -> None:
+    path.write_bytes(TEARS[how](path.read_bytes()))
+
+
+def newest(table: Path) -> Path:
+    return next(iter(manifest.versions(table).values()))
+
+
+def table_of(folder: Path, name: str) -> Path:
+    [found] = (folder / "indexes").glob(f"{name}.*.lance")
+    return found
+
+
+class Process:
+    """A process on a store, which takes its vectors from nowhere."""
+
+    def __init__(self, folder: Path, durability: Durability = "fsync") -> None:
+        self.removed = 0
+        self.folder = folder
+        self.volume = Volume(str(folder), durability, self._count)
+
+    def _count(self, versions: int) -> None:
+        self.removed += versions
+
+    async def open(self) -> Indexes:
+        await self.volume.claim()
+        databases = [
+            await connect(f"{self.folder}/{part}", self.volume) for part in ("indexes", "leases")
+        ]
+        return Indexes(*databases, Model("model", "a" * 64, 4))
+
+
+async def begun(folder: Path) -> Indexes:
+    """A store of two indexes, of which ``x`` has the documents 0 to 4, each of a commit."""
+    indexes = await Process(folder).open()
+    for name in ("x", "y", "former"):
+        await indexes.create(name, {})
+    await indexes.drop("former")
+    await (await indexes.open("y")).put([record("0")])
+    for number in range(5):
+        await (await indexes.open("x")).put([record(f"{number}", f"text {number}")])
+    await indexes.database.sync()
+    return indexes
+
+
+async def ids(indexes: Indexes, name: str) -> list[str]:
+    return [row["id"] for row in await (await indexes.open(name)).page("", 100)]
+
+
+@pytest.mark.parametrize("how", TEARS)
+def test_a_torn_newest_manifest_gives_way_to_the_one_before(tmp_path: Path, how: str) -> None:
+    async def main() -> None:
+        await begun(tmp_path)
+        tear(newest(table_of(tmp_path, "x")), how)
+        after = Process(tmp_path)
+        indexes = await after.open()
+        assert await ids(indexes, "x") == ["0", "1", "2", "3"]
+        assert await ids(indexes, "y") == ["0"]
+        assert after.removed == 1
+        assert len(list((tmp_path / "quarantine" / "indexes").glob("x.*/*.manifest"))) == 1
+        # and it is written to, by this and by other processes
+        await (await indexes.open("x")).put([record("5")])
+        assert await ids(await Process(tmp_path).open(), "x") == ["0", "1", "2", "3", "5"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["emptied", "zeros"])
+@pytest.mark.parametrize("table", ["dropped", "leases"])
+def test_a_torn_table_of_the_store_stops_no_index(tmp_path: Path, table: str, how: str) -> None:
+    async def main() -> None:
+        await begun(tmp_path)
+        for path in (tmp_path / "leases" / f"{table}.lance" / "_versions").glob("*.manifest"):
+            if table == "leases" or path == newest(path.parent.parent):
+                tear(path, how)
+        indexes = await Process(tmp_path).open()
+        assert await ids(indexes, "x") == ["0", "1", "2", "3", "4"]
+        assert await indexes.names() == ["x", "y"]
+        await indexes.create("z", {})
+        await indexes.drop("y")
+        assert await indexes.names() == ["x", "z"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", [*TEARS, "missing"])
+@pytest.mark.parametrize("kind", ["data", "_deletions", "_indices"])
+def test_a_version_that_needs_a_torn_file_hides_nothing_acknowledged(
+    tmp_path: Path, kind: str, how: str
+) -> None:
+    async def main() -> None:
+        indexes = await begun(tmp_path)
+        folder = table_of(tmp_path, "x")
+        before = {path for path in folder.rglob("*") if path.is_file()}
+        index = await indexes.open("x")
+        # nobody was told of this
+        if kind == "data":
+            await index.put([record("5")])
+        elif kind == "_deletions":
+            # of two rows in a file one goes, so that the file is kept and its deletion noted
+            await optimize(index.table)
+            await indexes.database.sync()
+            before = {path for path in folder.rglob("*") if path.is_file()}
+            await index.table.delete("id = '4'")
+        else:
+            await optimize(index.table)
+        [torn, *_] = sorted(set((folder / kind).rglob("*.*")) - before)
+        if how == "missing":
+            torn.unlink()
+        else:
+            tear(torn, how)
+        # the control
+        assert recovery.examine(folder.parent, folder.stem).removed
+        again = await Process(tmp_path).open()
+        assert await ids(again, "x") == ["0", "1", "2", "3", "4"]
+
+    asyncio.run(main())
+
+
+def test_damage_to_what_was_acknowledged_takes_no_later_write_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        await begun(tmp_path)
+        folder = table_of(tmp_path, "x")
+        versions = list(manifest.versions(folder).values())
+        # a file of the third commit, which the two later versions need, too
+        [damaged] = {f.path for f in manifest.read(versions[2]).files} - {
+            f.path for f in manifest.read(versions[3]).files
+        }
+        tear(folder / damaged, "garbage")
+        found = await recovery.recover(str(folder.parent), folder.stem)
+        assert found.version == next(iter(manifest.versions(folder)))
+        assert found.removed == []
+
+    asyncio.run(main())
+
+
+def test_an_index_without_a_readable_version_stops_no_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        await begun(tmp_path)
+        for path in manifest.versions(table_of(tmp_path, "x")).values():
+            tear(path)
+        indexes = await Process(tmp_path).open()
+        with pytest.raises(StoreError, match="docsplit-index repair"):
+            await indexes.open("x")
+        assert await ids(indexes, "y") == ["0"]
+        # one that was being created was never told of
+        for path in manifest.versions(table_of(tmp_path, "y")).values():
+            tear(path)
+        for path in (table_of(tmp_path, "y") / "data").iterdir():
+            path.unlink()
+        with pytest.raises(NotFoundError):
+            await (await Process(tmp_path).open()).open("y")
+
+    asyncio.run(main())
+
+
+def test_processes_that_recover_at_once_never_move_a_whole_version(tmp_path: Path) -> None:
+    async def main() -> None:
+        await begun(tmp_path)
+        folder = table_of(tmp_path, "x")
+        for _ in range(5):
+            tear(newest(folder))
+            processes = [await Process(tmp_path).open() for _ in range(4)]
+
+            async def write(number: int, indexes: Indexes) -> None:
+                await (await indexes.open("x")).put([record(f"w{number}")])
+
+            await asyncio.gather(*(write(n, p) for n, p in enumerate(processes)))
+            held = await ids(await Process(tmp_path).open(), "x")
+            assert {f"w{n}" for n in range(4)} <= set(held)
+
+    asyncio.run(main())
+
+
+def test_with_commit_a_torn_index_is_refused_until_it_is_repaired(tmp_path: Path) -> None:
+    async def main() -> None:
+        await begun(tmp_path)
+        folder = table_of(tmp_path, "x")
+        torn = newest(folder)
+        tear(torn)
+        indexes = await Process(tmp_path, "commit").open()
+        for _ in range(2):
+            with pytest.raises(StoreError, match="docsplit-index repair"):
+                await indexes.open("x")
+        assert torn.exists()
+        assert await ids(indexes, "y") == ["0"]
+        found = await recovery.recover(str(folder.parent), folder.stem)
+        assert (len(found.removed), found.acknowledged) == (1, True)
+        assert await ids(indexes, "x") == ["0", "1", "2", "3"]
+
+    asyncio.run(main())
+
+
+def test_a_running_service_goes_on_with_the_version_before(tmp_path: Path) -> None:
+    def logged(server: Server) -> list[str]:
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if "{" in line]
+        return [line["table"] for line in lines if line["event"] == "version_unreadable"]
+
+    with serving(tmp_path / "log") as server:
+        for name in ("x", "y", "former"):
+            call(server, "PUT", f"/indexes/{name}", {}, status=201)
+        call(server, "DELETE", "/indexes/former", status=204)
+        for number in range(3):
+            upsert(server, "x", {"id": f"{number}", "text": f"text {number}"})
+        folder = tmp_path / "index"
+        tear(newest(table_of(folder, "x")))
+        tear(newest(folder / "leases" / "dropped.lance"))
+        tear(newest(folder / "leases" / "leases.lance"))
+        listed = call(server, "GET", "/indexes/x/documents", params={"limit": 10})["documents"]
+        assert [document["id"] for document in listed] == ["0", "1"]
+        upsert(server, "x", {"id": "2", "text": "text 2"})
+        call(server, "DELETE", "/indexes/y", status=204)
+        assert call(server, "GET", "/indexes") == {"indexes": ["x"]}
+        assert server.metric("docsplit_store_versions_removed_total") == 3
+        assert [name.split(".")[0] for name in logged(server)] == ["x", "dropped", "leases"]
+        assert httpx.get(f"{server.url}/readyz").json()["degraded"] is False
+
+
+def test_commits_share_a_sync_that_began_after_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            disk = Disk(tmp_path, executor)
+            written = 0
+            covered: list[int] = []
+
+            def flush() -> None:
+                covered.append(written)
+
+            disk._flush = flush
+
+            async def commit() -> None:
+                nonlocal written
+                written += 1
+                mine = written
+                await disk.sync()
+                assert max(covered) >= mine
+
+            await asyncio.gather(*(commit() for _ in range(50)))
+            assert len(covered) == 1
+            for _ in range(3):
+                await commit()
+            assert covered == [50, 51, 52, 53]
+
+    asyncio.run(main())
+
+
+def test_after_a_failed_sync_no_write_is_acknowledged(tmp_path: Path) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            disk = Disk(tmp_path, executor)
+            fails = True
+
+            def flush() -> None:
+                if fails:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+            disk._flush = flush
+            with pytest.raises(StoreError) as caught:
+                await disk.sync()
+            assert caught.value.reason == "sync"
+            # the kernel says now that all is well
+            fails = False
+            with pytest.raises(StoreError):
+                await disk.sync()
+            assert disk.failed
+
+    asyncio.run(main())

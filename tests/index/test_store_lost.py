@@ -1,0 +1,208 @@
+"""A store that is gone, full or read-only while the service runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import Server, serving, wait_until
+from tests.index.conftest import call, upsert
+
+GONE = "the store at index_path is gone"
+
+
+def mounted(path: Path, size: str = "6m") -> bool:
+    """Whether a new, small file system in memory now lies there.
+
+    Nothing that is there already is ever mounted again: pytest removes what lies below its folders.
+    """
+    path.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def remounted(path: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(path)], check=True)
+
+
+@pytest.fixture(scope="module")
+def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A mounted file system of a few MB; whoever unmounts it mounts it again."""
+    path = tmp_path_factory.mktemp("volume") / "index"
+    if os.geteuid() or not mounted(path):
+        pytest.skip("mounting a small file system takes root")
+    try:
+        yield path
+    finally:
+        while path.is_mount():
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.fixture(scope="module")
+def server(volume: Path) -> Iterator[Server]:
+    """A service whose store lies there, and holds two indexes."""
+    log = volume.with_name("log")
+    with serving(log, "--index-path", str(volume)) as running:
+        for name in ("kept", "freed"):
+            call(running, "PUT", f"/indexes/{name}", {}, status=201)
+            upsert(running, name, {"id": "a", "text": "a text"})
+        yield running
+
+
+def events(server: Server, name: str) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in server.log.read_text().splitlines() if line[:1] == "{"]
+    return [line for line in lines if line["event"] == name]
+
+
+def ready(server: Server) -> tuple[int, bool, list[str]]:
+    answer = httpx.get(f"{server.url}/readyz")
+    return answer.status_code, answer.json()["degraded"], answer.json()["reasons"]
+
+
+def errors(server: Server, reason: str) -> float:
+    for line in httpx.get(f"{server.url}/metrics").text.splitlines():
+        if line.startswith(f'docsplit_store_errors_total{{reason="{reason}"}}'):
+            return float(line.split()[1])
+    return 0.0
+
+
+def fill(volume: Path) -> Path:
+    """Leave no block free."""
+    path = volume / "filler"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return path
+
+
+def test_a_full_volume_refuses_writes_and_lets_indexes_be_deleted(
+    server: Server, volume: Path
+) -> None:
+    filler = fill(volume)
+    body = {"documents": [{"id": "b", "text": "b text"}]}
+    answer = call(server, "POST", "/indexes/kept/documents", body, status=503)
+    assert answer["error_type"] == "Store"
+    assert "full" in answer["error"]
+    call(server, "PUT", "/indexes/another", {}, status=503)
+    assert errors(server, "ENOSPC") == 2
+    assert events(server, "store_failed")[-1]["reason"] == "ENOSPC"
+    assert ready(server) == (200, True, ["store_enospc"])
+    # what is there is read, and vectors are computed
+    assert call(server, "GET", "/indexes/kept/documents/a")["text"] == "a text"
+    call(server, "POST", "/embed", {"inputs": "a text"})
+    call(server, "DELETE", "/indexes/freed", status=204)
+    assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
+    filler.unlink()
+    upsert(server, "kept", {"id": "b", "text": "b text"})
+    assert ready(server) == (200, False, [])
+    # the next deletion finds room again
+    call(server, "PUT", "/indexes/freed", {}, status=201)
+    wait_until((volume / "docsplit-reserve").exists, 10)
+    filler = fill(volume)
+    call(server, "DELETE", "/indexes/freed", status=204)
+    filler.unlink()
+
+
+def test_a_read_only_volume_is_read(server: Server, volume: Path) -> None:
+    remounted(volume, "ro")
+    try:
+        # a service that starts there reads it, too
+        with serving(volume.with_name("log2"), "--index-path", str(volume)) as started:
+            for one in (server, started):
+                assert call(one, "GET", "/indexes") == {"indexes": ["kept"]}
+                assert call(one, "GET", "/indexes/kept/documents/a")["text"] == "a text"
+                query = {"index": "kept", "text": "a text"}
+                assert call(one, "POST", "/similar", query)[0]["id"] == "a"
+                # no table of theirs has been made
+                assert call(one, "GET", "/classifiers") == {"classifiers": []}
+                body = {"documents": [{"id": "c", "text": "c text"}]}
+                answer = call(one, "POST", "/indexes/kept/documents", body, status=503)
+                assert "read-only" in answer["error"]
+                call(one, "DELETE", "/indexes/kept", status=503)
+    finally:
+        remounted(volume, "rw")
+    upsert(server, "kept", {"id": "c", "text": "c text"})
+
+
+def test_a_lost_mount_is_no_empty_store(server: Server, volume: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(volume)], check=True)
+    refused(server)
+    assert list(volume.iterdir()) == []
+    # nor is another store in its place this one
+    assert mounted(volume)
+    (volume / "docsplit-store.json").write_text('{"id": "another", "format": 1}')
+    refused(server)
+
+
+def refused(server: Server) -> None:
+    """Every route of the store says that it is gone, and nothing is made in its place."""
+    body = {"documents": [{"id": "z", "text": "z text"}]}
+    examples = {"inputs": ["a", "b", "c", "d"], "labels": list("xxyy")}
+    for method, path, json_body in (
+        ("GET", "/indexes", None),
+        ("GET", "/indexes/kept", None),
+        ("PUT", "/indexes/fresh", {}),
+        ("DELETE", "/indexes/kept", None),
+        ("POST", "/indexes/kept/documents", body),
+        ("GET", "/indexes/kept/documents/a", None),
+        ("POST", "/similar", {"index": "kept", "text": "a"}),
+        ("GET", "/classifiers", None),
+        ("PUT", "/classifiers/fresh", examples),
+        ("POST", "/classify", {"inputs": "a cat", "classifier": "c"}),
+    ):
+        answer = httpx.request(method, f"{server.url}{path}", json=json_body, timeout=60)
+        assert answer.status_code == 503, (method, path, answer.text)
+        assert GONE in answer.json()["error"], (method, path, answer.text)
+    assert ready(server) == (200, True, ["store_gone"])
+    assert server.metric("docsplit_store_up") == 0
+    call(server, "POST", "/embed", {"inputs": "a text"})
+
+
+def test_a_store_whose_folder_is_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    with serving(tmp_path / "log") as server:
+        assert call(server, "GET", "/indexes") == {"indexes": []}
+        assert server.metric("docsplit_store_up") == 1
+        call(server, "PUT", "/indexes/kept", {}, status=201)
+        aside = tmp_path / "aside"
+        aside.mkdir()
+        for path in folder.iterdir():
+            shutil.move(path, aside / path.name)
+        refused(server)
+        assert list(folder.iterdir()) == []
+        for path in aside.iterdir():
+            shutil.move(path, folder / path.name)
+        wait_until(lambda: httpx.get(f"{server.url}/indexes").status_code == 200, 10)
+        assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
+        assert server.metric("docsplit_store_up") == 1
+        # and the folder itself
+        folder.rename(tmp_path / "away")
+        refused(server)
+        assert not folder.exists()
+
+
+def test_a_store_of_a_former_version_gets_an_identity(tmp_path: Path) -> None:
+    with serving(tmp_path / "log") as server:
+        call(server, "PUT", "/indexes/kept", {}, status=201)
+    identity = tmp_path / "index" / "docsplit-store.json"
+    first = identity.read_text()
+    identity.unlink()
+    with serving(tmp_path / "log") as server:
+        assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
+        assert json.loads(identity.read_text())["id"] != json.loads(first)["id"]
+        # damaged where it lies, it is no other store
+        identity.write_text("")
+        assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
+        time.sleep(1.5)
+        assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
+        assert json.loads(identity.read_text())["format"] == 1

@@ -1,0 +1,230 @@
+"""Writes under a condition on a document's version: of several, one wins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx
+import pytest
+
+from service.index import commits, versions
+from service.index.commits import Upsert
+from service.index.documents import Index
+from service.index.faults import NotFoundError, VersionError
+from service.index.indexes import Indexes
+from service.index.maintenance import optimize
+from service.index.writer import Writer
+from tests.conftest import Server
+from tests.index.conftest import call
+from tests.index.processes import HOUR, Replicas, record, run
+
+TURNS = 12
+
+
+async def upsert(index: Index, name: str, version: str | None, text: str = "text") -> Upsert:
+    wanted = {} if version is None else {name: versions.condition(version)}
+    return Upsert(await index.rows([record(name, text)]), wanted)
+
+
+async def present(index: Index, name: str) -> str:
+    version = versions.present((await index.standing([name])).get(name))
+    return "" if version is None else versions.text(version)
+
+
+def wins(outcomes: Sequence[object]) -> int:
+    return sum(not isinstance(outcome, Exception) for outcome in outcomes)
+
+
+async def race(one: Indexes, two: Indexes, name: str) -> int:
+    """How many of two processes' writes over the same state succeed."""
+    indexes = [await one.open("x"), await two.open("x")]
+    version = await present(indexes[0], name)
+    changes = [await upsert(index, name, version) for index in indexes]
+    written = [commits.write(index, [it]) for index, it in zip(indexes, changes, strict=True)]
+    return sum(error is None for [error] in await asyncio.gather(*written))
+
+
+@run
+async def test_of_two_processes_one_wins_each_time(replicas: Replicas) -> None:
+    one, two = await replicas.open("a"), await replicas.open("a")
+    await one.create("x", {})
+    for _ in range(TURNS):
+        assert await race(one, two, "doc") == 1
+
+
+@run
+async def test_without_the_condition_in_the_commit_both_would_win(replicas: Replicas) -> None:
+    """The control: a look before a commit is not enough."""
+    one, two = await replicas.open("a"), await replicas.open("a")
+    await one.create("x", {})
+    indexes = [await one.open("x"), await two.open("x")]
+    await indexes[0].put([record("doc")])
+    held = [await index.standing(["doc"]) for index in indexes]
+    version = versions.condition(await present(indexes[0], "doc"))
+    assert not any(commits.check({"doc": version}, standing) for standing in held)
+    writes = (index.put([record("doc")]) for index in indexes)
+    assert wins(await asyncio.gather(*writes, return_exceptions=True)) == 2
+
+
+@run
+async def test_conditions_hold_while_the_index_is_compacted(replicas: Replicas) -> None:
+    one, two = await replicas.open("a"), await replicas.open("a")
+    await one.create("x", {})
+    done = False
+
+    async def compact() -> None:
+        index = await one.open("x")
+        while not done:
+            await optimize(index.table)
+
+    task = asyncio.create_task(compact())
+    try:
+        for _ in range(TURNS):
+            assert await race(one, two, "doc") == 1
+    finally:
+        done = True
+        await task
+
+
+@run
+async def test_a_write_that_another_overtakes_is_not_left_out(replicas: Replicas) -> None:
+    a = await replicas.open("a")
+    await a.create("x", {})
+    index = await a.open("x")
+    await index.put([record("doc", "first"), record("other", "first")])
+    rows = await index.rows([record("doc", "second"), record("other", "second")])
+    early = (await index.updated(["doc"]))["doc"]
+    # what another process with a clock that is ahead has written meanwhile
+    await index.merge([record("doc", "theirs")], [early + HOUR])
+    times = await index.write(rows, [early + 1, early + 1])
+    assert times == [early + HOUR + 1, early + 1]
+    assert [(await index.get(name)).text for name in ("doc", "other")] == ["second", "second"]
+
+
+@run
+async def test_a_conditional_deletion(replicas: Replicas) -> None:
+    one, two = await replicas.open("a"), await replicas.open("a")
+    await one.create("x", {})
+    index, other = await one.open("x"), await two.open("x")
+    await index.put([record("doc")])
+    first = versions.condition(await present(index, "doc"))
+    await other.put([record("doc", "changed")])
+    with pytest.raises(VersionError) as raised:
+        await commits.delete(index, "doc", first)
+    second = raised.value.present["doc"]
+    assert second is not None
+    assert versions.text(second) == await present(other, "doc")
+    await commits.delete(index, "doc", frozenset([second]))
+    with pytest.raises(NotFoundError):
+        await commits.delete(index, "doc", frozenset([second]))
+
+
+@run
+async def test_requests_of_one_process_are_taken_in_their_order(replicas: Replicas) -> None:
+    a = await replicas.open("a")
+    await a.create("x", {})
+    index = await a.open("x")
+    uid = index.identity.uid
+    writer = Writer(a, "x", lambda _: None)
+    changes = [
+        await upsert(index, "doc", version, text)
+        for version, text in ((None, "one"), ("", "two"), (None, "three"), ("*", "four"))
+    ]
+    outcomes = await asyncio.gather(
+        *(writer.write(uid, c) for c in changes), return_exceptions=True
+    )
+    assert [isinstance(outcome, VersionError) for outcome in outcomes] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert (await index.get("doc")).text == "four"
+    told = [outcome["doc"] for outcome in outcomes if isinstance(outcome, dict)]
+    assert sorted(set(told)) == told
+
+
+@run
+async def test_a_request_is_refused_whole(replicas: Replicas) -> None:
+    a = await replicas.open("a")
+    await a.create("x", {})
+    index = await a.open("x")
+    rows = await index.rows([record("one"), record("two"), record("three")])
+    [error] = await commits.write(index, [Upsert(rows, {"two": "there", "three": "absent"})])
+    assert error is not None
+    assert error.present == {"two": None}
+    assert not error.written
+    assert await index.count() == 0
+
+
+def path(index: str, name: str = "") -> str:
+    return f"/indexes/{index}/documents{name}"
+
+
+def test_versions_over_http(server: Server, index: str) -> None:
+    document = {"id": "a", "text": "a text"}
+    create = {"if-none-match": "*"}
+    answer = call(server, "POST", path(index), {"documents": [document]}, headers=create)
+    [first] = answer["versions"]
+    said = call(server, "POST", path(index), {"documents": [document]}, status=412, headers=create)
+    assert said["conflicts"] == [{"position": 0, "version": first}]
+    got = httpx.get(f"{server.url}{path(index, '/a')}")
+    assert (got.headers["etag"], got.json()["version"]) == (f'"{first}"', first)
+    [listed] = call(server, "GET", path(index))["documents"]
+    assert listed["version"] == first
+    over = {"if-match": got.headers["etag"]}
+    changed = document | {"title": "changed"}
+    answer = call(server, "POST", path(index), {"documents": [changed]}, headers=over)
+    [second] = answer["versions"]
+    assert second != first
+    # the same once more, as a client that lost the answer sends it
+    repeated = httpx.post(
+        f"{server.url}{path(index)}", json={"documents": [changed]}, headers=over, timeout=60
+    )
+    assert repeated.status_code == 412
+    assert repeated.headers["etag"] == f'"{second}"'
+    both = [changed | {"if_version": second}, {"id": "b", "text": "new", "if_version": ""}]
+    answer = call(server, "POST", path(index), {"documents": both})
+    assert len(answer["versions"]) == 2
+    said = call(server, "POST", path(index), {"documents": both}, status=412)
+    present = [
+        {"position": place, "version": version} for place, version in enumerate(answer["versions"])
+    ]
+    assert (said["conflicts"], said["written"]) == (present, [])
+
+
+def test_a_repeated_deletion_undoes_nothing(server: Server, index: str) -> None:
+    document = {"id": "a/b", "text": "a text"}
+    [first] = call(server, "POST", path(index), {"documents": [document]})["versions"]
+    over = {"if-match": f'"{first}"'}
+    call(server, "DELETE", path(index, "/a%2Fb"), status=204, headers=over)
+    call(server, "DELETE", path(index, "/a%2Fb"), status=404, headers=over)
+    # another client writes it anew
+    [second] = call(server, "POST", path(index), {"documents": [document]})["versions"]
+    said = call(server, "DELETE", path(index, "/a%2Fb"), status=412, headers=over)
+    assert said["conflicts"] == [{"position": 0, "version": second}]
+    assert call(server, "GET", path(index, "/a%2Fb"))["version"] == second
+    call(server, "DELETE", path(index, "/a%2Fb"), status=204, headers={"if-match": "*"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "documents", "status"),
+    [
+        ({"if-match": "abc"}, 1, 422),
+        ({"if-match": '"abc", W/"def"'}, 1, 412),
+        ({"if-match": '"no version"'}, 1, 412),
+        ({"if-match": '"*"'}, 1, 412),
+        ({"if-match": "*"}, 1, 412),
+        ({"if-match": '""'}, 1, 412),
+        ({"if-match": "*"}, 2, 422),
+        ({"if-none-match": '"abc"'}, 1, 422),
+        ({"if-none-match": "*", "if-match": "*"}, 1, 422),
+    ],
+)
+def test_conditions_that_are_refused(
+    server: Server, index: str, headers: dict[str, str], documents: int, status: int
+) -> None:
+    body = {"documents": [{"id": str(number), "text": "a text"} for number in range(documents)]}
+    call(server, "POST", path(index), body, status=status, headers=headers)
+    assert call(server, "GET", path(index))["documents"] == []

@@ -1,0 +1,63 @@
+"""A process that writes to an index and says what was acknowledged; tests kill it.
+
+    python -m tests.index.writing FOLDER
+
+Each line on standard output is written after the acknowledgement that it tells: ``+ID`` of an
+upsert, ``-ID`` of a deletion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from service.index.database import connect
+from service.index.indexes import Indexes, Model
+from service.index.maintenance import optimize
+from service.index.volume import Volume
+from tests.index.processes import record
+
+WRITERS = 4
+ROUNDS = 6
+
+
+async def opened(folder: Path) -> Indexes:
+    volume = Volume(str(folder), "fsync", lambda _: None)
+    await volume.claim()
+    databases = [await connect(f"{folder}/{part}", volume) for part in ("indexes", "leases")]
+    return Indexes(*databases, Model("model", "a" * 64, 4))
+
+
+def told(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
+    """Upsert, now and then delete and compact; tell what was acknowledged."""
+    for number in range(rounds):
+        index = await indexes.writable("x")
+        name = f"{writer}.{number}"
+        await index.put([record(name)])
+        await indexes.database.sync()
+        told(f"+{name}")
+        if number % 3 == 2:
+            await indexes.bury("x", index.identity.uid, [name])
+            told(f"-{name}")
+        if writer == 0 and number % 2:
+            # another writer's commit may come between; the service tries again later
+            with suppress(RuntimeError):
+                await optimize(index.table, indexes.database.sync)
+
+
+async def main(folder: Path) -> None:
+    indexes = await opened(folder)
+    await indexes.create("x", {})
+    told("+")
+    await asyncio.gather(*(write(indexes, writer) for writer in range(WRITERS)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,291 @@
+"""Clients that leave, at a running service: what they began ends, and nothing of it stays.
+
+200 requests are left in all; with HYPOTHESIS_PROFILE=nightly each route is left 200 times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.keys import file
+from tests.conftest import Server, connect, serving, wait_until
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+LEFT_AFTER = (0.01, 0.1, 1.0)
+AT_ONCE = 20
+# over what the same leavings left before, in bytes
+MORE_MEMORY = 200_000_000
+# the pools start threads as they need them
+MORE_THREADS = 8
+
+RIGHTS = {
+    "boss": "",
+    "doomed": "",
+    "thrifty": "tokens_per_second = 10",
+    **{f"doomed-{number}": "" for number in range(3)},
+}
+TOKENS = {name: file.new_token() for name in RIGHTS}
+_numbers = count()
+
+
+def entry(name: str, fields: str) -> str:
+    digest = file.digest(TOKENS[name].encode()).hex()
+    return f'[keys.{name}]\nsha256 = "{digest}"\n{fields}\n'
+
+
+@dataclass
+class House:
+    """A service with keys, an index, and classifiers."""
+
+    server: Server
+    keys: Path
+    revoked: set[str] = field(default_factory=set)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, status: int = 200, by: str = "boss"
+    ) -> Any:
+        headers = {"authorization": f"Bearer {TOKENS[by]}"}
+        answer = httpx.request(
+            method, f"{self.server.url}{path}", json=body, headers=headers, timeout=60
+        )
+        assert answer.status_code == status, answer.text[:500]
+        return answer.json() if answer.content else None
+
+    def leave(self, method: str, path: str, body: Any, seconds: float, by: str = "boss") -> None:
+        """Send a whole request, and leave without having read the answer."""
+        connection = self.send(method, path, body, by)
+        time.sleep(seconds)
+        connection.close()
+
+    def send(self, method: str, path: str, body: Any, by: str = "boss") -> socket.socket:
+        content = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKENS[by]}\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        connection = connect(self.server)
+        connection.sendall(head.encode() + content)
+        return connection
+
+    def revoke(self, name: str) -> None:
+        self.revoked.add(name)
+        new = self.keys.with_suffix(".new")
+        new.write_text(
+            "".join(
+                entry(n, "revoked = true" if n in self.revoked else fields)
+                for n, fields in RIGHTS.items()
+            )
+        )
+        new.replace(self.keys)
+
+    def accepts(self, name: str) -> bool:
+        headers = {"authorization": f"Bearer {TOKENS[name]}"}
+        return httpx.get(f"{self.server.url}/indexes", headers=headers).status_code == 200
+
+    def threads_busy(self, pool: str = ".*") -> float:
+        told = httpx.get(f"{self.server.url}/metrics").text
+        pattern = rf'^docsplit_threads_busy\{{pool="{pool}"\}} (.*)$'
+        values = re.findall(pattern, told, re.MULTILINE)
+        assert values
+        return sum(map(float, values))
+
+    def quiet(self) -> bool:
+        """Whether nothing of any request is left."""
+        return (
+            self.server.metric("docsplit_inflight_bytes") == 0
+            and self.server.metric("docsplit_queue_tokens") == 0
+            and self.threads_busy() == 0
+        )
+
+    def status(self, name: str) -> int:
+        """A number of ``/proc/PID/status``; bytes where it has kB."""
+        told = Path(f"/proc/{self.server.process.pid}/status").read_text()
+        found = re.search(rf"^{name}:\s+(\d+)( kB)?$", told, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * (1024 if found[2] else 1)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("abandonment")
+    keys = folder / "keys.toml"
+    keys.write_text("".join(entry(name, fields) for name, fields in RIGHTS.items()))
+    # no cache: the same text is work each time
+    flags = ("--keys-file", str(keys), "--cache-bytes", "0", "--model-aliases", "docsplit")
+    with serving(folder / "log", *flags) as server:
+        made = House(server, keys)
+        made.ask("PUT", "/indexes/left", {}, status=201)
+        documents = [
+            {
+                "id": f"d{number}",
+                "text": text[:600],
+                "links": [f"d{number - 1}", f"d{number - 2}"] if number > 20 else [],
+            }
+            for number, text in enumerate(list(peps.values())[:40])
+        ]
+        made.ask("POST", "/indexes/left/documents", {"documents": documents})
+        made.ask("PUT", "/classifiers/held", small())
+        yield made
+
+
+def small() -> dict[str, Any]:
+    """Examples from the index."""
+    return {
+        "index": "left",
+        "ids": [f"d{number}" for number in range(20)],
+        "labels": ["even", "odd"] * 10,
+    }
+
+
+def large() -> dict[str, Any]:
+    """A training of half a minute or more: many labels."""
+    labels = [f"label {number}" for number in range(4000)]
+    sets = [labels[number % 2 :: 2] if number < 4 else labels for number in range(6)]
+    sets += [[], []]
+    texts = [f"document {number}" for number in range(8)]
+    return {"inputs": texts, "labels": sets, "multi_label": True}
+
+
+def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
+    """Every kind of request that takes work: method, path and body; each call gives new ones."""
+    number = next(_numbers)
+    text = f"number {number} " + peps["pep-8"]
+    return {
+        "embed": ("POST", "/embed", {"inputs": [text, text[:5000]]}),
+        "openai": ("POST", "/v1/embeddings", {"input": text, "model": "docsplit"}),
+        "similarity": (
+            "POST",
+            "/similarity",
+            {"inputs": {"source_sentence": text[:4000], "sentences": [text[:900], "b"]}},
+        ),
+        "classify": ("POST", "/classify", {"inputs": [text, "a"], "classifier": "held"}),
+        "train": ("PUT", f"/classifiers/left-{number}", large()),
+        "background": (
+            "PUT",
+            f"/classifiers/back-{number}",
+            small() | {"background": True},
+        ),
+        "retrain": ("POST", "/classifiers/held/retrain", None),
+        "suggest": ("POST", "/classifiers/held/suggest", {"index": "left", "count": 5}),
+        "cite": ("POST", "/indexes/left/citation", None),
+        "upsert": (
+            "POST",
+            "/indexes/left/documents",
+            {"documents": [{"id": f"n{number % 10}", "text": text[:6000]}]},
+        ),
+        "search": ("POST", "/similar", {"index": "left", "text": text[:3000]}),
+        "page": ("GET", "/indexes/left/documents", None),
+        "delete": ("DELETE", f"/indexes/left/documents/n{number % 10}", None),
+        "describe": ("GET", "/classifiers/held", None),
+    }
+
+
+def abandon(house: House, peps: dict[str, str], times: int) -> None:
+    """Leave requests of all kinds, mixed, ``AT_ONCE`` at a time."""
+    kinds = list(requests(peps))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        left = [
+            pool.submit(
+                house.leave,
+                *requests(peps)[kinds[turn % len(kinds)]],
+                LEFT_AFTER[turn // len(kinds) % len(LEFT_AFTER)],
+            )
+            for turn in range(times)
+        ]
+        for one in left:
+            one.result()
+
+
+def settle(house: House) -> None:
+    """Wait until what was left has ended, trainings in the background among it."""
+
+    def trained() -> bool:
+        names = house.ask("GET", "/classifiers")["classifiers"]
+        for name in names:
+            if name.startswith(("back-", "left-")):
+                house.ask("DELETE", f"/classifiers/{name}", status=204)
+        return names == ["held"]
+
+    wait_until(house.quiet, 30)
+    wait_until(trained, 60)
+    wait_until(house.quiet, 30)
+
+
+def test_trainings_that_were_left_hold_up_neither_writes_nor_revocations(house: House) -> None:
+    # more than asyncio's default executor has threads on two cores
+    for number in range(8):
+        connection = house.send("PUT", f"/classifiers/row-{number}", large())
+        wait_until(lambda: house.threads_busy("training") == 1, 30)
+        connection.close()
+    house.revoke("doomed")
+    wait_until(lambda: not house.accepts("doomed"), 10)
+    document = {"id": "later", "text": "a later document"}
+    house.ask("POST", "/indexes/left/documents", {"documents": [document]})
+    wait_until(lambda: house.threads_busy() == 0, 10)
+    house.ask("PUT", "/classifiers/held", small())
+
+
+def test_only_a_few_trainings_wait(house: House) -> None:
+    sent = [
+        house.send("PUT", f"/classifiers/many-{number}", small() | {"labels": labels})
+        for number, labels in enumerate([["even", "odd"] * 10] * 2)
+    ]
+    sent += [house.send("PUT", f"/classifiers/many-{n}", large()) for n in range(2, 10)]
+    refused = [one.recv(65536) for one in sent[2:] if _answered(one)]
+    for one in sent:
+        one.close()
+    assert refused
+    for answer in refused:
+        assert b" 429 " in answer.split(b"\r\n")[0]
+        assert b"retry-after" in answer
+        assert b"trainings wait" in answer
+    wait_until(house.quiet, 30)
+
+
+def _answered(connection: socket.socket) -> bool:
+    connection.settimeout(1)
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except TimeoutError:
+        return False
+
+
+def test_a_client_that_left_is_charged_for_what_it_began(house: House, long_document: str) -> None:
+    connection = house.send("POST", "/embed", {"inputs": long_document[:400_000]}, by="thrifty")
+    wait_until(lambda: house.server.metric("docsplit_queue_tokens") > 0, 30)
+    connection.close()
+    refused = house.ask("POST", "/embed", {"inputs": "a"}, 429, by="thrifty")
+    assert "rate of this API key" in refused["error"]
+    wait_until(house.quiet, 30)
+
+
+def test_nothing_stays_of_requests_that_were_left(house: House, peps: dict[str, str]) -> None:
+    # as many as ever are at once, so that all threads and buffers are there that there will be
+    abandon(house, peps, 3 * len(requests(peps)))
+    settle(house)
+    threads, memory = house.status("Threads"), house.status("VmRSS")
+    leavings = 200 * (len(requests(peps)) if NIGHTLY else 1)
+    abandon(house, peps, leavings)
+    house.revoke("doomed-0")
+    wait_until(lambda: not house.accepts("doomed-0"), 10)
+    settle(house)
+    assert house.status("Threads") <= threads + MORE_THREADS
+    assert house.status("VmRSS") <= memory + MORE_MEMORY
+    expected = {"background": 202, "delete": 204}
+    for kind, (method, path, body) in requests(peps).items():
+        if kind == "train":
+            path, body = path, small()
+        house.ask(method, path, body, expected.get(kind, 200))
+    settle(house)
+    assert "Traceback" not in house.server.log.read_text()
