@@ -122,10 +122,11 @@ async def checked(root: Path, name: str | None = None) -> Report:
     return await check(await open_indexes(root), root, name, record=False)
 
 
-async def repaired(root: Path) -> Outcome:
+async def repaired(root: Path, name: str | None = None) -> Outcome:
     repair = Repair(root, lambda: open_indexes(root), engine)
-    await repair.shared()
-    found = await tables(await open_indexes(root), root, None)
+    if name is None:
+        await repair.shared()
+    found = await tables(await open_indexes(root), root, name)
     await repair.index([table for database, table in found if database == "indexes"])
     return repair.outcome
 

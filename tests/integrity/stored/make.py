@@ -1,0 +1,75 @@
+"""Makes an archive of a small store, as the version of docsplit that runs this keeps one.
+
+``PYTHONPATH=. python tests/integrity/stored/make.py tests/integrity/stored/NAME.tar.gz``, in the
+working tree of that version. An archive is never made anew: later versions prove by it that they
+read what former ones wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from service.heads.examples import Examples
+from service.heads.network import Network
+from service.heads.store import Head, Heads
+from service.index.indexes import Indexes, Model, connect
+from service.index.maintenance import optimize
+from service.index.record import Encoding, Record
+
+REVISION = "a" * 64
+DIMENSIONS = 8
+
+
+def vector(text: str) -> np.ndarray:
+    digest = hashlib.sha256(text.encode()).digest()
+    drawn = np.frombuffer(digest[:DIMENSIONS], np.uint8).astype(np.float32) + 1
+    return np.asarray(drawn / np.linalg.norm(drawn), dtype=np.float32)
+
+
+def record(number: int) -> Record:
+    text = f"Stored text {number} speaks of rivers, boats and the number {number}."
+    made = vector(text)
+    metadata = {"year": 1990 + number, "draft": number % 2 == 0, "note": "é"}
+    windows = np.stack([vector(text[:20]), vector(text[20:])])
+    encoding = Encoding(made, windows, [20, len(text)])
+    return Record(f"d{number}", text, f"Title {number}", metadata, ["d0"], encoding)
+
+
+async def make(root: Path) -> None:
+    databases = [await connect(f"{root}/{part}") for part in ("indexes", "leases")]
+    indexes = Indexes(databases[0], databases[1], Model("model", REVISION, DIMENSIONS))
+    await indexes.create("papers", {"year": "integer", "draft": "boolean"})
+    index = await indexes.open("papers")
+    await index.put([record(number) for number in range(6)])
+    await optimize(index.table)
+    await index.put([record(number) for number in range(6, 8)])
+    await indexes.bury("papers", index.identity.uid, ["d7"])
+    weight = np.eye(DIMENSIONS, 2, dtype=np.float32)
+    network = Network((weight,), (np.zeros(2, np.float32),), 1.0, "softmax")
+    examples = Examples(["one", "two"], [["a"], ["b"]])
+    report = {"labels": {"a": 1, "b": 1}}
+    heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
+    await heads.put(Head("kind", "uid", REVISION, ["a", "b"], report, network), examples)
+    try:
+        from service.integrity.ledger import Recorder
+    except ImportError:
+        return
+    Recorder(root).record_all()
+
+
+def main(archive: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(make(Path(folder)))
+        with tarfile.open(archive, "w:gz") as made:
+            made.add(folder, arcname=".")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
