@@ -119,6 +119,7 @@ NAMES = (
     "background",
     "scoring",
     "store",
+    "disk",
     "keys",
     "start",
     "endings",

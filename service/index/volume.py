@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import structlog
 
+from service.executors import Pool
 from service.index import recovery
 from service.index.disk import Disk
 from service.index.faults import StoreError, disk_fault
@@ -43,7 +43,7 @@ class Volume:
         self._local = "://" not in path
         self._durability = durability
         self._recovered = recovered
-        self._executor = ThreadPoolExecutor(_THREADS, "store-disk")
+        self._executor = Pool("disk", _THREADS)
         folder = Path(path)
         self._place = Place(folder) if self._local else None
         self._reserve = Reserve(folder)
