@@ -18,7 +18,7 @@ from lancedb.expr import col, lit
 
 from service.index.database import Database
 from service.index.documents import Index
-from service.index.faults import lance_fault
+from service.index.faults import StoreError, lance_fault
 from service.index.schema import PRIMARY_KEY, Identity
 from service.logs import outline
 
@@ -145,8 +145,9 @@ class Registry:
             held = await table.query().to_arrow()
             found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
             self._gone = dict(found)
-        except (OSError, RuntimeError, ValueError) as error:
-            if lance_fault(error) is None:
+        except (OSError, RuntimeError, ValueError, StoreError) as error:
+            told = error.reason if isinstance(error, StoreError) else lance_fault(error)
+            if told is None or told == "gone":
                 raise
             log.error("dropped_tables_unreadable", outline=outline(error))
         return self._gone

@@ -16,6 +16,7 @@ from service.index.disk import Disk
 from service.index.faults import StoreError, disk_fault
 from service.index.place import Place
 from service.index.reserve import BYTES, Reserve
+from service.integrity import files
 
 log = structlog.get_logger("docsplit.index")
 
@@ -132,7 +133,8 @@ class Volume:
             Whether versions were moved aside.
 
         Raises:
-            StoreError: it is torn and is not to be mended here, or cannot be.
+            StoreError: it is torn and is not to be mended here, or cannot be; or a file of it is
+                damaged.
         """
         if not self._local or ((database, table) in self._whole and not again):
             return False
@@ -146,6 +148,15 @@ class Volume:
                     "to the one before it",
                     "torn",
                 )
+        place = Path(database)
+        damaged = await self._run(lambda: files.first_damaged(place.parent, place.name, table))
+        if damaged is not None:
+            log.error("file_damaged", table=table, file=damaged)
+            raise StoreError(
+                "a file of this table is damaged, so it is not opened: the operator mends it by "
+                "docsplit-index repair",
+                "damaged",
+            )
         self._whole.add((database, table))
         if found.removed:
             self._recovered(len(found.removed))

@@ -15,6 +15,8 @@ from service.integrity.findings import Finding, Report
 from service.integrity.ledger import Recorder
 
 INDEXES = "indexes"
+# LanceDB can end the process over such a file
+_READ = ("data/", "_deletions/", "_versions/")
 # a service that commits meanwhile must not look like damage
 _LOOKS = 2
 _PAUSE = 0.2
@@ -38,7 +40,11 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
         report.tables += 1
         if root is not None:
             await _files(root, database, table, report)
-        if database == INDEXES:
+        if any(f.file is not None and f.file.startswith(_READ) for f in report.findings[before:]):
+            report.findings.append(
+                Finding(f"{database}/{table}", "its rows were not read: repair its files first")
+            )
+        elif database == INDEXES:
             await _rows(indexes, table, report)
         elif database == "heads" and root is not None:
             await _heads(root, table, report)

@@ -8,6 +8,9 @@ from pathlib import Path
 from service.integrity import layout, ledger
 from service.integrity.findings import Finding, Report
 
+# compared before a table is opened, which takes some hundredths of a second
+_OPENED_BYTES = 32 * 2**20
+
 
 def check(root: Path, database: str, table: str, report: Report) -> None:
     """Add what is wrong with a table's files, and with its ledger, to a report; blocks."""
@@ -44,6 +47,33 @@ def check(root: Path, database: str, table: str, report: Report) -> None:
     else:
         report.findings.append(Finding(name, "the table has no version"))
     report.unrecorded += len((needed.keys() | {*held.values()}) & there - known.entries.keys())
+
+
+def first_damaged(root: Path, database: str, table: str) -> str | None:
+    """A file that the newest version needs and that is not as it was recorded; blocks.
+
+    LanceDB trusts the lengths that its files tell: one wrong bit can make it ask for so much memory
+    that the process ends. So the smaller files are compared before a process opens a table; those
+    are the ones that hold lengths of others.
+    """
+    folder = layout.folder(root, database, table)
+    newest = next(iter(layout.manifests(folder).values()), None)
+    if newest is None:
+        return None
+    known = ledger.read(root, database, table).entries
+    try:
+        needed = [newest, *layout.read(folder / newest).needs()]
+    except (OSError, layout.UnreadableError):
+        needed = [newest]
+    held = sorted((known[path][0].size, path) for path in needed if path in known)
+    total = 0
+    for size, path in held:
+        total += size
+        if total > _OPENED_BYTES:
+            break
+        if changed(folder / path, known[path]) is not None:
+            return path
+    return None
 
 
 def changed(file: Path, entries: list[ledger.Entry]) -> str | None:

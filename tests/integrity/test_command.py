@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from service.bulk.__main__ import main
 from service.index.indexes import connect
+from service.integrity import layout
 from tests.conftest import Server, serving
 from tests.index.conftest import call
 
@@ -146,3 +148,27 @@ def test_a_command_that_cannot_be_carried_out_says_why(
     assert main(["repair", "nothing", "--index-path", str(tmp_path)]) == 2
     assert "no index of that name" in capsys.readouterr().err
     assert main(["check", "A/B", "--index-path", str(tmp_path)]) == 2
+
+
+def test_a_file_over_which_the_process_would_end_is_known_before_its_table_is_opened(
+    running: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "index"
+    upsert(running, "bad")
+    command(capsys, store_of(running), "check", "--record")
+    shutil.copytree(store_of(running), copy)
+    [folder] = copy.glob("indexes/bad.*")
+    newest = folder / next(iter(layout.manifests(folder).values()))
+    content = bytearray(newest.read_bytes())
+    # still a manifest that can be read
+    place = content.rindex(b"docsplit.model")
+    content[place] ^= 1
+    newest.write_bytes(bytes(content))
+    with serving(tmp_path / "log") as server:
+        told = call(server, "GET", "/indexes/bad/documents/d1", status=503)
+        assert "docsplit-index repair" in told["error"]
+        call(server, "GET", "/indexes/good/documents/d1")
+        assert '"file_damaged"' in server.log.read_text()
+        assert command(capsys, copy, "check", "bad")[0] == 1
+        assert command(capsys, copy, "repair", "bad")[0] == 0
+        call(server, "GET", "/indexes/bad/documents/d1")

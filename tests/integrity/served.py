@@ -1,0 +1,29 @@
+"""Prints, a line for each store named, what its indexes serve that is not what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from tests.integrity import stores
+
+
+async def served(root: Path) -> list[str]:
+    wrong = []
+    for name in ("x", "y"):
+        try:
+            index = await (await stores.open_indexes(root)).open(name)
+        except (RuntimeError, ValueError):
+            continue
+        wrong += await stores.wrong_answers(index, stores.names(name))
+    return wrong
+
+
+for place in sys.argv[1:]:
+    with redirect_stdout(sys.stderr):
+        found = asyncio.run(served(Path(place)))
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
