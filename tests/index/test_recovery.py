@@ -80,7 +80,7 @@ async def begun(folder: Path) -> Indexes:
 
 
 async def ids(indexes: Indexes, name: str) -> list[str]:
-    return [row["id"] for row in await (await indexes.open(name)).page("", 100)]
+    return [head.id for head in (await (await indexes.open(name)).page("", 100)).heads]
 
 
 @pytest.mark.parametrize("how", TEARS)
