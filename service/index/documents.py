@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import structlog
 from lancedb.expr import Expr, col, lit
-from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
 from service import executors
@@ -40,11 +39,6 @@ log = structlog.get_logger("docsplit.index")
 _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
-# of titles and metadata in one page
-PAGE_BYTES = 8 * 2**20
-# so many titles are read at first, to learn how large they are, and so many at most
-FIRST_READ = 16
-MOST_READ = 256
 _OLDER = "target.updated < source.updated"
 
 
@@ -64,38 +58,6 @@ class Stored:
     links: list[str]
     updated: int
     vector: Vectors
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A document without its text.
-
-    Attributes:
-        metadata: a JSON object.
-        updated: when it was written, in microseconds since the epoch.
-    """
-
-    id: str
-    title: str | None
-    metadata: str
-    updated: int
-
-    @property
-    def size(self) -> int:
-        """Characters in all, which are about its bytes."""
-        return len(self.id) + len(self.title or "") + len(self.metadata)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Documents in the order of their ids.
-
-    Attributes:
-        next: behind which id the next page begins; None where there is none.
-    """
-
-    heads: list[Head]
-    next: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,59 +309,6 @@ class Index:
         held = await self.select(col("id").isin([lit(i) for i in ids]), ["text"], size)
         texts: list[str] = held["text"].to_pylist()
         return texts
-
-    async def page(self, after: str, limit: int, most: int = PAGE_BYTES) -> Page:
-        """Documents in the order of ids, beginning behind ``after``.
-
-        Args:
-            after: an id, or "" to begin.
-            limit: of documents.
-            most: bytes of titles and metadata; a page of one document may have more.
-        """
-        query = self.table.query().where(LIVE & (col("id") > lit(after)))
-        query = query.order_by([ColumnOrdering(column_name="id")])
-        found = await query.select(["id"]).limit(limit).to_arrow()
-        ids: list[str] = found["id"].to_pylist()
-        heads: list[Head] = []
-        read = size = 0
-        largest, wanted = 1, FIRST_READ
-        while read < len(ids):
-            chunk = ids[read : read + wanted]
-            part = await self.heads(chunk)
-            for name in chunk:
-                head = part.get(name)
-                length = head.size if head is not None else 0
-                if heads and size + length > most:
-                    return Page(heads, heads[-1].id)
-                size += length
-                largest = max(largest, length)
-                if head is not None:
-                    heads.append(head)
-            read += len(chunk)
-            wanted = max(1, min(MOST_READ, (most - size) // largest))
-        return Page(heads, ids[-1] if len(ids) == limit else None)
-
-    async def heads(self, ids: Sequence[str], rows: Sequence[int] = ()) -> dict[str, Head]:
-        """Documents without their texts, by id; those not there, or damaged, are left out.
-
-        Args:
-            ids: of the documents.
-            rows: where they lay a moment ago (``_rowid``), which spares the search for most.
-        """
-        parts = (Part.HEAD, Part.STATE)
-        columns = checksums.columns(*parts)
-        found = self.schema.empty_table().select(columns)
-        if rows:
-            # one that was moved or written meanwhile is not found there
-            found = await self.table.take_row_ids(list(rows)).select(columns).to_arrow()
-        missing = sorted(set(ids) - set(checksums.texts(found["id"])))
-        if missing:
-            where = col("id").isin([lit(i) for i in missing])
-            further = await self.select(where, columns, len(missing))
-            found = pa.concat_tables([found.cast(further.schema), further])
-        sound = (await self.sound(found, *parts)).drop_columns(["digest", "deleted"])
-        wanted = set(ids)
-        return {row["id"]: Head(**row) for row in sound.to_pylist() if row["id"] in wanted}
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
         """The rows whose parts fit their checksums; the others are logged and counted.

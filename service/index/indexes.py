@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
 from service import executors
 from service.index import schema
+from service.index.columns import prepare
 from service.index.database import Database, missing, table_names
 from service.index.database import connect as connect
 from service.index.documents import Index, microseconds
@@ -386,22 +386,6 @@ async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]
         for document_id, written in (await index.updated(ids)).items():
             times[document_id] = max(times[document_id], written + 1)
     return times
-
-
-async def prepare(table: AsyncTable) -> None:
-    """Build the scalar and full-text indexes that a table lacks."""
-    held = {built.columns[0] for built in await table.list_indices()}
-    wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
-        "id": BTree(),
-        "text": FTS(with_position=False),
-        "links": LabelList(),
-    }
-    for field in await table.schema():
-        if field.name.startswith(schema.PREFIX):
-            wanted[field.name] = Bitmap() if pa.types.is_boolean(field.type) else BTree()
-    for column, config in wanted.items():
-        if column not in held:
-            await table.create_index(column, config=config)
 
 
 def _no_index() -> NotFoundError:

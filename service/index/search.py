@@ -14,6 +14,7 @@ import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
 from service.documents.pooling import Vectors
+from service.index import listing
 from service.index.checksums import Part, sound, texts
 from service.index.documents import Index, matrix
 
@@ -100,7 +101,7 @@ async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
     found: list[Hit] = []
     rest = (hit for hit in ranked if _sound(index, hit))
     while chunk := list(islice(rest, limit - len(found))):
-        heads = await index.heads([hit.id for hit in chunk], [hit.row for hit in chunk])
+        heads = await listing.heads(index, [hit.id for hit in chunk], [hit.row for hit in chunk])
         found += [
             replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
             for hit in chunk

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from service import executors
+from service.index.columns import prepare
 from service.index.documents import Index, microseconds
-from service.index.indexes import Indexes, connect, prepare
+from service.index.indexes import Indexes, connect
 from service.index.maintenance import KEEP_TOMBSTONES, optimize
 from service.index.record import Record
 from service.index.reembed import Embed, embed_rows

@@ -127,8 +127,9 @@ async def list_documents(
     """Documents in the order of their ids, a page at a time."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name)
-        page = await index.page(after, limit)
-    from service.index import versions
+        from service.index import listing, versions
+
+        page = await listing.page(index, after, limit)
 
     heads = [
         {

@@ -14,11 +14,11 @@ import httpx
 import numpy as np
 import pytest
 
-from service.index import commits, search
+from service.index import commits, listing, search
 from service.index.commits import Upsert
-from service.index.documents import PAGE_BYTES
 from service.index.faults import StoreError
 from service.index.indexes import Indexes, Model, connect
+from service.index.listing import PAGE_BYTES
 from service.index.record import Encoding, Record
 from service.index.writer import Writer
 from tests.conftest import Server
@@ -204,12 +204,12 @@ async def test_a_page_ends_where_it_grows_too_large(replicas: Replicas) -> None:
     pages: list[list[str]] = []
     after: str | None = ""
     while after is not None:
-        page = await index.page(after, 1000)
+        page = await listing.page(index, after, 1000)
         pages.append([head.id for head in page.heads])
         after = page.next
     assert [len(page) for page in pages] == [2, 2, 2, 2]
     assert [name for page in pages for name in page] == [f"{number:03}" for number in range(8)]
-    [alone] = (await index.page("", 1000, most=1)).heads
+    [alone] = (await listing.page(index, "", 1000, most=1)).heads
     assert alone.title == "x" * size
 
 
@@ -253,6 +253,7 @@ def test_of_a_commit_that_fails_the_others_are_written(
         failed = {n for n, outcome in zip(names, outcomes, strict=True) if outcome is error}
         assert failed == harmed
         assert faulty.tried[0] == names
-        assert {head.id for head in (await index.page("", 10)).heads} == set(names) - harmed
+        page = await listing.page(index, "", 10)
+        assert {head.id for head in page.heads} == set(names) - harmed
 
     asyncio.run(main())

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from service.index import indexes as indexes_module
-from service.index import maintenance
+from service.index import listing, maintenance
 from service.index.documents import microseconds
 from service.index.faults import NotFoundError
 from service.index.indexes import LISTING_SECONDS, table_names
@@ -57,7 +57,7 @@ async def test_deletions_are_forgotten_once_nothing_can_come_back(replicas: Repl
     assert await index.count() == 1
     # the vector index and the full-text index take deleted rows
     await maintenance.optimize(index.table)
-    assert [head.id for head in (await index.page("", 10)).heads] == ["kept"]
+    assert [head.id for head in (await listing.page(index, "", 10)).heads] == ["kept"]
 
 
 @run

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.index import manifest, recovery
+from service.index import listing, manifest, recovery
 from service.index.database import connect
 from service.index.disk import Disk
 from service.index.faults import NotFoundError, StoreError
@@ -80,7 +80,8 @@ async def begun(folder: Path) -> Indexes:
 
 
 async def ids(indexes: Indexes, name: str) -> list[str]:
-    return [head.id for head in (await (await indexes.open(name)).page("", 100)).heads]
+    page = await listing.page(await indexes.open(name), "", 100)
+    return [head.id for head in page.heads]
 
 
 @pytest.mark.parametrize("how", TEARS)
