@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from lancedb.expr import lit
-
 Condition = frozenset[int] | Literal["there", "absent"]
 """What must stand before a write: one of some versions, any version, or no document."""
 
@@ -67,6 +65,9 @@ def clause(conditions: Mapping[str, Condition]) -> str:
 
     Conditions of the kind "absent" are not taken: no stored row is to meet them.
     """
+    # its import takes seconds: routes read conditions before an index is opened
+    from lancedb.expr import lit
+
     there = [lit(name).to_sql() for name, one in conditions.items() if one == "there"]
     exact = [
         lit(f"{updated}:{name}").to_sql()

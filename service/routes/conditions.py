@@ -10,6 +10,7 @@ from fastapi import Header
 from fastapi.responses import Response
 
 from service.edge.errors import ApiError
+from service.index import versions
 from service.routes.document_bodies import DocumentIn, MismatchError
 from service.routes.encoding import json_response
 
@@ -40,8 +41,6 @@ def header(if_match: str | None, if_none_match: str | None = None) -> Condition 
     Raises:
         ApiError: 422, they are not readable.
     """
-    from service.index.versions import condition
-
     if if_none_match is not None:
         if if_none_match.strip() != "*" or if_match is not None:
             raise ApiError(422, "if-none-match: send * alone, without if-match")
@@ -50,17 +49,17 @@ def header(if_match: str | None, if_none_match: str | None = None) -> Condition 
         return None
     if if_match.strip() == "*":
         return "there"
-    versions: set[int] = set()
+    accepted: set[int] = set()
     for part in if_match.split(","):
         found = _TAGS.fullmatch(part)
         if found is None:
             raise ApiError(422, 'if-match: send * or a version in quotes, such as "64a1f0"')
         weak, tag = found.groups()
-        exact = condition(tag)
+        exact = versions.condition(tag)
         # a weak tag equals nothing, and * in quotes is no version
         if weak is None and isinstance(exact, frozenset):
-            versions |= exact
-    return frozenset(versions)
+            accepted |= exact
+    return frozenset(accepted)
 
 
 def conditions(
@@ -71,9 +70,7 @@ def conditions(
     Raises:
         ApiError: 422, a header stands beside several documents, or beside ``if_version``.
     """
-    from service.index.versions import condition
-
-    found = {d.id: condition(d.if_version) for d in documents if d.if_version is not None}
+    found = {d.id: versions.condition(d.if_version) for d in documents if d.if_version is not None}
     whole = header(if_match, if_none_match)
     if whole is None:
         return found
@@ -91,8 +88,6 @@ def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
         error: says which documents.
         ids: of all documents of the request.
     """
-    from service.index import versions
-
     places = {name: position for position, name in enumerate(ids)}
 
     def told(some: dict[str, int | None]) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import httpx
@@ -15,7 +17,7 @@ from service.index.faults import NotFoundError, VersionError
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize
 from service.index.writer import Writer
-from tests.conftest import Server
+from tests.conftest import ROOT, Server
 from tests.index.conftest import call
 from tests.index.processes import HOUR, Replicas, record, run
 
@@ -228,3 +230,12 @@ def test_conditions_that_are_refused(
     body = {"documents": [{"id": str(number), "text": "a text"} for number in range(documents)]}
     call(server, "POST", path(index), body, status=status, headers=headers)
     assert call(server, "GET", path(index))["documents"] == []
+
+
+def test_conditions_are_read_without_the_import_of_lancedb() -> None:
+    # on the event loop it would hold up all requests, and meet the import in the store's thread
+    program = (
+        "import sys; from service.routes.conditions import header; "
+        "assert header('\"1f\"') == {31}; sys.exit('lancedb' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
