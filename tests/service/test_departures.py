@@ -17,12 +17,11 @@ from service.cache.layers import Cache, Source
 from service.cache.process import ProcessCache
 from service.documents.embedder import Embedder
 from service.documents.lookup import CachedVectors
-from service.documents.tokens import DocumentTokenizer, Tokens
+from service.documents.pieces import SIZE as PIECE
+from service.documents.tokens import DocumentTokenizer, Side, Tokens
 from service.engines.interface import Arithmetic, EngineName
 from service.settings import DEFAULT_BUNDLE
 from tests.conftest import until
-
-PIECE = 65_536
 
 
 class Engine:
@@ -55,8 +54,10 @@ class CountingTokenizer(DocumentTokenizer):
         self.gate = threading.Event()
         self.gate.set()
 
-    def encoding(self, text: str, prompt: str = "") -> Generator[None, None, Tokens]:
-        steps = super().encoding(text, prompt)
+    def encoding(
+        self, text: str, prompt: str = "", limit: int | None = None, side: Side = "right"
+    ) -> Generator[None, None, Tokens]:
+        steps = super().encoding(text, prompt, limit, side)
         while True:
             self.begun += 1
             self.gate.wait(10)
@@ -118,7 +119,7 @@ def test_what_is_left_to_tokenise_of_clients_who_left_is_not_begun(
 ) -> None:
     async def scenario() -> None:
         tokenizer.gate.clear()
-        text = "word " * (4 * PIECE // 5)
+        text = "word " * PIECE
         waiting = [asyncio.create_task(embedder.embed([text], soon())) for _ in range(512)]
         await until(lambda: tokenizer.begun == 2)
         for task in waiting:
@@ -143,7 +144,7 @@ def test_long_texts_of_one_client_hold_up_anothers_short_one_by_a_piece_each(
 
     async def scenario() -> None:
         tokenizer.gate.clear()
-        text = "word " * (4 * PIECE // 5)
+        text = "word " * PIECE
         flood = [asyncio.create_task(ask("flood", text)) for _ in range(8)]
         await until(lambda: tokenizer.begun == 2)
         other = asyncio.create_task(ask("other", "a short probe"))
