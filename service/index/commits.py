@@ -156,6 +156,7 @@ def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Tab
     """Rows of some documents, the last of each id, with their times."""
     wanted = set(ids)
     parts: list[pa.Table] = []
+    times: list[int] = []
     for upsert in reversed(upserts):
         names = upsert.ids
         kept = [position for position, name in enumerate(names) if name in wanted]
@@ -164,11 +165,12 @@ def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Tab
             rows = upsert.rows if len(kept) == len(names) else upsert.rows.take(kept)
             if rows.schema.names != index.schema.names:
                 raise ConflictError("the index was changed meanwhile: try again")
-            times = [upsert.times[names[position]] for position in kept]
-            parts.append(records.stamped(rows, times).replace_schema_metadata())
+            times += [upsert.times[names[position]] for position in kept]
+            parts.append(rows.replace_schema_metadata())
     if not parts:
         return index.schema.empty_table()
-    return pa.concat_tables(parts).replace_schema_metadata(index.schema.metadata)
+    whole = records.stamped(pa.concat_tables(parts), times)
+    return whole.replace_schema_metadata(index.schema.metadata)
 
 
 def _missed(upsert: Upsert, missed: Mapping[str, int | None]) -> VersionError | None:

@@ -158,6 +158,9 @@ class Index:
             InvalidError: a value that the index cannot hold.
         """
         try:
+            if len(documents) == 1 and len(documents[0].text) < _MUCH_BYTES // 10:
+                # faster than a thread takes it up
+                return self._rows(documents)
             return await executors.STORE.run(self._rows, documents)
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
             raise InvalidError(
@@ -204,13 +207,15 @@ class Index:
         Args:
             ids: of the documents.
             version: of the table, in place of the newest; nobody else may use the handle then.
+                Digests are told of such a version alone.
         """
         table: Any = self.table
         if version:
             await table.checkout(version)
         try:
             query = table.query().where(col("id").isin([lit(i) for i in ids]))
-            found = await query.select(["id", "updated", "deleted", "digest"]).to_arrow()
+            columns = ["id", "updated", "deleted", *(["digest"] if version else [])]
+            found = await query.select(columns).to_arrow()
         finally:
             if version:
                 await table.checkout_latest()

@@ -24,12 +24,12 @@ class Standing:
     Attributes:
         updated: when it was written or deleted, in microseconds since the epoch.
         deleted: whether it is deleted.
-        digest: of its content.
+        digest: of its content; empty where it was not asked for.
     """
 
     updated: int
     deleted: bool
-    digest: str
+    digest: str = ""
 
 
 def text(updated: int) -> str:
