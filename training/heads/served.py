@@ -70,7 +70,9 @@ def served(bundle: Path, index_path: Path) -> Iterator[Client]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "service", "--host", "127.0.0.1", "--port", str(port)]
     command += [*flags(bundle, index_path), "--drain-seconds", "0", "--log-level", "error"]
-    command += ["--max-body-bytes", str(2**31), "--max-inflight-bytes", str(2**32)]
+    # whole data sets, which nobody else can send
+    command += ["--max-body-bytes", str(2**31), "--max-body-values", str(2**31)]
+    command += ["--max-inflight-bytes", str(2**40)]
     command += ["--max-request-timeout", str(_REQUEST_SECONDS)]
     # Windows of a whole set: texts of one window are read again as first windows.
     command += ["--cache-bytes", str(2**29)]
