@@ -67,18 +67,6 @@ def probing(url: str) -> Iterator[Prober]:
         thread.join()
 
 
-def memory(server: Server, name: str) -> int:
-    """Bytes that ``/proc/PID/status`` tells: ``VmRSS`` now, ``VmHWM`` at most."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith(f"{name}:")]
-    return 1024 * int(line.split()[1])
-
-
-def forget_peak(server: Server) -> None:
-    """Let ``VmHWM`` begin anew."""
-    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-
-
 def prepare(url: str, headers: dict[str, str]) -> None:
     """Make the index and the classifier that the attacks name."""
     with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
@@ -105,13 +93,13 @@ def one_by_one(server: Server, route: str, seconds: float) -> None:
             continue
         # made before: it would hold up the prober, which is of this process
         ready = replace(attack, body=_made(attack.body()))
-        forget_peak(server)
-        idle = memory(server, "VmRSS")
+        server.forget_peak()
+        idle = server.memory("VmRSS")
         began = time.monotonic()
         with probing(server.url) as prober:
             answer = send(server.url, ready, seconds, _key(0))
         took = time.monotonic() - began
-        peak = (memory(server, "VmHWM") - idle) / 1e6
+        peak = (server.memory("VmHWM") - idle) / 1e6
         print(
             f"{answer.status_code:6}  {took:7.2f}  {peak:5.0f}  {prober.longest:7.2f}  "
             f"{attack.method} {attack.route} {attack.name}",
@@ -137,7 +125,7 @@ def at_once(servers: list[Server], url: str, clients: int, seconds: float) -> No
 
     before = _latencies(url, 10)
     for server in servers:
-        forget_peak(server)
+        server.forget_peak()
     threads = [threading.Thread(target=attacker, args=(n,)) for n in range(1, clients + 1)]
     for thread in threads:
         thread.start()
@@ -150,7 +138,7 @@ def at_once(servers: list[Server], url: str, clients: int, seconds: float) -> No
     print("answers:", dict(sorted(statuses.items())))
     for server, prober in zip(servers, probers, strict=True):
         print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
-        print(f"at most {memory(server, 'VmHWM') / 1e6:.0f} MB;", end=" ")
+        print(f"at most {server.memory('VmHWM') / 1e6:.0f} MB;", end=" ")
         print(f"longest /livez {prober.longest:.2f} s")
     for name, found in (("before", before), ("meanwhile", meanwhile)):
         cut = statistics.quantiles(found, n=100)
@@ -196,7 +184,7 @@ def main() -> None:
             servers = [stack.enter_context(serving(log, *flags)) for log in logs]
             url = servers[0].url
             prepare(url, _key(0))
-            print("idle:", *(f"{memory(server, 'VmRSS') / 1e6:.0f} MB" for server in servers))
+            print("idle:", *(f"{server.memory('VmRSS') / 1e6:.0f} MB" for server in servers))
             if given.balancer:
                 ports = [urlsplit(server.url).port or 0 for server in servers]
                 url = stack.enter_context(BALANCERS[given.balancer](Path(folder), ports))

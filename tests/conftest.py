@@ -53,6 +53,16 @@ class Server:
                 return float(line.split()[1])
         raise AssertionError(f"no metric {name}")
 
+    def memory(self, field: str = "VmRSS") -> int:
+        """Resident bytes of the process on Linux: ``VmRSS`` now, ``VmHWM`` at most."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith(f"{field}:")]
+        return 1024 * int(line.split()[1])
+
+    def forget_peak(self) -> None:
+        """Reset ``VmHWM`` to the memory in use now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
 
 def examples(number: int) -> hypothesis.settings:
     """So many examples for a test of a running service; 200 times as many in the nightly run."""

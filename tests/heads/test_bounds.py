@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,27 +16,14 @@ from tests.index.conftest import call
 LITTLE = 150_000_000
 
 
-def peak(server: Server) -> int:
-    """The largest resident memory of a service since ``forget_peak``, in bytes."""
-    told = Path(f"/proc/{server.process.pid}/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", told, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024
-
-
-def forget_peak(server: Server) -> int:
-    """Measure anew; the memory now."""
-    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-    return peak(server)
-
-
 def refused(server: Server, body: dict[str, Any], status: int = 422) -> str:
     # the first request to classifiers imports LanceDB, which takes memory of its own
     call(server, "GET", "/classifiers")
-    before = forget_peak(server)
+    server.forget_peak()
+    before = server.memory()
     answer = httpx.put(f"{server.url}/classifiers/bounds", json=body, timeout=60)
     assert answer.status_code == status, answer.text[:500]
-    assert peak(server) - before < LITTLE
+    assert server.memory("VmHWM") - before < LITTLE
     assert len(answer.content) < 1000
     return str(answer.json()["error"])
 

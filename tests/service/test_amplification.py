@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.worst_bodies import Attack, attacks
+from benchmarks.amplification import prepare, send
+from benchmarks.worst_bodies import attacks
 from tests.conftest import Server, serving
 
 # of one request, over what the idle service takes
@@ -21,23 +22,10 @@ NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 ATTACKS = [attack for attack in attacks() if attack.first or NIGHTLY]
 
 
-def _memory(server: Server, field: str) -> int:
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith(f"{field}:")]
-    return 1024 * int(line.split()[1])
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("target") / "log") as running:
-        url = running.url
-        fields = {"fields": {"a": "integer"}}
-        httpx.put(f"{url}/indexes/worst", json=fields, timeout=60).raise_for_status()
-        documents = [{"id": str(n), "text": f"text {n}", "links": ["0"]} for n in range(20)]
-        upsert = f"{url}/indexes/worst/documents"
-        httpx.post(upsert, json={"documents": documents}, timeout=60).raise_for_status()
-        examples = {"inputs": ["red", "rot", "blue", "blau"], "labels": ["r", "r", "b", "b"]}
-        httpx.put(f"{url}/classifiers/worst", json=examples, timeout=60).raise_for_status()
+        prepare(running.url, {})
         yield running
 
 
@@ -45,10 +33,11 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize("route", sorted({attack.route for attack in ATTACKS}))
 def test_memory_of_the_worst_bodies_is_bounded(target: Server, route: str) -> None:
     for attack in (a for a in ATTACKS if a.route == route):
-        Path(f"/proc/{target.process.pid}/clear_refs").write_text("5")
-        idle = _memory(target, "VmRSS")
-        answer = _send(target, attack)
-        peak = _memory(target, "VmHWM") - idle
+        target.forget_peak()
+        idle = target.memory()
+        # what the service takes up is stopped soon: taking it up is what costs memory
+        answer = send(target.url, attack, 2, {})
+        peak = target.memory("VmHWM") - idle
         assert answer.status_code in CLEAR, (attack.name, answer.status_code, answer.text[:200])
         assert len(answer.content) < 1_000 or answer.is_success, attack.name
         assert peak < MOST_BYTES, (attack.name, peak)
@@ -63,10 +52,3 @@ def test_every_route_with_a_body_is_attacked(target: Server) -> None:
         if "requestBody" in operation
     }
     assert with_body == {(attack.method, attack.route) for attack in ATTACKS}
-
-
-def _send(server: Server, attack: Attack) -> httpx.Response:
-    # what the service takes up is stopped soon: taking it up is what costs memory
-    headers = {"content-type": "application/json", "x-request-timeout": "2"}
-    url = f"{server.url}{attack.path}"
-    return httpx.request(attack.method, url, content=attack.body(), headers=headers, timeout=60)
