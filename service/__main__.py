@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     import structlog
 
     from export import bundle
-    from service import logs, server
+    from service import logs, server, supervisor
     from service.engines.interface import EngineError
     from service.lifecycle import Service
 
@@ -37,15 +37,15 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := unknown_variables():
         structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
+        if settings.workers > 1:
+            return supervisor.run(settings)
         service = Service(settings, bundle.load(settings.bundle))
     except (bundle.BundleError, EngineError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     try:
-        if settings.workers > 1:
-            from service.workers import supervisor
-
-            return supervisor.run(service)
         return server.run(service)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -72,6 +72,10 @@ def create_app(service: Service) -> FastAPI:
         executors.install(asyncio.get_running_loop())
         starting = asyncio.create_task(start())
         watching = asyncio.create_task(service.keys.watch())
+        if service.workers is not None:
+            await service.workers.open()
+            # until the engine runs the other workers take all connections
+            await starting
         try:
             yield
         finally:

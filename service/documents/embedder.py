@@ -11,7 +11,7 @@ import numpy as np
 
 from service.cache.keys import window_key
 from service.cache.layers import Source
-from service.documents.lookup import WindowVectors
+from service.documents.lookup import CachedVectors
 from service.documents.pooling import Vectors, pool
 from service.documents.tokens import DocumentTokenizer, Side
 from service.documents.turns import Turns
@@ -149,7 +149,7 @@ class Embedder:
     def __init__(
         self,
         tokenizer: DocumentTokenizer,
-        vectors: WindowVectors,
+        vectors: CachedVectors,
         max_document_tokens: int,
         workers: int = 2,
     ) -> None:
@@ -167,7 +167,7 @@ class Embedder:
         prompt: str = "",
         truncate: bool = False,
         side: Side = "right",
-        vectors: WindowVectors | None = None,
+        vectors: CachedVectors | None = None,
     ) -> Embedded:
         """Vectors of whole documents.
 
@@ -244,7 +244,7 @@ class Embedder:
             windows.append(DocumentWindow(begin, end, last - first, model_input))
         return Document(len(text), total, windows)
 
-    async def _fill(self, result: Embedded, vectors: WindowVectors, deadline: float) -> None:
+    async def _fill(self, result: Embedded, vectors: CachedVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
         with charged(sum(document.computed for document in result.documents)):

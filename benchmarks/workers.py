@@ -1,11 +1,10 @@
-"""Workers around one engine beside plain replicas behind one listening socket.
+"""One process beside several workers.
 
-    python -m benchmarks.replicas
+    python -m benchmarks.workers
 
 Starts every set-up at once and loads them in turn, so that a machine that slows down slows all of
-them. Counts requests/s and the servers' CPU time per request; the client shares the cores, so the
-second number says more about a larger machine. A replica set is N processes of ``service`` that
-inherit one listening socket; each has 1/N of the cores to compute on.
+them. Measures requests/s and the servers' CPU time per request. The client shares the cores, so the
+second number says more about a larger machine.
 """
 
 from __future__ import annotations
@@ -14,38 +13,20 @@ import argparse
 import json
 import os
 import random
-import signal
-import socket
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.client import Client, Load
 from benchmarks.documents import PEPS, read
+from benchmarks.server import started
 
-# the replica: the service, with an inherited socket in place of an address
-REPLICA = """
-import socket, sys
-from export import bundle
-from service import logs, server
-from service.lifecycle import Service
-from service.settings import load
-settings = load(sys.argv[2:])
-logs.configure(settings.log_level, settings.log_format)
-service = Service(settings, bundle.load(settings.bundle))
-listener = socket.socket(fileno=int(sys.argv[1]))
-server.DrainingServer(server.configure(service), service).run([listener])
-"""
-COMMON = ("--calibrate=0", "--drain-seconds=0", "--log-level=warning")
 CLIENTS = 16
 # requests in a turn
 COUNTS = {"short texts": 800, "base64, cached": 300, "cached documents": 300}
@@ -58,15 +39,15 @@ class Servers:
 
     Attributes:
         url: of its one address.
-        pids: of its first processes; their children count too.
+        pid: of its first process; its children count too.
     """
 
     url: str
-    pids: tuple[int, ...]
+    pid: int
 
     def cpu_seconds(self) -> float:
         """CPU time of all its processes so far."""
-        return sum(_cpu_seconds(pid) for pid in _family(self.pids))
+        return sum(_cpu_seconds(pid) for pid in _family(self.pid))
 
 
 def main() -> None:
@@ -77,17 +58,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1, help="of the number of requests")
     given = parser.parse_args()
-    cores = len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         client = stack.enter_context(Client())
-        setups = {"one process": stack.enter_context(replicas(1, cores))}
-        for count in (2, 4):
-            threads = max(1, cores // count)
-            setups[f"{count} replicas"] = stack.enter_context(replicas(count, threads))
-            setups[f"{count} fronts"] = stack.enter_context(fronts(count))
-            setups[f"{count} fronts, all cores"] = stack.enter_context(
-                fronts(count, f"--threads={cores}")
-            )
+        setups = {f"{n} workers": stack.enter_context(running(n)) for n in (1, 2, 4)}
         rates: dict[tuple[str, str], list[float]] = {}
         costs: dict[tuple[str, str], list[float]] = {}
         loads = workloads()
@@ -145,58 +118,17 @@ def workloads() -> dict[str, tuple[str, Callable[[int, int], bytes]]]:
 
 
 @contextmanager
-def replicas(count: int, threads: int) -> Iterator[Servers]:
-    """``count`` services behind one socket, each with ``threads`` cores to compute on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(2048)
-        command = [sys.executable, "-c", REPLICA, str(listener.fileno()), *COMMON]
-        command += [f"--threads={threads}", f"--streams={threads}"]
-        with _running([command] * count, listener.getsockname()[1], listener.fileno()) as servers:
-            yield servers
-
-
-@contextmanager
-def fronts(count: int, *flags: str) -> Iterator[Servers]:
-    """The service with ``workers``."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "service", f"--port={port}", f"--workers={count}"]
-    with _running([[*command, *COMMON, *flags]], port) as servers:
-        yield servers
-
-
-@contextmanager
-def _running(commands: list[list[str]], port: int, *inherited: int) -> Iterator[Servers]:
-    processes = [subprocess.Popen(command, pass_fds=inherited) for command in commands]
-    try:
-        url = f"http://127.0.0.1:{port}"
-        # one answer may come from a replica while another starts; the first turn is not counted
-        for _ in range(1200):
-            try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
-        else:
-            raise RuntimeError("not ready")
+def running(workers: int) -> Iterator[Servers]:
+    """The service with so many workers."""
+    with started(f"--workers={workers}", "--calibrate=0", "--log-level=warning") as service:
+        # one worker answers while others start; the first turn is not counted
         time.sleep(4)
-        yield Servers(url, tuple(process.pid for process in processes))
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        for process in processes:
-            process.wait(30)
+        yield Servers(service.url, service.pid)
 
 
-def _family(pids: tuple[int, ...]) -> set[int]:
-    found = set(pids)
-    for pid in pids:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        found |= {int(child) for child in children}
-    return found
+def _family(pid: int) -> set[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {pid, *map(int, children)}
 
 
 def _cpu_seconds(pid: int) -> float:
