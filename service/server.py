@@ -12,7 +12,7 @@ import uvicorn
 
 from service import descriptors
 from service.app import create_app
-from service.edge.connection import Limits, bounded
+from service.edge.connection import Answers, Limits, bounded
 from service.lifecycle import Phase, Service
 
 log = structlog.get_logger("docsplit")
@@ -69,7 +69,7 @@ def configure(service: Service) -> uvicorn.Config:
         closed=metrics.connections_closed,
     )
     return uvicorn.Config(
-        create_app(service),
+        Answers(create_app(service)),
         host=settings.host,
         port=settings.port,
         http=bounded(limits),
