@@ -65,9 +65,9 @@ def configure(service: Service) -> uvicorn.Config:
         head_seconds=settings.header_timeout,
         read_seconds=settings.body_timeout,
         connections=descriptors.room(settings.max_connections),
-        opened=metrics.connections,
         closed=metrics.connections_closed,
     )
+    metrics.connections.set_function(lambda: len(limits.open))
     return uvicorn.Config(
         Answers(create_app(service)),
         host=settings.host,

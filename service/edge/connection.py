@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -38,7 +38,6 @@ class Limits:
             for the rest of a request that is answered.
         read_seconds: over which a client must read ``READ_RATE`` of an answer that waits for it.
         connections: open ones, at most; the longest idle one makes room for a new one.
-        opened: how many there are.
         closed: counts those closed from this side before their time, by reason.
         open: all connections.
         idle: connections without a request, longest first.
@@ -48,7 +47,6 @@ class Limits:
     head_seconds: float
     read_seconds: float
     connections: int
-    opened: Gauge
     closed: Counter
     open: set[BoundedConnection] = field(default_factory=set)
     idle: dict[BoundedConnection, None] = field(default_factory=dict)
@@ -85,7 +83,6 @@ class BoundedConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._http.connection_made(self._transport)
         limits = self._limits
-        limits.opened.inc()
         limits.open.add(self)
         if len(limits.open) > limits.connections:
             if not limits.idle:
@@ -97,7 +94,6 @@ class BoundedConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
-        self._limits.opened.dec()
         self._unexpect()
         if self._read_timer is not None:
             self._read_timer.cancel()

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 import uvicorn
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter
 from starlette.types import Receive, Scope, Send
 
 from service.edge.connection import Answers, Limits, bounded
@@ -29,7 +29,6 @@ class Server:
             head_seconds=60,
             read_seconds=60,
             connections=1,
-            opened=Gauge("opened", "Help", registry=self.registry),
             closed=Counter("closed", "Help", ("reason",), registry=self.registry),
         )
         self.began = 0
