@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from service.index import commits, versions
+from service.errors import NotFoundError, VersionError
+from service.index import commits
 from service.index.commits import Upsert
 from service.index.documents import Index
-from service.index.faults import NotFoundError, VersionError
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize
+from service.index.rows import versions
 from service.index.writer import Writer
 from tests.conftest import ROOT, Server
 from tests.index.conftest import call
