@@ -236,7 +236,7 @@ def test_conditions_that_are_refused(
 def test_conditions_are_read_without_the_import_of_lancedb() -> None:
     # on the event loop it would hold up all requests, and meet the import in the store's thread
     program = (
-        "import sys; from service.routes.conditions import header; "
+        "import sys; from service.server.bodies.conditions import header; "
         "assert header('\"1f\"') == {31}; sys.exit('lancedb' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -15,13 +15,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from service.heads.examples import Examples
-from service.heads.network import Network
-from service.heads.store import Head, Heads
-from service.index.record import Encoding, Record
 
+from heads.examples import Examples
+from heads.network import Network
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
+from service.index.rows.record import Encoding, Record
+from service.learning.store import Head, Heads
 
 REVISION = "a" * 64
 DIMENSIONS = 8
