@@ -58,7 +58,7 @@ async def make(root: Path) -> None:
     heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
     await heads.put(Head("kind", "uid", REVISION, ["a", "b"], report, network), examples)
     try:
-        from service.integrity.ledger import Recorder
+        from service.index.storage.ledger import Recorder
     except ImportError:
         return
     Recorder(root).record_all()
