@@ -13,7 +13,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import Receive, Scope, Send
 
-from service.edge.connection import Answers, Limits, bounded
+from service.server.edge.connection import Answers, Limits, bounded
 from tests.conftest import wait_until
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.server.supervisor import share
 from service.settings import Settings
-from service.supervisor import share
 from tests.conftest import Server, serving, wait_ready, wait_until
 
 
