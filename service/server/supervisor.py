@@ -43,7 +43,7 @@ class Child:
         told: how many signals it has got.
         asked: when it was asked for a sign of life, on ``time.monotonic``'s clock.
         answered: whether it answered.
-        serves: whether it ever answered.
+        serves: whether it ever answered, and was not killed.
     """
 
     process: SpawnProcess
@@ -157,6 +157,7 @@ class Supervisor:
         if child.serves and now - child.asked > patience:
             log.error("worker_silent", worker=number, seconds=patience)
             child.process.kill()
+            child.serves = False
 
     def _replace(self, number: int, child: Child) -> None:
         """Forget a worker that has ended; where it could not start, end the others, too."""
