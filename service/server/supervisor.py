@@ -154,7 +154,8 @@ class Supervisor:
             # it has just ended
             return
         patience = max(self._settings.engine_timeout, SILENCE_SECONDS)
-        if child.serves and now - child.asked > patience:
+        # one that closes answers requests, and no longer the supervisor
+        if child.serves and not self._signals and now - child.asked > patience:
             log.error("worker_silent", worker=number, seconds=patience)
             child.process.kill()
             child.serves = False
