@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 
 from bundles import format as bundle
+from bundles.manifest import BundleError
 from service import logs
 from service.embedding.engines.interface import EngineError
 from service.server import serving as server
@@ -90,9 +91,9 @@ def work(
         # the supervisor has verified its files
         found = bundle.load(settings.bundle, verify=False)
         if found.manifest.revision != revision:
-            raise bundle.BundleError(f"{settings.bundle}: another bundle since the service started")
+            raise BundleError(f"{settings.bundle}: another bundle since the service started")
         service = Service(settings, found)
-    except (bundle.BundleError, EngineError, ValueError) as error:
+    except (BundleError, EngineError, ValueError) as error:
         log.error("cannot_start", reason=str(error))
         sys.exit(BAD_BUNDLE)
     service.workers = Scrape(folder, number, service.metrics.registry)

@@ -12,15 +12,15 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-import export.fp16
-import export.graph
-from export.engines import open_engine
+import export.graphs.fp16
+import export.graphs.graph
+from export.checkpoint.rotary import RotationTables
+from export.checkpoint.source import Source, open_source, reference_vectors
+from export.checkpoint.tokenizer import batches
+from export.checks.engines import open_engine
 from export.errors import ExportError
-from export.fp16 import write_fp16
-from export.graph import write_graph
-from export.rotary import RotationTables
-from export.source import Source, open_source, reference_vectors
-from export.tokenizer import batches
+from export.graphs.fp16 import write_fp16
+from export.graphs.graph import write_graph
 from tests.export.checkpoints import MODERN, WINDOW, cosines
 from tests.export.half_precision import run_in_fp16
 
