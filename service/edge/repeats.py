@@ -6,8 +6,10 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service import executors
 from service.cache.answers import Answer, Answers
 from service.cache.tenants import Tenants
+from service.edge.bodies import LARGE
 from service.edge.replay import replaying
 from service.keys.charges import charged
 from service.metrics import Metrics
@@ -46,8 +48,13 @@ class Repeats:
             return
         request = await receive()
         accept = next((v for k, v in scope["headers"] if k == b"accept"), b"")
-        key = self._answers.key(
-            self._tenants.current, scope["path"].encode(), accept, request.get("body", b"")
+        body = request.get("body", b"")
+        parts = self._tenants.current, scope["path"].encode(), accept, body
+        # a thread hashes large bodies: the event loop would stand still meanwhile
+        key = (
+            await executors.BODIES.run(self._answers.key, *parts)
+            if len(body) > LARGE
+            else self._answers.key(*parts)
         )
         held = self._answers.get(key)
         if held is not None:

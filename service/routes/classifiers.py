@@ -15,6 +15,7 @@ from service import executors
 from service.cache import lasting
 from service.documents.pooling import Vectors
 from service.edge import deadline, rights
+from service.edge.bodies import BodyRoute
 from service.edge.errors import ApiError, documented
 from service.heads import bounds
 from service.heads.bounds import MOST_UNLABELLED
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from service.heads.store import Head
 
 router = APIRouter(
-    prefix="/classifiers", tags=["classify"], dependencies=[Depends(rights.of_classifier)]
+    route_class=BodyRoute,
+    prefix="/classifiers",
+    tags=["classify"],
+    dependencies=[Depends(rights.of_classifier)],
 )
 
 # more of either, and the request is answered before the training

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service import executors
 from service.documents.embedder import Embedded
 from service.edge import deadline, rights
+from service.edge.bodies import BodyRoute
 from service.edge.errors import ApiError, documented
 from service.heads import bounds, explain
 from service.heads.examples import UNSURE
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 MOST_SCORES_AT_ONCE = 20_000
 JSON = "application/json"
 
-router = APIRouter(tags=["classify"])
+router = APIRouter(route_class=BodyRoute, tags=["classify"])
 
 
 class ClassifyRequest(BaseModel):

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from service.cache import lasting
 from service.documents.embedder import Embedded
 from service.edge import deadline, rights
+from service.edge.bodies import BodyRoute
 from service.edge.errors import ApiError, documented
 from service.index import fields
 from service.index.faults import NotFoundError, VersionError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from service.index.record import Encoding
 
 router = APIRouter(
+    route_class=BodyRoute,
     prefix="/indexes/{name}/documents",
     tags=["index"],
     dependencies=[Depends(rights.of_index)],

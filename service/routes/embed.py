@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from service.documents.embedder import Document, Embedded
 from service.documents.pooling import shorten
+from service.edge.bodies import BodyRoute
 from service.edge.errors import documented
 from service.edge.repeats import repeatable
 from service.routes import inference
@@ -19,7 +20,7 @@ from service.routes.encoding import EncodingFormat, encode, json_response
 from service.routes.fields import Inputs
 from service.routes.similarity import SimilarityRequest, similarity
 
-router = APIRouter(tags=["embed"])
+router = APIRouter(route_class=BodyRoute, tags=["embed"])
 
 DETAILED = "application/vnd.docsplit+json"
 
@@ -59,7 +60,8 @@ class EmbedRequest(BaseModel):
 
 def _shape(body: Any) -> str:
     inputs = body.get("inputs") if isinstance(body, dict) else None
-    return "similarity" if isinstance(inputs, dict) else "embed"
+    similar = isinstance(inputs, dict) or isinstance(body, SimilarityRequest)
+    return "similarity" if similar else "embed"
 
 
 EitherRequest = Annotated[

@@ -8,13 +8,19 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.edge import deadline, rights
+from service.edge.bodies import BodyRoute
 from service.edge.errors import ApiError, documented
 from service.index.fields import FieldType
 from service.keys.rights import Right
 from service.routes import inference
 from service.routes.names import Name
 
-router = APIRouter(prefix="/indexes", tags=["index"], dependencies=[Depends(rights.of_index)])
+router = APIRouter(
+    route_class=BodyRoute,
+    prefix="/indexes",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
 
 FieldName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")]
 Revision = Annotated[

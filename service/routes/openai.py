@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.edge.bodies import BodyRoute
 from service.edge.errors import ApiError, OpenAIError, documented
 from service.edge.repeats import repeatable
 from service.lifecycle import Service
@@ -15,7 +16,7 @@ from service.routes import inference
 from service.routes.encoding import EncodingFormat, encode, json_response
 from service.routes.fields import Inputs
 
-router = APIRouter(prefix="/v1", tags=["openai"])
+router = APIRouter(route_class=BodyRoute, prefix="/v1", tags=["openai"])
 
 
 class EmbeddingsRequest(BaseModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from service.documents.pooling import normalise
 from service.edge import deadline, rights
+from service.edge.bodies import BodyRoute
 from service.edge.errors import documented
 from service.index.faults import DamagedError
 from service.index.filters import Filter, compile_filter
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.search import Hit, Query
 
-router = APIRouter(tags=["index"])
+router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
 

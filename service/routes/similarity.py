@@ -8,12 +8,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from service.edge.bodies import BodyRoute
 from service.edge.errors import documented
 from service.routes import inference
 from service.routes.encoding import json_response
 from service.routes.fields import valid_text, valid_texts
 
-router = APIRouter(tags=["embed"])
+router = APIRouter(route_class=BodyRoute, tags=["embed"])
 
 
 class Pairs(BaseModel):

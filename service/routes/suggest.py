@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service import executors
 from service.edge import deadline, rights
+from service.edge.bodies import BodyRoute
 from service.edge.errors import documented
 from service.index.filters import Filter, compile_filter
 from service.keys.rights import Right
@@ -17,6 +18,7 @@ from service.routes.classify import Prediction, trained_head
 from service.routes.names import INDEX_NAME, Name
 
 router = APIRouter(
+    route_class=BodyRoute,
     prefix="/classifiers",
     tags=["classify"],
     dependencies=[Depends(rights.to_use_classifier)],
