@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from service import executors
+from service import executors, interpreter
 from service.edge import errors
 from service.edge.access import Access
 from service.edge.clients import Clients
@@ -71,11 +71,15 @@ def create_app(service: Service) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         executors.install(asyncio.get_running_loop())
         starting = asyncio.create_task(start())
-        watching = asyncio.create_task(service.keys.watch())
+        beside = [
+            asyncio.create_task(service.keys.watch()),
+            asyncio.create_task(interpreter.tend()),
+        ]
         try:
             yield
         finally:
-            watching.cancel()
+            for task in beside:
+                task.cancel()
             await starting
             await service.stop()
 

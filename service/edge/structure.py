@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 # bytes counted in one step: a few milliseconds
 STEP = 1 << 18
-_MARKS = (b",", b":", b"[", b"{")
+_MARKS = b",:[{"
 
 
 def marks(part: bytes) -> int:
     """Return the number of marks in a part of a body, those in strings included."""
-    return sum(part.count(mark) for mark in _MARKS)
+    return len(part) - len(part.translate(None, _MARKS))
 
 
 def values(body: bytes) -> Iterator[int]:
