@@ -98,23 +98,27 @@ class _Decoder(json.JSONDecoder):
         self.scan_once = py_make_scanner(self)
 
 
-def _string(text: str, at: int, strict: bool = True) -> tuple[str, int]:
-    """Return what ``scanstring`` does: the string that starts at ``at``, and where it ends."""
+def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
+    """Return what ``scanstring`` does: the string that starts at ``begin``, and where it ends."""
     parts: list[str] = []
-    while True:
-        cut = at + STEP
-        end = text.find('"', at, cut)
-        if text.find("\\", at, cut if end < 0 else end) >= 0:
-            found = _CHARACTERS.match(text, at, cut)
-            whole = found.end() if found else at
-            # a quote, or a mistake, stands where whole characters end early
-            end = whole if whole < cut - _LONGEST_ESCAPE else -1
-            cut = whole
-        if end >= 0 or cut >= len(text):
-            part, end = scanstring(text, at, strict)
-            return "".join([*parts, part]), end
-        try:
+    at = begin
+    try:
+        while True:
+            cut = at + STEP
+            end = text.find('"', at, cut)
+            if text.find("\\", at, cut if end < 0 else end) >= 0:
+                found = _CHARACTERS.match(text, at, cut)
+                whole = found.end() if found else at
+                # a quote, or a mistake, stands where whole characters end early
+                end = whole if whole < cut - _LONGEST_ESCAPE else -1
+                cut = whole
+            if end >= 0 or cut >= len(text):
+                part, end = scanstring(text, at, strict)
+                return "".join([*parts, part]), end
             parts.append(scanstring(text[at:cut] + '"', 0, strict)[0])
-        except json.JSONDecodeError as error:
-            raise json.JSONDecodeError(error.msg, text, at + error.pos) from None
-        at = cut
+            at = cut
+    except json.JSONDecodeError as error:
+        place = error.pos if error.doc is text else at + error.pos
+        # a string without an end is named by its start
+        place = begin - 1 if place < at else place
+        raise json.JSONDecodeError(error.msg, text, place) from None
