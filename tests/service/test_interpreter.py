@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service import interpreter
+from service.server import interpreter
 from tests.conftest import until
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.cache.answers import _OVERHEAD, Answer, Answers
-from service.edge.bodies import LARGE
+from service.embedding.cache.answers import _OVERHEAD, Answer, Answers
+from service.server.edge.large_bodies import LARGE
 from tests.conftest import Server
 
 TEXT = "A caisson is a watertight chamber in which men dig below the river's bed."
