@@ -100,9 +100,9 @@ class _Call:
         self._work = None
 
 
-# trainings that a request waits for
 # the parsing and validation of large bodies
 BODIES = Pool("bodies", 1)
+# trainings that a request waits for
 TRAINING = Pool("training", 1)
 # those that nobody waits for: they may take hours
 BACKGROUND = Pool("background", 1)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 Range = tuple[int, int]
 
-SIZE = 32_768
+SIZE = 16_384
 # no piece is longer, whatever the text holds
 LONGEST = 2 * SIZE
 
