@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the gate over a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="docsplit-export verify",
-        description="Compare every file of a bundle with its digest, and run the gate again: encode "
+        description="Compare every file of a bundle with its digest, and repeat the gate: encode "
         "real paragraphs by the fp32 source and by each graph on this machine. Exit status 1 where "
         "a graph is too far from the source, loses too much at a task, or is not finite.",
     )
