@@ -100,6 +100,8 @@ class _Call:
         self._work = None
 
 
+# the parsing and validation of large bodies
+BODIES = Pool("bodies", 1)
 # trainings that a request waits for
 TRAINING = Pool("training", 1)
 # those that nobody waits for: they may take hours
@@ -113,6 +115,7 @@ KEYS = Pool("keys", 1)
 # the engine's start, and its end
 START = Pool("start", 1)
 NAMES = (
+    "bodies",
     "training",
     "background",
     "scoring",
