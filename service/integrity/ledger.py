@@ -18,6 +18,7 @@ from collections.abc import Collection
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
+from service.index import manifest
 from service.integrity import layout
 
 FOLDER = "integrity"
@@ -213,8 +214,8 @@ class Recorder:
         for path in layout.manifests(folder).values():
             file = folder / path
             try:
-                needs = self._needs.get(file) or list(layout.read(file).needs())
-            except (OSError, layout.UnreadableError):
+                needs = self._needs.get(file) or list(manifest.read(file).paths)
+            except (OSError, manifest.TornError):
                 continue
             held[file] = needs
             needed.update(needs, [path])
@@ -273,8 +274,8 @@ def lost(folder: Path, entries: list[Entry]) -> list[tuple[str, str]]:
     needed: set[str] = set(held.values())
     for path in held.values():
         try:
-            needed.update(layout.read(folder / path).needs())
-        except (OSError, layout.UnreadableError):
+            needed.update(manifest.read(folder / path).paths)
+        except (OSError, manifest.TornError):
             continue
     young = time.time() - KEEP_VERSIONS.total_seconds() + 60
     found = {}

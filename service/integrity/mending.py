@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from service.index import manifest
 from service.integrity import files, flips, layout, ledger
 from service.integrity.outcome import Outcome
 
@@ -50,7 +51,7 @@ def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
             outcome.mended.append(f"{name}: file {layout.HINT}: written anew")
     needed: set[str] = set()
     for path in layout.manifests(folder).values():
-        needed.update(layout.read(folder / path).needs())
+        needed.update(manifest.read(folder / path).paths)
     bad.update(p for p in needed if not (folder / p).exists() and "_transactions" not in p)
     return {path for path in bad if path.startswith(("data/", "_deletions/", "_indices/"))}
 
@@ -116,8 +117,8 @@ def _unreadable(folder: Path) -> set[str]:
     bad = set()
     for path in layout.manifests(folder).values():
         try:
-            layout.read(folder / path)
-        except (OSError, layout.UnreadableError):
+            manifest.read(folder / path)
+        except (OSError, manifest.TornError):
             bad.add(path)
     return bad
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.index import manifest
 from service.integrity import layout
 from tests.integrity import stores
 
@@ -54,7 +55,7 @@ def chosen(root: Path, kind: str) -> Path:
     table = next((folder for folder in found[0].parents if folder.suffix == ".lance"), None)
     if table is not None and "_versions" not in pattern:
         newest = next(iter(layout.manifests(table).values()))
-        needed = set(layout.read(table / newest).needs())
+        needed = set(manifest.read(table / newest).paths)
         found = [f for f in found if f.relative_to(table).as_posix() in needed]
     return found[which]
 
