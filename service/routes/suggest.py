@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from service import executors
 from service.edge import deadline, rights
 from service.edge.errors import documented
 from service.index.filters import Filter, compile_filter
@@ -59,14 +58,11 @@ async def suggest_documents(
         index = await (await store.indexes()).open(body.index)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         jobs = await store.jobs()
-        given = await (await store.classifiers()).examples(name)
-        labelled = await executors.SCORING.run(given.digests)
-        del given
+        labelled = await (await store.classifiers()).labelled(name)
         # a training that runs, or waits to be resumed, has labels as well
         job = await jobs.get(name)
-        if job is not None and (further := await jobs.examples(job)) is not None:
-            labelled |= await executors.SCORING.run(further.digests)
-            del further
+        if job is not None:
+            labelled |= await jobs.labelled(job)
         from service.heads.suggest import suggest
 
         found = await suggest(index, head.network, labelled, body.count, where)

@@ -40,7 +40,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
-    cache = ProcessCache(4 * (WIDE * 4 + 300))
+    cache = ProcessCache(4 * (WIDE * 4 + 450))
     keys = [str(i).encode() for i in range(6)]
     for key in keys[:4]:
         cache.put([key], rows([key]))
@@ -49,7 +49,7 @@ def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
         cache.put([key], rows([key]))
     held = [value is not None for value in cache.get(keys)]
     assert held == [True, False, False, True, True, True]
-    assert cache.held_bytes <= 4 * (WIDE * 4 + 300)
+    assert cache.held_bytes <= 4 * (WIDE * 4 + 450)
 
 
 def test_identical_windows_in_flight_are_computed_once() -> None:
