@@ -155,7 +155,7 @@ def run(folder: Path, *, kills: int, writes: int, careless: bool = False) -> Out
     missing: list[str] = []
     flags = (f"--index-path={folder}", *FLAGS)
     for kill in range(kills + 1):
-        with server.started(*flags) as service:
+        with server.started(*flags, patience=300) as service:
             if not kill:
                 httpx.put(f"{service.url}/indexes/x", json={}, timeout=60).raise_for_status()
             missing += lost(service.url, written)

@@ -117,7 +117,11 @@ class Service:
             separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
         )
         self.store = Store(
-            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+            self.settings.index_path,
+            self.bundle,
+            self.metrics,
+            self.settings.durability,
+            self.settings.index_cache_bytes,
         )
         if self.settings.workers == 1:
             # of several processes the one that follows the indexes tells

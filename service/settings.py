@@ -166,6 +166,11 @@ class Settings(BaseSettings):
         description="fsync: writes below a folder are on disk before they are acknowledged; "
         "commit: they are left to the system, and a power failure may take the last of them",
     )
+    index_cache_bytes: int = Field(
+        536_870_912,
+        ge=0,
+        description="memory for parts of indexes and metadata that were read before",
+    )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list, description="accepted bearer keys, separated by commas; none: open"

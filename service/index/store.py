@@ -20,11 +20,14 @@ from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
+    from lancedb import Session
+
     from service.documents.pooling import Vectors
     from service.heads.examples import Examples
     from service.heads.jobs import Jobs
     from service.heads.store import Heads
     from service.index.commits import Upsert
+    from service.index.database import Database
     from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
@@ -48,15 +51,23 @@ class Store:
         bundle: embeds, and may bring heads.
         metrics: counts commits.
         durability: when a write below a folder counts as done.
+        cache_bytes: what LanceDB's caches may hold.
     """
 
     def __init__(
-        self, path: str, bundle: Bundle, metrics: Metrics, durability: Durability = "fsync"
+        self,
+        path: str,
+        bundle: Bundle,
+        metrics: Metrics,
+        durability: Durability,
+        cache_bytes: int,
     ) -> None:
         # LanceDB takes what begins with "db" for its cloud service: a folder is given whole
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._bundle = bundle
         self._metrics = metrics
+        self._cache_bytes = cache_bytes
+        self._session: Session | None = None
         self.volume = Volume(self.path, durability, metrics.store_versions_removed.inc)
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
@@ -78,16 +89,14 @@ class Store:
         async with self._opening:
             if self._indexes is None:
                 indexes, maintenance = await executors.STORE.run(_import)
-                from service.index.database import connect
+                from service.index.database import bounded
 
                 manifest = self._bundle.manifest
+                self._session = bounded(self._cache_bytes)
                 try:
                     await self.volume.claim()
                     _provide_scratch(self.path)
-                    databases = [
-                        await connect(f"{self.path}/{part}", self.volume)
-                        for part in ("indexes", "leases")
-                    ]
+                    databases = [await self._connect(part) for part in ("indexes", "leases")]
                 except (OSError, RuntimeError, ValueError) as error:
                     log.error("index_path_unusable", reason=str(error)[:300])
                     fault = disk_fault(error)
@@ -186,21 +195,24 @@ class Store:
         """Trainings of classifiers in the background, at all replicas."""
         await self.indexes()
         from service.heads.jobs import Jobs
-        from service.index.database import connect
 
         if self._jobs is None:
-            self._jobs = Jobs(await connect(f"{self.path}/heads", self.volume))
+            self._jobs = Jobs(await self._connect("heads"))
         return self._jobs
+
+    async def _connect(self, part: str) -> Database:
+        from service.index.database import connect
+
+        return await connect(f"{self.path}/{part}", self.volume, self._session)
 
     async def _of_kind(self, table: str, kind: str) -> Heads:
         await self.indexes()
         from service.heads.bundled import bundled
         from service.heads.store import Heads
-        from service.index.database import connect
 
         if table not in self._heads:
             brought = bundled(self._bundle, "citation" if table == "citation" else "classifier")
-            database = await connect(f"{self.path}/heads", self.volume)
+            database = await self._connect("heads")
             self._heads[table] = Heads(database, table, kind, brought)
         return self._heads[table]
 
