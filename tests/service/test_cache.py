@@ -158,6 +158,33 @@ def test_redis_holds_vectors_with_an_expiry(redis_server: RedisServer) -> None:
     with_redis(redis_server.url, scenario)
 
 
+def test_a_huge_value_and_one_of_another_type_cost_the_others_nothing(
+    redis_server: RedisServer,
+) -> None:
+    huge = 20_000_000
+    client = redis_server.client
+
+    def sent() -> int:
+        return int(client.info("stats")["total_net_output_bytes"])
+
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        cache.put([b"1"], rows([b"1"]))
+        await written(cache, [b"1"])
+        client.set("t:2", bytes(huge))
+        client.rpush("t:3", "a list")
+        before = sent()
+        found = await cache.get([b"1", b"2", b"3"])
+        assert sent() - before < huge / 100
+        assert [value is not None for value in found] == [True, False, False]
+        assert errors == ["damaged", "damaged"]
+        assert cache.healthy
+        # the control: who reads it whole is sent all of it
+        client.get("t:2")
+        assert sent() - before > huge
+
+    with_redis(redis_server.url, scenario)
+
+
 def test_a_frozen_redis_costs_little_and_is_found_again(redis_server: RedisServer) -> None:
     async def scenario(cache: SharedCache, errors: list[str]) -> None:
         cache.put([b"1"], rows([b"1"]))
