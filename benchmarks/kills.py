@@ -27,7 +27,7 @@ import httpx
 import lancedb
 
 from benchmarks import server
-from service.index import manifest
+from service.index.storage import manifest
 
 WRITERS = 4
 FLAGS = ("--calibrate=0", "--streams=2", "--durability=fsync")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.index import manifest
-from service.integrity import files, flips, layout, ledger
+from service.index.storage import files, layout, ledger, manifest
+from service.integrity import flips
 from service.integrity.outcome import Outcome
 
 

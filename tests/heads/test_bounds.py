@@ -13,10 +13,11 @@ import httpx
 import numpy as np
 import pytest
 
-from service.heads import bounds, store
-from service.heads.examples import Examples, digest, digests
-from service.heads.network import Network
-from service.index.database import connect
+from heads import bounds
+from heads.examples import Examples, digest, digests
+from heads.network import Network
+from service.index.storage.database import connect
+from service.learning import store
 from tests.conftest import Server
 from tests.index.conftest import call
 

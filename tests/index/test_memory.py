@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from service.index import search
-from service.index.database import bounded, connect
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
+from service.index.query import search
+from service.index.storage.database import bounded, connect
 from tests.index.processes import record, run
 
 BYTES = 10_000

@@ -1,0 +1,133 @@
+"""Labelled documents: what may be learnt from them, and how they are stored."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from heads.bounds import MOST_LABELS
+
+UNSURE = "unsure"
+
+# a JSON string of a list, with what follows it; the quantifiers do not backtrack
+_STRING = re.compile(rb'[\s\[]*+("(?:[^"\\]++|\\.)*+")\s*+([,\]])', re.DOTALL)
+# bytes that are decompressed at once
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Labelled texts, kept so that a head can be trained again for another bundle.
+
+    Attributes:
+        labels: those of each text; exactly one unless ``multi_label``.
+        unlabelled: an index whose documents help, without labels.
+    """
+
+    inputs: list[str]
+    labels: list[list[str]]
+    multi_label: bool = False
+    unlabelled: str | None = None
+
+    @property
+    def characters(self) -> int:
+        """Code points of all texts."""
+        return sum(map(len, self.inputs))
+
+    def counts(self) -> dict[str, int]:
+        """Examples of each label, sorted by label."""
+        return count(self.labels)
+
+    def to_bytes(self) -> bytes:
+        """Compressed JSON, made a text at a time, so that it takes little beside its result."""
+        labels = self.labels if self.multi_label else [label for [label] in self.labels]
+        packing = zlib.compressobj()
+        parts = [packing.compress(b"[[")]
+        for position, text in enumerate(self.inputs):
+            parts.append(packing.compress((b"," if position else b"") + orjson.dumps(text)))
+        rest = orjson.dumps([labels, self.unlabelled])
+        parts.append(packing.compress(b"]," + rest[1:]))
+        return b"".join((*parts, packing.flush()))
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> Examples:
+        """What ``to_bytes`` wrote."""
+        inputs, labels, unlabelled = orjson.loads(zlib.decompress(blob))
+        if isinstance(labels[0], list):
+            return cls(inputs, labels, multi_label=True)
+        return cls(inputs, [[label] for label in labels], unlabelled=unlabelled)
+
+
+def digests(blob: bytes) -> set[bytes]:
+    """Digests of the texts in what ``Examples.to_bytes`` wrote; one text is held at a time.
+
+    Raises:
+        ValueError, zlib.error: the blob is damaged.
+    """
+    return set(map(digest, _texts(blob)))
+
+
+def _texts(blob: bytes) -> Iterator[str]:
+    unpacking = zlib.decompressobj()
+    packed, held, start = blob, b"", 0
+    while True:
+        found = _STRING.match(held, start)
+        if found is not None:
+            yield orjson.loads(found[1])
+            start = found.end()
+            if found[2] == b"]":
+                return
+            continue
+        held, start = held[start:], 0
+        # the steps double, so that a long text is not searched too often
+        more = unpacking.decompress(packed, max(_CHUNK, len(held)))
+        packed = unpacking.unconsumed_tail
+        if not (more or packed):
+            raise ValueError("the texts are cut off")
+        held += more
+
+
+def digest(text: str) -> bytes:
+    """16 bytes that tell texts apart."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def count(labels: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Examples of each label, sorted by label."""
+    return dict(sorted(Counter(label for given in labels for label in given).items()))
+
+
+def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
+    """Raise ValueError, with a remedy, where a classifier cannot be trained and tested on these."""
+    counts = count(labels)
+    if UNSURE in counts:
+        raise ValueError(f"labels: {UNSURE!r} is what /classify answers below its threshold")
+    if len(counts) > MOST_LABELS:
+        raise ValueError(
+            f"labels: there are {len(counts)} different labels, the limit is {MOST_LABELS}: give "
+            "fewer, or train several classifiers"
+        )
+    if len(counts) < 2:
+        held = "only one label" if counts else "no label"
+        raise ValueError(f"labels: there is {held}: give examples of two or more")
+    if min(counts.values()) < 2:
+        raise ValueError(
+            "labels: a label has a single example: give two or more of each, since every "
+            "example is tested by a head that has not seen it"
+        )
+    if not multi_label:
+        return
+    for position, given in enumerate(labels):
+        if len(set(given)) < len(given):
+            raise ValueError(f"labels: item {position} names a label twice")
+    if max(counts.values()) > len(labels) - 2:
+        raise ValueError(
+            "labels: all examples, or all but one, have the same label: give two or more "
+            "without it, since there is nothing to tell apart otherwise"
+        )
