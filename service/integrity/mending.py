@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from service.index.storage import files, layout, ledger, manifest
-from service.integrity import flips
+from service.integrity import flips, own
 from service.integrity.outcome import Outcome
 
 
@@ -40,6 +40,7 @@ def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
     bad.update(path for path, _ in ledger.lost(folder, entries))
     bad.update(_unreadable(folder))
     _versions(root, database, table, bad, outcome)
+    own.forget_synced(root, database, table, outcome)
     transactions = [path for path in bad if path.startswith("_transactions/")]
     if transactions:
         set_aside(root, database, table, transactions)

@@ -19,7 +19,7 @@ from service.index.rows.columns import prepare
 from service.index.rows.record import Record
 from service.index.storage import files, layout, manifest
 from service.index.storage.ledger import Recorder, read
-from service.integrity import mending, rows, salvage
+from service.integrity import mending, own, rows, salvage
 from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
 
@@ -57,6 +57,7 @@ class Repair:
 
     async def shared(self) -> None:
         """Repair what all indexes share, and the classifiers."""
+        await executors.STORE.run(own.mend, self._root, self.outcome)
         for database, table in layout.tables(self._root):
             if database in _SHARED:
                 bad = await executors.STORE.run(
