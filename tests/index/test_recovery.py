@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.errors import NotFoundError, StoreError
+from service.errors import NotFoundError, StoreError, lance_fault
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.query import listing
@@ -307,6 +307,13 @@ def test_after_a_failed_sync_no_write_is_acknowledged(tmp_path: Path) -> None:
             assert disk.failed
 
     asyncio.run(main())
+
+
+def test_a_panic_of_lancedb_counts_as_damage() -> None:
+    # the name of its class, which cannot be imported
+    panic = type("RustPanic", (Exception,), {})
+    assert lance_fault(panic("rust future panicked: unknown error")) == "panic"
+    assert lance_fault(Exception("rust future panicked: unknown error")) is None
 
 
 async def completeness(folder: Path, identity: Identity) -> bool:
