@@ -74,7 +74,7 @@ def write(url: str, writer: int, since: int, written: Written) -> None:
     """Upsert one document after the other until the service is gone."""
     number = since
     draw = random.Random(since + writer)
-    with httpx.Client(timeout=60) as client:
+    with httpx.Client(timeout=300) as client:
         while True:
             number += 1
             with written.lock:
@@ -96,7 +96,7 @@ def lost(url: str, written: Written) -> list[str]:
     """Acknowledged documents that are not there as they were written; settles what is uncertain."""
     held: dict[str, dict[str, Any]] = {}
     after: str | None = ""
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url, timeout=300) as client:
         while after is not None:
             path = f"/indexes/x/documents?limit=1000&after={after}"
             page = server.call(client, "GET", path)
