@@ -46,6 +46,7 @@ _KINDS = {
     429: ("Overloaded", "rate_limit_error"),
     500: ("Backend", "server_error"),
     503: ("Unhealthy", "server_error"),
+    504: ("Timeout", "server_error"),
 }
 
 BUILDING_RETRY_SECONDS = 5
@@ -136,11 +137,12 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         429: "Too much waits, or is in flight, already, or the API key is over its rate; "
         "Retry-After says when to come back.",
         500: "The engine failed on this request.",
-        503: "Not ready, the index is being re-embedded, the deadline passed, or the store cannot "
-        "be used.",
+        503: "Not ready, the index is being re-embedded, or the store cannot be used.",
+        504: "The deadline passed.",
     }
-    # whoever asks for a key may refuse it, or its rate
-    named = {*statuses, 403, 429} if 401 in statuses else {*statuses}
+    # a route that checks a key may refuse it, or its rate; a route that works has a deadline
+    implied = {401: {403, 429}, 503: {504}}
+    named = set(statuses).union(*(implied.get(status, ()) for status in statuses))
     return {status: {"model": dialect, "description": said[status]} for status in sorted(named)}
 
 
@@ -195,11 +197,11 @@ def translate(error: Exception, fields: Container[str] = frozenset()) -> ApiErro
                 headers={"retry-after": str(wait)},
             )
         case DeadlineError() | TimeoutError():
+            # no 503: balancers send that to another replica, which would do the same work again
             return ApiError(
-                503,
+                504,
                 "the work cannot be done before the deadline: send less, or ask for more time "
                 "in the header x-request-timeout",
-                kind="Timeout",
                 code="deadline_exceeded",
             )
         case EngineFailedError():

@@ -194,7 +194,7 @@ def test_a_deadline_is_told(pair: Server, long_document: str) -> None:
     texts = [f"deadline {number} at a front. {long_document}" for number in range(8)]
     limit = {"x-request-timeout": "0.5"}
     late = httpx.post(f"{pair.url}/embed", json={"inputs": texts}, headers=limit, timeout=30)
-    assert (late.status_code, late.json()["error_type"]) == (503, "Timeout")
+    assert (late.status_code, late.json()["error_type"]) == (504, "Timeout")
 
 
 def test_documents_written_at_one_front_are_found_at_the_other(pair: Server) -> None:
