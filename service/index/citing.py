@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import Expr
 
 from service.documents.pooling import Vectors
 from service.heads.citation import Candidates, probabilities
 from service.heads.network import Scorer
-from service.index import checksums
-from service.index.checksums import Part
-from service.index.documents import Index, matrix
+from service.index.documents import Index
+from service.index.faults import DamagedError, NotFoundError
 from service.index.links import cited_counts
-from service.index.search import CANDIDATES, RRF, Direction, Hit, Query, candidates, first
+from service.index.search import CANDIDATES, RRF, Direction, Hit, Query, candidates, first, stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,19 +105,16 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
 async def _candidates(
     index: Index, name: str, cited: set[str], popularity: dict[str, int]
 ) -> Candidates | None:
-    parts = (Part.TEXT, Part.VECTOR)
-    row = await index.select(col("id").eq(lit(name)), checksums.columns(*parts), 1)
-    row = await index.sound(row, *parts)
-    if not row.num_rows:  # damaged, or deleted meanwhile
+    try:
+        query = await stored(index, name)
+    except (DamagedError, NotFoundError):
         return None
-    [vector] = matrix(row)
-    query = Query(vector, row["text"][0].as_py(), name)
     hits = (await candidates(index, query, CANDIDATES, None))[:CANDIDATES]
     # its own link would tell
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
     return Candidates(
-        vector,
-        np.stack([hit.vector for hit in hits]) if hits else np.zeros((0, len(vector)), np.float32),
+        query.vector,
+        np.reshape([hit.vector for hit in hits], (-1, query.vector.size)).astype(np.float32),
         signals(hits, others),
         np.array([hit.id in cited for hit in hits], dtype=np.bool_),
     )

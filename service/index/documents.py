@@ -267,6 +267,17 @@ class Index:
             DamagedError: what is stored of it does not fit its checksums.
         """
         parts = (Part.TEXT, Part.HEAD, Part.LINKS, Part.STATE, Part.VECTOR)
+        found = await self.one(document_id, *parts)
+        row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
+        return Stored(**row, vector=matrix(found)[0])
+
+    async def one(self, document_id: str, *parts: Part) -> pa.Table:
+        """The columns of some parts of one document.
+
+        Raises:
+            NotFoundError: it is not there.
+            DamagedError: a part does not fit its checksum.
+        """
         where = col("id").eq(lit(document_id))
         found = await self.select(where, checksums.columns(*parts), 1)
         if not found.num_rows:
@@ -274,8 +285,7 @@ class Index:
         found = await self.sound(found, *parts)
         if not found.num_rows:
             raise DamagedError
-        row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
-        return Stored(**row, vector=matrix(found)[0])
+        return found
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
         """Windows of documents by id; those that are damaged are left out."""

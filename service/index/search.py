@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import Expr
 
 from service.documents.pooling import Vectors
-from service.index import listing
+from service.index import checksums, listing
 from service.index.checksums import Part, sound, texts
 from service.index.documents import Index, matrix
+from service.index.fields import HEAD_BYTES
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncStandardQuery
@@ -31,8 +32,6 @@ CANDIDATES = 100
 # reading them is most of its cost, and more of them no longer raise recall;
 # LanceDB's refine_factor does the same in a stage of its own, for twice the time
 OVERSAMPLE = 1.5
-# what a ranking needs: titles and metadata are read of the hits that are answered alone
-_COLUMNS = ["id", "vector", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,10 @@ class Hit:
         row: where the document lay in the table as it was found.
         score: what the hits are ranked by.
         words: BM25, from 0 for the last that the search by words found to 1 for the first.
-        title: read of the hits that are answered alone.
-        metadata: a JSON object; read as ``title``.
+        title: read with the vectors where all candidates' titles and metadata are small enough,
+            else of the hits that are answered.
+        metadata: a JSON object; None where title and metadata are not read yet, of all candidates
+            of a search or of none.
         digest: with the checksum that tells whether the vector is what was written.
     """
 
@@ -70,9 +71,21 @@ class Hit:
     score: float
     words: float = 0.0
     title: str | None = None
-    metadata: str = "{}"
+    metadata: str | None = None
     direction: Direction | None = None
     digest: str = ""
+
+
+async def stored(index: Index, document_id: str) -> Query:
+    """The query for a document of the index.
+
+    Raises:
+        NotFoundError: it is not there.
+        DamagedError: what is stored of it does not fit its checksums.
+    """
+    parts = (Part.TEXT, Part.STATE, Part.VECTOR)
+    found = await index.one(document_id, *parts)
+    return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -96,8 +109,11 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     return await first(index, await candidates(index, query, limit, where), limit)
 
 
-async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
+async def first(index: Index, ranked: Sequence[Hit], limit: int) -> list[Hit]:
     """The first hits with titles and metadata; what is damaged or gone is passed over."""
+    if ranked and ranked[0].metadata is not None:
+        # read with the vectors, and verified with them
+        return list(ranked[:limit])
     found: list[Hit] = []
     rest = (hit for hit in ranked if _sound(index, hit))
     while chunk := list(islice(rest, limit - len(found))):
@@ -157,25 +173,36 @@ def fuse(*rankings: Sequence[str]) -> dict[str, float]:
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
     wide = math.ceil(OVERSAMPLE * limit)
     search = index.table.query().nearest_to(query.vector).distance_type("cosine").ef(max(100, wide))
-    return await _run(search, query, wide, where, "_distance")
+    return await _run(index, search, query, wide, where, "_distance")
 
 
 async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
     frequencies = await index.vocabulary.frequencies(index)
     words = frequencies.telling(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
-    return await _run(search, query, limit, where, "_score")
+    return await _run(index, search, query, limit, where, "_score")
 
 
 async def _run(
-    search: AsyncStandardQuery, query: Query, limit: int, where: Expr | None, rank: str
+    index: Index,
+    search: AsyncStandardQuery,
+    query: Query,
+    limit: int,
+    where: Expr | None,
+    rank: str,
 ) -> pa.Table:
-    if query.id is not None:
-        others = col("id").ne(lit(query.id))
-        where = others if where is None else where & others
     if where is not None:
         search = search.where(where)
-    return await search.select([*_COLUMNS, rank]).with_row_id().limit(limit).to_arrow()
+    whole = index.identity.bounded and limit * HEAD_BYTES <= listing.PAGE_BYTES
+    parts = (Part.VECTOR, Part.HEAD) if whole else (Part.VECTOR,)
+    search = search.select([*checksums.columns(*parts), rank])
+    # the query's own document is left out here: a condition would cost as much as a search does
+    found = await search.with_row_id().limit(limit + 1).to_arrow()
+    others = [name != query.id for name in texts(found["id"])]
+    if not all(others):
+        found = found.filter(pa.array(others))
+    found = found.slice(0, limit)
+    return await index.sound(found, *parts) if whole else found
 
 
 def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
@@ -185,8 +212,21 @@ def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
     # a damaged vector may hold numbers of any size, or none
     with np.errstate(all="ignore"):
         cosines = np.nan_to_num(np.clip(vectors @ query.vector, -1, 1)).tolist()
-    told = zip(texts(found["id"]), texts(found["digest"]), found["_rowid"].to_pylist(), strict=True)
+    count = found.num_rows
+    read = "title" in found.schema.names
+    columns = zip(
+        texts(found["id"]),
+        found["_rowid"].to_pylist(),
+        vectors,
+        cosines,
+        texts(found["digest"]),
+        found["title"].to_pylist() if read else [None] * count,
+        found["metadata"].to_pylist() if read else [None] * count,
+        strict=True,
+    )
     return {
-        name: Hit(name, row, vector, cosine=value, score=value, digest=digest)
-        for (name, digest, row), vector, value in zip(told, vectors, cosines, strict=True)
+        name: Hit(
+            name, row, vector, value, score=value, title=title, metadata=metadata, digest=digest
+        )
+        for name, row, vector, value, digest, title, metadata in columns
     }
