@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +41,7 @@ async def citation(
     With ``direction``, that the query cites, or is cited by, the document found.
     """
     depth = max(CANDIDATES, limit)
-    hits = (await candidates(index, query, depth, where))[:depth]
+    hits = list(islice(await candidates(index, query, depth, where), depth))
     if not hits:
         return []
     names = [hit.id for hit in hits]
@@ -63,7 +64,7 @@ async def citation(
         )
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
-    return await first(index, sorted(ranked, key=lambda hit: -hit.score), limit)
+    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit)
 
 
 def signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
@@ -109,7 +110,7 @@ async def _candidates(
         query = await stored(index, name)
     except (DamagedError, NotFoundError):
         return None
-    hits = (await candidates(index, query, CANDIDATES, None))[:CANDIDATES]
+    hits = list(islice(await candidates(index, query, CANDIDATES, None), CANDIDATES))
     # its own link would tell
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
     return Candidates(
