@@ -17,11 +17,11 @@ from prometheus_client import (
 )
 
 from service import executors
-from service.batching.batcher import BatchReport
-from service.cache.layers import Source
-from service.documents.embedder import Embedded
+from service.embedding.batching.batcher import BatchReport
+from service.embedding.cache.layers import Source
+from service.embedding.embedder import Embedded
+from service.errors import ERRNOS
 from service.executors import Pool
-from service.index.faults import ERRNOS
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # the source of windows of an answer that was given again
@@ -115,7 +115,7 @@ class Metrics:
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",
-            "1 while a configured cache outside the process answers, 0 while it is left alone",
+            "1 while the configured external cache answers, 0 while the service does not use it",
             ("layer",),
             registry=self.registry,
         )
@@ -252,7 +252,7 @@ class Metrics:
         cache_bytes: Callable[[], float],
         tokens_per_second: Callable[[], float],
     ) -> None:
-        """Read these values anew at every scrape."""
+        """Read these values at every scrape."""
         self.queue_tokens.set_function(queue_tokens)
         self.queue_age.set_function(queue_age)
         self.cache_bytes.set_function(cache_bytes)

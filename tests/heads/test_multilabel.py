@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.heads import multilabel
-from service.heads.network import Network, sigmoid
-from service.heads.stratify import folds
+from heads import multilabel
+from heads.network import Network, sigmoid
+from heads.stratify import folds
 from tests.conftest import Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call
@@ -162,8 +162,8 @@ def test_it_is_trained_anew(server: Server, tags: str) -> None:
         ({"labels": ["a", "b"]}, "give a list of labels for each document"),
         ({"labels": [["a"], ["b"]], "multi_label": False}, "multi_label alone"),
         ({"labels": [["a"], "b"]}, "not both"),
-        ({"labels": [[], []]}, "no label at all"),
-        ({"labels": [["a"], []]}, "one label alone"),
+        ({"labels": [[], []]}, "no label"),
+        ({"labels": [["a"], []]}, "only one label"),
         ({"labels": [["a"], ["b", "b"]]}, "item 1 names a label twice"),
         ({"labels": [["a"], ["unsure", "a"]]}, "threshold"),
         ({"labels": [["a", "b"], ["a"]]}, "all examples"),

@@ -1,0 +1,245 @@
+"""Search in one index: by vector, by words, and by both."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from lancedb.expr import Expr
+
+from service.index.documents import Index, matrix
+from service.index.query import listing
+from service.index.rows import checksums
+from service.index.rows.checksums import Part, sound, texts
+from service.index.rows.fields import HEAD_BYTES
+from windowing.pooling import Vectors
+
+if TYPE_CHECKING:
+    from lancedb.query import AsyncStandardQuery
+
+Direction = Literal["cites", "cited_by"]
+
+# Reciprocal rank fusion's constant (Cormack, Clarke and Büttcher 2009).
+RRF = 60
+# how deep each ranking is read for fusion, at least
+CANDIDATES = 100
+# an approximate search finds so many times the wanted rows, which are ranked by their full vectors:
+# reading them is most of its cost, and more of them no longer raise recall;
+# LanceDB's refine_factor does the same in a stage of its own, for twice the time
+OVERSAMPLE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is looked for.
+
+    Attributes:
+        vector: float32 ``[dimensions]``, unit length.
+        text: whose words the full-text search takes.
+        id: of the document itself where it is in the index; it is left out of the answer.
+    """
+
+    vector: Vectors
+    text: str
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document found.
+
+    Attributes:
+        row: where the document lay in the table as it was found.
+        score: what the hits are ranked by.
+        words: BM25, from 0 for the last that the search by words found to 1 for the first.
+        title: read with the vectors where all candidates' titles and metadata are small enough,
+            else of the hits that are answered.
+        metadata: a JSON object; None where title and metadata are not read yet, which holds for all
+            candidates of a search or for none.
+        digest: with the checksum that tells whether the vector is what was written.
+    """
+
+    id: str
+    row: int
+    vector: Vectors
+    cosine: float
+    score: float
+    words: float = 0.0
+    title: str | None = None
+    metadata: str | None = None
+    direction: Direction | None = None
+    digest: str = ""
+
+
+async def stored(index: Index, document_id: str) -> Query:
+    """The query for a document of the index.
+
+    Raises:
+        NotFoundError: it is not there.
+        DamagedError: what is stored of it does not fit its checksums.
+    """
+    parts = (Part.TEXT, Part.STATE, Part.VECTOR)
+    found = await index.one(document_id, *parts)
+    return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
+
+
+async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+    """The documents with the highest cosine to the query."""
+    near = await _by_vector(index, query, limit, where)
+    return await first(index, map(near.hit, near.by_cosine), limit)
+
+
+async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+    """The documents whose words weigh most for the query's (BM25)."""
+    worded = await _by_words(index, query, limit, where)
+    return await first(index, map(worded.hit, worded.ids, worded.ranks), limit)
+
+
+async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+    """Cosine and full-text search (BM25), fused by reciprocal rank."""
+    return await first(index, await candidates(index, query, limit, where), limit)
+
+
+async def first(index: Index, ranked: Iterator[Hit], limit: int) -> list[Hit]:
+    """The first hits with titles and metadata; what is damaged or gone is passed over."""
+    found: list[Hit] = []
+    # what was read with a title was verified with it
+    rest = (hit for hit in ranked if hit.metadata is not None or _sound(index, hit))
+    while chunk := list(islice(rest, limit - len(found))):
+        if chunk[0].metadata is None:
+            rows = [hit.row for hit in chunk]
+            heads = await listing.heads(index, [hit.id for hit in chunk], rows)
+            chunk = [
+                replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
+                for hit in chunk
+                if hit.id in heads
+            ]
+        found += chunk
+    return found
+
+
+def _sound(index: Index, hit: Hit) -> bool:
+    """Whether the vector is what was written, and so the cosine and the rank are right."""
+    payload = {Part.VECTOR: (hit.vector.astype("<f4").tobytes(),)}
+    if sound(hit.digest, hit.id, payload):
+        return True
+    index.note_damage([Part.VECTOR], 1)
+    return False
+
+
+async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> Iterator[Hit]:
+    """All that ``hybrid`` ranks, best first, without titles and metadata."""
+    depth = max(CANDIDATES, limit)
+    near, worded = await asyncio.gather(
+        _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
+    )
+    weights = _shares(worded)
+    scores = fuse(near.by_cosine[:depth], worded.ids)
+    return (
+        (near if name in near else worded).hit(name, score, weights.get(name, 0.0))
+        for name, score in scores.items()
+    )
+
+
+def _shares(worded: _Rows) -> dict[str, float]:
+    scores = worded.ranks
+    span = max(scores[0] - scores[-1], 1e-9) if scores else 1.0
+    return {
+        name: (score - scores[-1]) / span for name, score in zip(worded.ids, scores, strict=True)
+    }
+
+
+def fuse(*rankings: Sequence[str]) -> dict[str, float]:
+    """Reciprocal rank fusion: the sum of 1 / (60 + rank) over the rankings, highest first."""
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, name in enumerate(ranking, start=1):
+            scores[name] = scores.get(name, 0.0) + 1 / (RRF + rank)
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
+    wide = math.ceil(OVERSAMPLE * limit)
+    search = index.table.query().nearest_to(query.vector).distance_type("cosine").ef(max(100, wide))
+    return await _run(index, search, query, wide, where, "_distance")
+
+
+async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
+    frequencies = await index.vocabulary.frequencies(index)
+    words = frequencies.telling(query.text)
+    search = index.table.query().nearest_to_text(words, columns=["text"])
+    return await _run(index, search, query, limit, where, "_score")
+
+
+async def _run(
+    index: Index,
+    search: AsyncStandardQuery,
+    query: Query,
+    limit: int,
+    where: Expr | None,
+    rank: str,
+) -> _Rows:
+    if where is not None:
+        search = search.where(where)
+    whole = index.identity.bounded and limit * HEAD_BYTES <= listing.PAGE_BYTES
+    parts = (Part.VECTOR, Part.HEAD) if whole else (Part.VECTOR,)
+    search = search.select([*checksums.columns(*parts), rank])
+    # the query's own document is left out here: a condition would cost as much as a search does
+    found = await search.with_row_id().limit(limit + 1).to_arrow()
+    others = [name != query.id for name in texts(found["id"])]
+    if not all(others):
+        found = found.filter(pa.array(others))
+    found = found.slice(0, limit)
+    return _Rows(await index.sound(found, *parts) if whole else found, query, rank)
+
+
+class _Rows:
+    """What a search found; hits are made of those rows only that are asked for.
+
+    Attributes:
+        ids: of the documents, in the order of the search.
+        ranks: what the search ranked them by.
+        by_cosine: ids by their cosine to the query, highest first.
+    """
+
+    def __init__(self, found: pa.Table, query: Query, rank: str) -> None:
+        self.ids: list[str] = texts(found["id"])
+        self.ranks: list[float] = found[rank].to_pylist()
+        self._places = {name: place for place, name in enumerate(self.ids)}
+        self._vectors = matrix(found) if found.num_rows else np.zeros((0, query.vector.size))
+        # a damaged vector may hold numbers of any size, or none
+        with np.errstate(all="ignore"):
+            cosines = np.nan_to_num(np.clip(self._vectors @ query.vector, -1, 1))
+        self._cosines: list[float] = cosines.tolist()
+        self.by_cosine = [self.ids[place] for place in np.argsort(-cosines, kind="stable")]
+        self._rows = found["_rowid"].to_pylist()
+        self._digests = texts(found["digest"])
+        self._found = found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
+        """One row, with its cosine as the score unless another is given."""
+        place = self._places[name]
+        cosine = self._cosines[place]
+        title = metadata = None
+        if "metadata" in self._found.schema.names:
+            title, metadata = (self._found[c][place].as_py() for c in ("title", "metadata"))
+        return Hit(
+            id=name,
+            row=self._rows[place],
+            vector=self._vectors[place],
+            cosine=cosine,
+            score=cosine if score is None else score,
+            words=words,
+            title=title,
+            metadata=metadata,
+            digest=self._digests[place],
+        )
