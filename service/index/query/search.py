@@ -188,7 +188,7 @@ async def _run(
     if where is not None:
         search = search.where(where)
     whole = index.identity.bounded and limit * HEAD_BYTES <= listing.PAGE_BYTES
-    parts = (Part.VECTOR, Part.HEAD) if whole else (Part.VECTOR,)
+    parts = (Part.VECTOR, Part.HEAD, Part.STATE) if whole else (Part.VECTOR,)
     search = search.select([*checksums.columns(*parts), rank])
     # the query's own document is left out here: a condition would cost as much as a search does
     found = await search.with_row_id().limit(limit + 1).to_arrow()
