@@ -11,7 +11,8 @@ if os.getpid() == 1:
     # nothing while the imports run, and a drained container would exit with 0, not 143
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
-from service.settings import SettingsError, load, unknown_variables
+from service.errors import ServiceError
+from service.settings import load, unknown_variables
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     try:
         settings = load(sys.argv[1:] if arguments is None else arguments)
-    except SettingsError as error:
+    except ServiceError as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -30,7 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
 
     from bundles import format as bundle
     from service import logs
-    from service.embedding.engines.interface import EngineError
     from service.server import serving as server
     from service.server.lifecycle import Service
 
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
         service = Service(settings, bundle.load(settings.bundle))
-    except (bundle.BundleError, EngineError, ValueError) as error:
+    except (bundle.BundleError, ServiceError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
     try:

@@ -1,43 +1,138 @@
-"""What can be wrong with a request to an index; ``service.server.edge.errors`` answers it."""
+"""One hierarchy of errors: each says what was wrong, how to mend it, and which status it has.
+
+``service.server.edge.errors`` answers requests with them; commands print their messages. An error
+that belongs to one module stands there, as a subclass of one of these.
+"""
 
 from __future__ import annotations
 
 import errno
+import math
 import re
 from collections.abc import Mapping
 
 
-class NotFoundError(LookupError):
-    """No index, document, classifier or head of that name."""
+class ServiceError(Exception):
+    """An error that its message explains.
 
-
-class ConflictError(Exception):
-    """The stored thing belongs to another model, or differs from what was asked for."""
-
-
-class BuildingError(Exception):
-    """The index is not yet complete for the served bundle.
+    Args:
+        message: what was wrong and how to mend it; never the caller's text.
+        param: field at fault (OpenAI dialect).
+        code: machine-readable reason (OpenAI dialect), in place of the class's.
+        headers: sent along.
 
     Attributes:
-        done: documents that are.
-        total: documents of the index.
+        status: HTTP status.
+        kind: ``error_type`` of the native dialect.
+        openai: ``type`` of the OpenAI dialect.
     """
 
-    def __init__(self, done: int, total: int) -> None:
-        super().__init__(
-            f"the index is being re-embedded for the served bundle: {done:,} of {total:,} documents"
-        )
-        self.done = done
-        self.total = total
+    status = 500
+    kind = "Backend"
+    openai = "server_error"
+    code: str | None = None
+    param: str | None = None
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        *,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param or self.param
+        self.code = code or self.code
+        self.headers = dict(headers or {})
 
 
-class VersionError(Exception):
+class CommandError(ServiceError):
+    """A command cannot be carried out."""
+
+
+class RequestError(ServiceError):
+    """The request is at fault, and a change of it mends it."""
+
+    status = 422
+    kind = "Validation"
+    openai = "invalid_request_error"
+
+
+class InvalidError(RequestError):
+    """A field has a wrong type or value."""
+
+
+class MalformedError(RequestError):
+    """The body cannot be read."""
+
+    status = 400
+
+
+class EmptyError(RequestError):
+    """There is nothing to work on."""
+
+    status = 400
+    kind = "Empty"
+
+
+class UnauthorizedError(RequestError):
+    """The request has no valid API key."""
+
+    status = 401
+    kind = "Unauthorized"
+    openai = "authentication_error"
+
+
+class ForbiddenError(RequestError):
+    """The API key does not allow this."""
+
+    status = 403
+    kind = "Forbidden"
+    openai = "permission_error"
+
+
+class NotFoundError(RequestError):
+    """There is no route, model, index, document, classifier or head of that name."""
+
+    status = 404
+    kind = "NotFound"
+    openai = "not_found_error"
+
+
+class MethodError(RequestError):
+    """The route does not take this method."""
+
+    status = 405
+    kind = "MethodNotAllowed"
+
+
+class SlowBodyError(RequestError):
+    """The body did not arrive in time."""
+
+    status = 408
+    kind = "Timeout"
+    openai = "timeout_error"
+
+
+class ConflictError(RequestError):
+    """The stored thing belongs to another model, or differs from what was asked for."""
+
+    status = 409
+    kind = "Conflict"
+
+
+class VersionError(RequestError):
     """Documents have other versions than a write asked for.
 
     Attributes:
         present: the versions that stand, by id; None where there is no document.
         written: the versions of the documents that were written all the same, by id.
     """
+
+    status = 412
+    kind = "VersionMismatch"
 
     def __init__(
         self, present: Mapping[str, int | None], written: Mapping[str, int] | None = None
@@ -47,20 +142,88 @@ class VersionError(Exception):
         self.written = written or {}
 
 
-class InvalidError(ValueError):
-    """A value that does not fit the index.
+class TooLargeError(RequestError):
+    """A document, a batch, a training or the body is over its limit."""
+
+    status = 413
+    kind = "TooLarge"
+
+
+class MediaTypeError(RequestError):
+    """The body is not plain JSON."""
+
+    status = 415
+    kind = "UnsupportedMediaType"
+
+
+class OverloadedError(ServiceError):
+    """The service has no room for more work of this client, or the key is over its rate.
 
     Args:
-        message: what was wrong and how to mend it; never the caller's text.
-        param: the field at fault.
+        retry_after: seconds until there should be room, by the measured rate.
+        message: what is full, ending before "in N s".
+        code: machine-readable reason.
     """
 
-    def __init__(self, message: str, param: str) -> None:
-        super().__init__(message)
-        self.param = param
+    status = 429
+    kind = "Overloaded"
+    openai = "rate_limit_error"
+    code = "overloaded"
+
+    def __init__(
+        self,
+        retry_after: float,
+        message: str = "overloaded: too many tokens wait already, of this client or of all, to "
+        "take this or to do it before its deadline; try again",
+        code: str | None = None,
+    ) -> None:
+        wait = str(math.ceil(retry_after))
+        super().__init__(f"{message} in {wait} s", code=code, headers={"retry-after": wait})
+        self.retry_after = retry_after
 
 
-class StoreError(Exception):
+class EngineFailedError(ServiceError):
+    """The engine raised, or returned vectors that are not finite."""
+
+
+class UnavailableError(ServiceError):
+    """This replica cannot answer now; another one may, so balancers ask it."""
+
+    status = 503
+    kind = "Unhealthy"
+
+
+class NotLoadedError(UnavailableError):
+    """The model is not loaded yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+        )
+
+
+class BuildingError(UnavailableError):
+    """The index is not yet complete for the served bundle.
+
+    Attributes:
+        done: documents that are.
+        total: documents of the index.
+    """
+
+    kind = "Building"
+    code = "index_building"
+
+    def __init__(self, done: int, total: int) -> None:
+        super().__init__(
+            "the index is being re-embedded for the served bundle: "
+            f"{done:,} of {total:,} documents",
+            headers={"retry-after": "5"},
+        )
+        self.done = done
+        self.total = total
+
+
+class StoreError(UnavailableError):
     """Indexes and heads cannot be read or written where they should lie.
 
     Args:
@@ -68,6 +231,9 @@ class StoreError(Exception):
         reason: for metrics: an errno's name, or ``gone``, ``sync``, ``torn``,
             ``damaged`` or ``unusable``.
     """
+
+    kind = "Store"
+    code = "store_unusable"
 
     def __init__(self, message: str, reason: str = "unusable") -> None:
         super().__init__(message)
@@ -90,6 +256,20 @@ class UncertainError(StoreError):
 
     def __init__(self) -> None:
         super().__init__("it is not known whether the documents were written: read them")
+
+
+class DeadlineError(ServiceError):
+    """The deadline passed before the work was done; another replica would do the same again."""
+
+    status = 504
+    kind = "Timeout"
+    code = "deadline_exceeded"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the work cannot be done before the deadline: send less, or ask for more time in the "
+            "header x-request-timeout"
+        )
 
 
 _DISK = {

@@ -14,9 +14,9 @@ import orjson
 import structlog
 from pydantic import SecretStr
 
-from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.cache import lasting
+from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.logs import outline
 from service.server.lifecycle import Service
 from service.workers import wire

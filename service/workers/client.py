@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.embedding.batching import clients
-from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.embedding.cache import lasting
 from service.embedding.cache.layers import Source
 from service.embedding.engines.interface import EngineFacts
 from service.embedding.lookup import Found
-from service.server.edge.errors import ApiError
+from service.errors import DeadlineError, EngineFailedError, OverloadedError, UnavailableError
 from service.server.lifecycle import Phase
 from service.tracing import stages
 from service.tracing.stages import Stage
@@ -36,11 +35,11 @@ class Status:
     calibration: dict[str, Any] | None
 
 
-class EngineGoneError(ApiError):
+class EngineGoneError(UnavailableError):
     """The engine's process ended; 503, so that a balancer asks another replica."""
 
     def __init__(self) -> None:
-        super().__init__(503, "the service is ending; ask again soon", headers={"retry-after": "1"})
+        super().__init__("the service is ending; ask again soon", headers={"retry-after": "1"})
 
 
 class EngineClient:

@@ -15,12 +15,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from service.embedding.batching import clients
-from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.embedding.cache import lasting
 from service.embedding.cache.layers import Source
 from service.embedding.engines.interface import EngineFacts
 from service.embedding.lookup import Found
-from service.server.edge.errors import ApiError
+from service.errors import DeadlineError, EngineFailedError, OverloadedError, UnavailableError
 from service.server.lifecycle import Phase, Service
 from service.settings import Settings, load
 from service.workers import wire
@@ -195,7 +194,7 @@ def test_a_front_that_is_gone_leaves_no_work() -> None:
             asking = asyncio.create_task(client.get(*windows(3), 1.0, cached=True))
             await asyncio.sleep(0.05)
         await until(lambda: vectors.cancelled > 0)
-        with pytest.raises(ApiError) as raised:
+        with pytest.raises(UnavailableError) as raised:
             await asking
         assert raised.value.status == 503
 
