@@ -25,6 +25,8 @@ class ServiceError(Exception):
         status: HTTP status.
         kind: ``error_type`` of the native dialect.
         openai: ``type`` of the OpenAI dialect.
+
+    A subclass names what differs behind its base, as in ``status=404``.
     """
 
     status = 500
@@ -47,92 +49,64 @@ class ServiceError(Exception):
         self.code = code or self.code
         self.headers = dict(headers or {})
 
+    def __init_subclass__(cls, **attributes: int | str) -> None:
+        for name, value in attributes.items():
+            setattr(cls, name, value)
+
 
 class CommandError(ServiceError):
     """A command cannot be carried out."""
 
 
-class RequestError(ServiceError):
+class RequestError(ServiceError, status=422, kind="Validation", openai="invalid_request_error"):
     """The request is at fault, and a change of it mends it."""
-
-    status = 422
-    kind = "Validation"
-    openai = "invalid_request_error"
 
 
 class InvalidError(RequestError):
     """A field has a wrong type or value."""
 
 
-class MalformedError(RequestError):
+class MalformedError(RequestError, status=400):
     """The body cannot be read."""
 
-    status = 400
 
-
-class EmptyError(RequestError):
+class EmptyError(RequestError, status=400, kind="Empty"):
     """There is nothing to work on."""
 
-    status = 400
-    kind = "Empty"
 
-
-class UnauthorizedError(RequestError):
+class UnauthorizedError(
+    RequestError, status=401, kind="Unauthorized", openai="authentication_error"
+):
     """The request has no valid API key."""
 
-    status = 401
-    kind = "Unauthorized"
-    openai = "authentication_error"
 
-
-class ForbiddenError(RequestError):
+class ForbiddenError(RequestError, status=403, kind="Forbidden", openai="permission_error"):
     """The API key does not allow this."""
 
-    status = 403
-    kind = "Forbidden"
-    openai = "permission_error"
 
-
-class NotFoundError(RequestError):
+class NotFoundError(RequestError, status=404, kind="NotFound", openai="not_found_error"):
     """There is no route, model, index, document, classifier or head of that name."""
 
-    status = 404
-    kind = "NotFound"
-    openai = "not_found_error"
 
-
-class MethodError(RequestError):
+class MethodError(RequestError, status=405, kind="MethodNotAllowed"):
     """The route does not take this method."""
 
-    status = 405
-    kind = "MethodNotAllowed"
 
-
-class SlowBodyError(RequestError):
+class SlowBodyError(RequestError, status=408, kind="Timeout", openai="timeout_error"):
     """The body did not arrive in time."""
 
-    status = 408
-    kind = "Timeout"
-    openai = "timeout_error"
 
-
-class ConflictError(RequestError):
+class ConflictError(RequestError, status=409, kind="Conflict"):
     """The stored thing belongs to another model, or differs from what was asked for."""
 
-    status = 409
-    kind = "Conflict"
 
-
-class VersionError(RequestError):
+class VersionError(RequestError, status=412, kind="VersionMismatch"):
     """Documents have other versions than a write asked for.
 
     Attributes:
         present: the versions that stand, by id; None where there is no document.
         written: the versions of the documents that were written all the same, by id.
     """
-
-    status = 412
-    kind = "VersionMismatch"
 
     def __init__(
         self, present: Mapping[str, int | None], written: Mapping[str, int] | None = None
@@ -142,21 +116,17 @@ class VersionError(RequestError):
         self.written = written or {}
 
 
-class TooLargeError(RequestError):
+class TooLargeError(RequestError, status=413, kind="TooLarge"):
     """A document, a batch, a training or the body is over its limit."""
 
-    status = 413
-    kind = "TooLarge"
 
-
-class MediaTypeError(RequestError):
+class MediaTypeError(RequestError, status=415, kind="UnsupportedMediaType"):
     """The body is not plain JSON."""
 
-    status = 415
-    kind = "UnsupportedMediaType"
 
-
-class OverloadedError(ServiceError):
+class OverloadedError(
+    ServiceError, status=429, kind="Overloaded", openai="rate_limit_error", code="overloaded"
+):
     """The service has no room for more work of this client, or the key is over its rate.
 
     Args:
@@ -164,11 +134,6 @@ class OverloadedError(ServiceError):
         message: what is full, ending before "in N s".
         code: machine-readable reason.
     """
-
-    status = 429
-    kind = "Overloaded"
-    openai = "rate_limit_error"
-    code = "overloaded"
 
     def __init__(
         self,
@@ -186,11 +151,8 @@ class EngineFailedError(ServiceError):
     """The engine raised, or returned vectors that are not finite."""
 
 
-class UnavailableError(ServiceError):
+class UnavailableError(ServiceError, status=503, kind="Unhealthy"):
     """This replica cannot answer now; another one may, so balancers ask it."""
-
-    status = 503
-    kind = "Unhealthy"
 
 
 class NotLoadedError(UnavailableError):
@@ -202,16 +164,13 @@ class NotLoadedError(UnavailableError):
         )
 
 
-class BuildingError(UnavailableError):
+class BuildingError(UnavailableError, kind="Building", code="index_building"):
     """The index is not yet complete for the served bundle.
 
     Attributes:
         done: documents that are.
         total: documents of the index.
     """
-
-    kind = "Building"
-    code = "index_building"
 
     def __init__(self, done: int, total: int) -> None:
         super().__init__(
@@ -223,7 +182,7 @@ class BuildingError(UnavailableError):
         self.total = total
 
 
-class StoreError(UnavailableError):
+class StoreError(UnavailableError, kind="Store", code="store_unusable"):
     """Indexes and heads cannot be read or written where they should lie.
 
     Args:
@@ -231,9 +190,6 @@ class StoreError(UnavailableError):
         reason: for metrics: an errno's name, or ``gone``, ``sync``, ``torn``,
             ``damaged`` or ``unusable``.
     """
-
-    kind = "Store"
-    code = "store_unusable"
 
     def __init__(self, message: str, reason: str = "unusable") -> None:
         super().__init__(message)
@@ -258,12 +214,8 @@ class UncertainError(StoreError):
         super().__init__("it is not known whether the documents were written: read them")
 
 
-class DeadlineError(ServiceError):
+class DeadlineError(ServiceError, status=504, kind="Timeout", code="deadline_exceeded"):
     """The deadline passed before the work was done; another replica would do the same again."""
-
-    status = 504
-    kind = "Timeout"
-    code = "deadline_exceeded"
 
     def __init__(self) -> None:
         super().__init__(
