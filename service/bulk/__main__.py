@@ -17,16 +17,17 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bundles import format as bundle
-from bundles.format import BundleError
+from bundles.manifest import BundleError
 from service.bulk import integrity
 from service.bulk.sources import SourceError, read, read_links
+from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import BuildingError, ServiceError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings, load
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.bulk.encoding import Encoder
