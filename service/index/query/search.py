@@ -84,8 +84,7 @@ async def stored(index: Index, document_id: str) -> Query:
         NotFoundError: it is not there.
         DamagedError: what is stored of it does not fit its checksums.
     """
-    parts = (Part.TEXT, Part.STATE, Part.VECTOR)
-    found = await index.one(document_id, *parts)
+    found = await index.one(document_id, Part.TEXT, Part.VECTOR)
     return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
 
 
