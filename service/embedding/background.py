@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from service.embedding.batching.clients import BACKGROUND, working_for
 from service.embedding.embedder import Document, Embedder
-from service.embedding.lookup import WindowVectors
+from service.embedding.lookup import CachedVectors
 from service.errors import OverloadedError
 from windowing.tokens import DocumentTokenizer
 
@@ -28,7 +28,7 @@ class BackgroundEmbedder:
         prompt: put before every window.
     """
 
-    def __init__(self, tokenizer: DocumentTokenizer, vectors: WindowVectors, prompt: str) -> None:
+    def __init__(self, tokenizer: DocumentTokenizer, vectors: CachedVectors, prompt: str) -> None:
         self._vectors = vectors
         self._prompt = prompt
         self._turn = asyncio.Lock()
