@@ -104,5 +104,5 @@ def _overload(results: Results) -> Iterator[Verdict]:
     yield Verdict("overload: goodput / peak", results.figure(name, OURS, "goodput / peak"), 0.9)
     late = results.quantile(name, OURS, "", 0.99)
     yield Verdict("overload: p99 of what was accepted, s", late, DEADLINE, most=True)
-    wrong = results.figure(name, OURS, "5xx but 503")
-    yield Verdict("overload: 5xx other than 503", wrong, 0, most=True)
+    wrong = results.figure(name, OURS, "5xx but 503 and 504")
+    yield Verdict("overload: 5xx other than 503 and 504", wrong, 0, most=True)

@@ -95,9 +95,9 @@ def tenfold(
     good = [answer for answer in answers if answer.status == 200]
     late = float(np.quantile([a.seconds for a in good], 0.99)) if good else float("inf")
     goodput = len(good) / max(seconds, *(a.began + a.seconds for a in good)) if good else 0.0
-    wrong = sum(n for status, n in statuses.items() if status >= 500 and status != 503)
+    wrong = sum(n for status, n in statuses.items() if status >= 500 and status not in (503, 504))
     return [
-        Verdict("5xx other than 503", wrong, 0, most=True),
+        Verdict("5xx other than 503 and 504", wrong, 0, most=True),
         Verdict("without an answer", statuses[0], 0, most=True),
         Verdict("goodput / peak", goodput / peak, 0.9),
         Verdict("p99 of what was accepted, s", late, DEADLINE, most=True),

@@ -42,7 +42,9 @@ def _overload(bench: Bench, side: Side) -> Round:
     made.figures = {
         "peak documents/s": most,
         "goodput / peak": made.documents / made.seconds / most,
-        "5xx but 503": sum(n for s, n in made.statuses.items() if s >= 500 and s != 503),
+        "5xx but 503 and 504": sum(
+            n for s, n in made.statuses.items() if s >= 500 and s not in (503, 504)
+        ),
         "probe answered after s": _probe(side),
     }
     return made

@@ -19,33 +19,20 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from bundles import format as bundle
 from bundles.manifest import BundleError
 from service.bulk import integrity
-from service.bulk.faults import ClusterError, CommandError
 from service.bulk.sources import SourceError, read, read_links
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
-from service.embedding.engines.interface import EngineError
 from service.embedding.prompts import resolve
-from service.errors import BuildingError, ConflictError
+from service.errors import BuildingError, ServiceError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings, SettingsError
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.bulk.encoding import Encoder
     from service.index.documents import Index
     from service.index.indexes import Indexes
-
-
-_UNUSABLE = (
-    SourceError,
-    SettingsError,
-    ConflictError,
-    BundleError,
-    EngineError,
-    ClusterError,
-    CommandError,
-)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     if integrity.asked(arguments):
         try:
             return integrity.main(arguments)
-        except _UNUSABLE as error:
+        except (ServiceError, BundleError) as error:
             print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
             return 2
     parser = argparse.ArgumentParser(
@@ -101,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
         return 130
-    except _UNUSABLE as error:
+    except (ServiceError, BundleError) as error:
         print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
         return 2
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from service.errors import CommandError
+
 _KNOWN = {"id", "text", "title", "metadata", "links"}
 _TEXTS = {".txt", ".md", ".rst"}
 _LINES = (".jsonl", ".jsonl.gz")
 
 
-class SourceError(ValueError):
+class SourceError(CommandError):
     """A file that cannot be read as documents; the message names the place."""
 
 

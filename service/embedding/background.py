@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from service.embedding.batching.batcher import OverloadedError
 from service.embedding.batching.clients import BACKGROUND, working_for
 from service.embedding.embedder import Document, Embedder
 from service.embedding.lookup import CachedVectors
+from service.errors import OverloadedError
 from windowing.tokens import DocumentTokenizer
 
 # a chunk lets requests go first, for 2 s at most: a service that is never idle gets done, too

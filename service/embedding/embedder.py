@@ -14,6 +14,7 @@ from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
 from service.embedding.lookup import CachedVectors
 from service.embedding.turns import Turns
+from service.errors import EmptyError, TooLargeError
 from service.executors import Pool
 from service.tracing.stages import Stage
 from windowing.pooling import Vectors, pool
@@ -21,7 +22,7 @@ from windowing.tokens import DocumentTokenizer, Side
 from windowing.windows import Ids, cut
 
 
-class EmptyInputError(ValueError):
+class EmptyInputError(EmptyError):
     """A text without a single token.
 
     Attributes:
@@ -29,17 +30,23 @@ class EmptyInputError(ValueError):
     """
 
     def __init__(self, index: int) -> None:
-        super().__init__(f"input {index} is empty: it holds no text that makes a token")
+        super().__init__(
+            f"input {index} is empty: it holds no text that makes a token",
+            "input",
+            code="empty_input",
+        )
         self.index = index
 
 
-class TooLongError(ValueError):
+class TooLongError(TooLargeError):
     """A document over the configured limit; tokenising stops there, so its size is not known."""
 
     def __init__(self, index: int, limit: int) -> None:
         super().__init__(
             f"input {index} has more than {limit} tokens, which is the limit: split it, or set "
-            "truncate=true to embed one window of it only"
+            "truncate=true to embed one window of it only",
+            "input",
+            code="document_too_long",
         )
 
 

@@ -14,12 +14,11 @@ import structlog
 from bundles.manifest import Manifest
 from heads.examples import Examples
 from service import executors
-from service.embedding.batching.batcher import EngineFailedError
 from service.embedding.batching.clients import BACKGROUND, working_for
 from service.embedding.cache import lasting
 from service.embedding.embedder import Embedded, Embedder
 from service.embedding.prompts import resolve
-from service.errors import InvalidError, NotFoundError
+from service.errors import EngineFailedError, InvalidError, NotFoundError
 from service.learning import embedding
 from service.learning.stored import HeadStore
 from service.logs import outline

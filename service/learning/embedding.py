@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from service.embedding.batching.batcher import OverloadedError
 from service.embedding.embedder import Embedded, Embedder, EmptyInputError, TooLongError
-from service.errors import InvalidError
+from service.errors import InvalidError, OverloadedError
 from windowing.pooling import Vectors, normalise
 
 # The queue serves a batch like any request, and before all others when it has waited for

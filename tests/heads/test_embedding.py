@@ -9,9 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from service.embedding.batching.batcher import OverloadedError
 from service.embedding.embedder import Document, DocumentWindow, Embedded, Embedder, EmptyInputError
-from service.errors import InvalidError
+from service.errors import InvalidError, OverloadedError
 from service.learning import embedding
 
 

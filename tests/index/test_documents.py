@@ -181,7 +181,7 @@ def test_an_unknown_index(server: Server) -> None:
 def test_a_deadline_on_a_write(server: Server, index: str, long_document: str) -> None:
     body = {"documents": [{"id": "late", "text": "Of its own. " + long_document}]}
     path = f"/indexes/{index}/documents"
-    call(server, "POST", path, body, status=503, headers={"x-request-timeout": "0.2"})
+    call(server, "POST", path, body, status=504, headers={"x-request-timeout": "0.2"})
 
 
 def test_small_writes_share_commits(server: Server, index: str) -> None:

@@ -109,7 +109,7 @@ def test_wrong_deadlines(server: Server, value: str) -> None:
 
 def test_a_deadline_that_passes(server: Server, long_document: str) -> None:
     body = json.dumps({"inputs": "a deadline of its own. " + long_document})
-    refused(send(server, body, **{"x-request-timeout": "0.3"}), 503, "deadline")
+    refused(send(server, body, **{"x-request-timeout": "0.3"}), 504, "deadline")
     assert server.metric("docsplit_queue_tokens") == 0
 
 

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from service.embedding.batching.batcher import (
     Batcher,
     BatchReport,
-    DeadlineError,
-    EngineFailedError,
-    OverloadedError,
 )
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.engines.interface import Arithmetic, EngineName
+from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from tests.conftest import until
 
 POISON = 13
