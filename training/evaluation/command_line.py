@@ -31,8 +31,8 @@ NAME in the report. The controls, random vectors and TF-IDF, are measured beside
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
 What is measured already is not measured again: the same command goes on after an interruption.
-Without ENCODER and --data the report is written anew from the results in --out. docs/evaluation.md
-explains tasks, data and report.
+Without ENCODER and --data, the command rewrites the report from the results in --out.
+docs/how-to/evaluate.md explains tasks, data and report.
 """
 
 
