@@ -27,8 +27,8 @@ def rules(name: str) -> list[tuple[str, str]]:
 
 
 def phrase(pattern: str) -> re.Pattern[str]:
-    # in a comment or a quotation a line break has a mark behind it
-    spaced = pattern.replace(" ", r"[\s#>|]+")
+    # a phrase may go on in the next line of a comment, a quotation or a string
+    spaced = pattern.replace(" ", r"[\s#>\\\"']+")
     return re.compile(rf"(?<![\w-])(?:{spaced})(?![\w-])", re.IGNORECASE)
 
 
@@ -61,12 +61,13 @@ def python_views(text: str) -> tuple[str, str]:
         kind = token.tok_name[found.type]
         if kind in ("COMMENT", "STRING", "FSTRING_MIDDLE"):
             for number, line in enumerate(found.string.split("\n")):
-                prose[first + number] += line + "\0" * (kind == "STRING")
-        elif kind == "NAME":
-            names[first] += f"{found.string} "
-            if found.string.startswith("test_"):
-                prose[first] += found.string.replace("_", " ")
+                prose[first + number] += line
+        elif kind in ("NAME", "OP"):
             prose[first] += "\0"
+            if kind == "NAME":
+                names[first] += f"{found.string} "
+            if found.string.startswith("test_"):
+                prose[first] += found.string.replace("_", " ") + "\0"
     return "\n".join(prose), "\n".join(names)
 
 
@@ -106,6 +107,7 @@ def test_texts_and_names_are_plain(room: str) -> None:
         ("a.py", "x = 1\n# It is\n# told so.\n", 3),
         ("a.py", 'def f():\n    """One.\n\n    Whoever calls.\n    """\n', 4),
         ("a.py", 'x = f"{1} was turned\\\n away"\n', 1),
+        ("a.py", 'x = (\n    f"{1} was turned "\n    f"away {1}"\n)\n', 2),
         ("a.py", "def test_one_runs_alone():\n    pass\n", 1),
         ("a.py", "\nself.bury_rows()\n", 2),
         ("a.yaml", "# of the fronts\na: 1\n", 1),
@@ -121,6 +123,7 @@ def test_the_search_finds(path: str, text: str, line: int) -> None:
         ("a.md", "The proxy in front of it runs `--anew`.\n```\nalone\n```\n"),
         ("a.py", "undue = clone(frontend)\n"),
         ("a.py", "# the\nx = 1\n# very\n"),
+        ("a.py", 'f("the", "very")\n'),
     ],
 )
 def test_the_search_leaves_out(path: str, text: str) -> None:
