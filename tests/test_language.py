@@ -28,7 +28,7 @@ def rules(name: str) -> list[tuple[str, str]]:
 
 def phrase(pattern: str) -> re.Pattern[str]:
     # a phrase may go on in the next line of a comment, a quotation or a string
-    spaced = pattern.replace(" ", r"[\s#>\\\"']+")
+    spaced = pattern.replace(" ", r"""(?:[\s#>\\"']|\b[bfr]{1,2}(?=["']))+""")
     return re.compile(rf"(?<![\w-])(?:{spaced})(?![\w-])", re.IGNORECASE)
 
 
