@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo train-demo test nightly lint bench audit format constraints hashes clean
+.PHONY: help serve tools docs demo train-demo test nightly lint bench audit format constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,8 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 	@exec $(BIN)/docsplit-serve $(ARGS)
+
+tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
 demo: $(VENV)/.serve ## index the PEPs, learn who cites whom, sort them by a few labels
 	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
