@@ -33,7 +33,7 @@ from benchmarks.peers.servers import Side
 from benchmarks.results import Results
 from benchmarks.scenarios import latency, overloaded, repeats, throughput
 from benchmarks.scenarios.scenario import FULL, QUICK, Bench, Scenario, ScenarioError, Size
-from export import bundle
+from bundles import format as bundle
 
 ENGINE = "engine"
 NAMES = (

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from rich.progress import track
 from tokenizers import Tokenizer
 
-from export import bundle
-from service.engines.choose import ArithmeticWish, EngineWish, build, choose
-from service.engines.interface import Engine
-from service.engines.processor import detect
+from bundles import format as bundle
+from service.embedding.engines.choose import ArithmeticWish, EngineWish, build, choose
+from service.embedding.engines.interface import Engine
+from service.embedding.engines.processor import detect
 from training.evaluation.report.text import table
 
 SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (

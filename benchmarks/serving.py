@@ -20,8 +20,8 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks import documents, in_process, server
-from export import bundle
-from service.engines.openvino_cpu import OpenVinoEngine
+from bundles import format as bundle
+from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "all-minilm-l6-v2-w512"
 

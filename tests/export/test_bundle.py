@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from export.bundle import Bundle, BundleError, Manifest, Parity, Precision, load, seal
+from bundles.format import Bundle, BundleError, Manifest, Parity, Precision, load, seal
 
 PARITY = Parity(
     paragraphs=200,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.heads import multilabel
-from service.heads.network import Network, sigmoid
-from service.heads.stratify import folds
+from heads import multilabel
+from heads.network import Network, sigmoid
+from heads.stratify import folds
 from tests.conftest import Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from service.heads import training
-from service.heads.selftraining import LEAST, SHARE, WEIGHT, extend
+from heads import training
+from heads.selftraining import LEAST, SHARE, WEIGHT, extend
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index

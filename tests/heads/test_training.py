@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from service.heads import training
-from service.heads.network import Network, softmax
+from heads import training
+from heads.network import Network, softmax
 
 
 def blobs(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from service.index import disk, recovery
+from service.index.storage import disk, recovery
 from tests.conftest import ROOT
 from tests.index import writing
 from tests.index.test_recovery import ids
