@@ -28,6 +28,8 @@ README, TUTORIAL = "README.md", "docs/tutorial/index.md"
 NEAR = 0.1
 # what runs leave in a working copy
 LEFT = {".venv", ".git", ".cache", "data", "runs"}
+# what the Makefile leaves once an environment is set up
+STAMPS = {".serve", ".dev"}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -53,7 +55,14 @@ def clone(tmp_path: Path) -> Path:
     for path in ROOT.iterdir():
         if path.name not in LEFT:
             (tmp_path / path.name).symlink_to(path)
-    (tmp_path / ".venv").symlink_to(sys.prefix)
+    environment = tmp_path / ".venv"
+    environment.mkdir()
+    for path in Path(sys.prefix).iterdir():
+        if path.name not in STAMPS:
+            (environment / path.name).symlink_to(path)
+    # newer than what they depend on, so that make installs nothing
+    for name in STAMPS:
+        (environment / name).touch()
     return tmp_path
 
 
