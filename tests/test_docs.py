@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -48,3 +52,25 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "`make test`" in read("README.md")
     assert "\nmake test\n" in read(".ci/run")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it: strictly, so that every link leads somewhere."""
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    return folder
+
+
+def test_the_site_has_every_page_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = {p.relative_to(ROOT / "docs").with_suffix("") for p in (ROOT / "docs").rglob("*.md")}
+    built = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
+    assert pages == built - {Path("404")}
+    loaded = re.compile(r"<(?:script|img|iframe)[^>]* src=\"?https?:|<link[^>]* href=\"?https?:")
+    for path in site.rglob("*.html"):
+        assert not loaded.search(path.read_text(encoding="utf-8")), path
