@@ -14,6 +14,8 @@ import pytest
 from service.settings import Settings
 from tests.conftest import ROOT, Server
 
+PAGES = ["README.md", *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
+
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
@@ -40,13 +42,21 @@ def test_every_metric_is_documented(server: Server) -> None:
     assert set(documented) == ours
 
 
-@pytest.mark.parametrize(
-    "name", [p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")] + ["README.md"]
-)
+@pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", read(name)):
         if not target.startswith("http"):
             assert (ROOT / name).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_and_modules_that_a_page_names_exist(name: str) -> None:
+    text = read(name)
+    for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|yaml|md|sh))`", text):
+        assert (ROOT / path).exists(), path
+    for module in re.findall(r"python -m ((?:benchmarks|training|service)[\w.]*)", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").is_file(), module
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
