@@ -3,7 +3,7 @@
     pip install blingfire pysbd
     python -m benchmarks.sentence_segmentation examples/peps/documents.jsonl.gz
 
-A segmenter that is not installed is left out. The figures in docs/how-to/train.md come from this
+A segmenter that is not installed is left out. The figures in docs/explanation/decisions.md come from this
 script.
 """
 
