@@ -59,6 +59,21 @@ def test_files_and_modules_that_a_page_names_exist(name: str) -> None:
         assert path.is_dir() or path.with_suffix(".py").is_file(), module
 
 
+def test_other_files_name_pages_that_exist() -> None:
+    rooms = {p for p in ROOT.iterdir() if p.name[0] != "." and p.name not in ("data", "runs")}
+    suffixes = {".py", ".yaml", ".yml", ".md", ".cfg", ".conf", ".toml", ".tpl"}
+    files = [p for room in rooms | {ROOT / ".github"} for p in room.rglob("*")]
+    files += [p for p in rooms if p.is_file()]
+    named = {
+        page
+        for path in files
+        if path.suffix in suffixes or path.name in ("Dockerfile", "Makefile")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 15
+    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "`make test`" in read("README.md")
     assert "\nmake test\n" in read(".ci/run")
