@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo train-demo test nightly lint bench audit format constraints hashes clean
+.PHONY: help serve tools docs demo train-demo test nightly lint bench audit format constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,11 +26,17 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,charts,dev]'
-	@touch $@ $(VENV)/.serve
+	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,charts,docs,dev]'
+	@touch $@ $(VENV)/.serve $(VENV)/.docs
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[docs]'
+	@touch $@
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 	@exec $(BIN)/docsplit-serve $(ARGS)
+
+tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
 demo: $(VENV)/.serve ## index the PEPs, learn who cites whom, sort them by a few labels
 	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
@@ -54,6 +60,9 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.docs ## build the site of the documents into .cache/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
 	@$(BIN)/python -m benchmarks.compare $(ARGS)
 
@@ -67,7 +76,7 @@ format: $(VENV)/.dev ## rewrite the sources in the project's style
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt again
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra dev --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra docs --extra dev --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt
 
 # no setting of this machine's for other indexes counts: the hashes are those of PyPI

@@ -1,1 +1,1 @@
-"""Measurements against the public interface; docs/performance.md shows their figures."""
+"""Measurements against the public interface; docs/explanation/performance.md has the figures."""

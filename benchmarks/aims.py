@@ -84,8 +84,8 @@ def _repeats(results: Results) -> Iterator[Verdict]:
     if "hot" in results.rounds:
         yield Verdict("hot / cold throughput", results.figure("hot", CACHED, "hot / cold"), 50)
     if "edited" in results.rounds:
-        cheaper = results.figure("edited", CACHED, "anew / edited")
-        yield Verdict("embedding anew / an edit, 10,000 words", cheaper, 10)
+        cheaper = results.figure("edited", CACHED, "new / edited")
+        yield Verdict("embedding from scratch / an edit, 10,000 words", cheaper, 10)
 
 
 def _beside(results: Results) -> Iterator[Verdict]:
@@ -93,7 +93,9 @@ def _beside(results: Results) -> Iterator[Verdict]:
 
     beside = results.quantile("beside", OURS, BESIDE, 0.99)
     alone = results.quantile("beside", OURS, ALONE, 0.99)
-    yield Verdict("p99 of short texts beside articles / alone", beside / alone, 3, most=True)
+    yield Verdict(
+        "p99 of short texts beside articles / by themselves", beside / alone, 3, most=True
+    )
     yield Verdict("p99 of short texts beside articles, ms", beside * 1000, 200, most=True)
 
 

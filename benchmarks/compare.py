@@ -7,7 +7,8 @@ scenario measures each of them in turn. Rates are medians over the rounds, laten
 all of them. Tokens are those that a server embeds: all of a document here, its first 512 at a peer.
 
 The first run installs the peers below .cache/peers. A full run writes its tables and plots into
-docs/performance.md; others print them. Ctrl+C ends it and prints what was measured until then.
+docs/explanation/measurements/servers.md; others print them. Ctrl+C ends the run and prints what it
+has measured so far.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ NAMES = (
     *("hot", "edited", "beside", "offered", "overload", ENGINE),
 )
 MODULES = (throughput, repeats, latency, overloaded)
-CACHE = documents.PEPS.parent.parent.parent / ".cache" / "bench"
-DOCUMENT = documents.PEPS.parent.parent.parent / "docs" / "performance.md"
+ROOT = documents.PEPS.parent.parent.parent
+CACHE = ROOT / ".cache" / "bench"
+DOCUMENT = ROOT / "docs" / "explanation" / "measurements" / "servers.md"
 # an article has this many words, at least
 LONG = 1000
 # load average of the last minute from which on others take the processor

@@ -3,8 +3,8 @@
     pip install blingfire pysbd
     python -m benchmarks.sentence_segmentation examples/peps/documents.jsonl.gz
 
-A segmenter that is not installed is left out. The figures in docs/training.md come from this
-script.
+A segmenter that is not installed is left out. The figures in docs/explanation/decisions.md come
+from this script.
 """
 
 from __future__ import annotations

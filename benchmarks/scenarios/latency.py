@@ -9,7 +9,7 @@ from benchmarks import documents
 from benchmarks.peers.servers import Side
 from benchmarks.scenarios.scenario import Bench, Round, Scenario
 
-ALONE, BESIDE, ARTICLES = "short alone", "short beside articles", "articles"
+ALONE, BESIDE, ARTICLES = "short by themselves", "short beside articles", "articles"
 # of what the slowest of the servers can do
 SHARE = 0.7
 PATIENCE = 120.0

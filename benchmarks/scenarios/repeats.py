@@ -49,7 +49,7 @@ def _edited(bench: Bench, side: Side, number: int) -> Round:
     document = _long(bench, number)
     draw = random.Random(number)
     made = Round()
-    for kind, count in (("anew", 1), ("edited", EDITS)):
+    for kind, count in (("new", 1), ("edited", EDITS)):
         for _ in range(count):
             text = document
             if kind == "edited":
@@ -61,7 +61,7 @@ def _edited(bench: Bench, side: Side, number: int) -> Round:
             made.tokens += part.tokens
             made.seconds += part.seconds
     times = {kind: statistics.median(values) for kind, values in made.latencies.items()}
-    made.figures = {"anew / edited": times["anew"] / times["edited"]}
+    made.figures = {"new / edited": times["new"] / times["edited"]}
     return made
 
 

@@ -1,4 +1,4 @@
-"""The commands of docs/operate.md that back up and restore, while documents are written."""
+"""The commands of docs/how-to/operate.md that back up and restore, while documents are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT, serving
 
-DOCUMENT = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
 
 
 def block(name: str, index: Path, backup: Path) -> int:

@@ -101,7 +101,7 @@ def test_nothing_runs_with_rights() -> None:
 
 
 def test_probes_ask_routes_that_are_there() -> None:
-    api = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    api = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     found = container(render({}))
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert f"`GET {found[probe]['httpGet']['path']}`" in api

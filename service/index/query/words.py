@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from service.index.documents import Index
 
 _WORD = re.compile(r"\w{2,}")
-# docs/experiments.md, "Which words of a document to search for"
+# docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
 SAMPLE = 512
 SAMPLE_CHARACTERS = 20_000

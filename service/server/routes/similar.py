@@ -47,7 +47,7 @@ class SimilarRequest(BaseModel):
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="in the mode citation: what the text cites, or what cites it, alone"
     )
-    filter: Filter | None = Field(None, description="documents must pass it, see docs/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api.md")
     explain: bool = Field(False, description="show the windows that resemble each other most")
 
     @model_validator(mode="after")
