@@ -55,7 +55,7 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
-	@$(BIN)/python -m benchmarks.compare $(ARGS)
+	@$(BIN)/python -m benchmarks.comparison $(ARGS)
 
 audit: $(BIN)/python ## ask PyPI whether a pinned version has a known vulnerability
 	$(BIN)/python -m pip install --quiet pip-audit

@@ -42,12 +42,26 @@ def test_every_metric_is_documented(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").glob("*.md")] + ["README.md"]
+    "name",
+    [p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").glob("*.md")]
+    + ["README.md", "benchmarks/README.md", "studies/README.md"],
 )
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", read(name)):
         if not target.startswith("http"):
             assert (ROOT / name).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("room", ["benchmarks", "studies"])
+def test_the_table_of_a_room_lists_its_commands(room: str) -> None:
+    listed = set(re.findall(r"`python -m ([\w.]+)", read(f"{room}/README.md")))
+    commands = set()
+    for path in (ROOT / room).rglob("*.py"):
+        if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8"):
+            commands.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    # the two programs that run in the environment of a peer
+    peers = {f"benchmarks.comparison.peers.{name}" for name in ("export_onnx", "plain_server")}
+    assert listed == {name.removesuffix(".__main__") for name in commands - peers}
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

@@ -1,0 +1,90 @@
+"""What do a million documents take? Measured on some, multiplied.
+
+    python -m benchmarks.index.scaling examples/peps/documents.jsonl.gz --documents 100
+
+Runs ``docsplit-index`` on the first documents of a file and takes seconds, peak memory, and the
+disk that the optimized index needs. Seconds and disk grow with the number of documents; the memory
+of the process does not, as batches are bounded. What the vector index takes is measured by
+``benchmarks.index.vector_search``. A run on one document is subtracted: starting up costs the same
+however many follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from service.bulk.sources import Source, read
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the command: seconds, MB of memory and of disk."""
+
+    seconds: float
+    memory: float
+    disk: float
+
+
+def main() -> None:
+    """Index, measure, multiply."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--documents", type=int, default=100)
+    parser.add_argument("--price", type=float, default=0.04, help="of a core for an hour")
+    given = parser.parse_args()
+    sources = list(islice(read(given.source, {}), given.documents))
+    one, all_ = index(sources[:1]), index(sources)
+    cores = len(os.sched_getaffinity(0))
+    factor = MILLION / (len(sources) - 1)
+    hours = (all_.seconds - one.seconds) * factor / 3600
+    text = sum(len(source.text.encode()) for source in sources) / 1e6
+    words = sum(len(source.text.split()) for source in sources) / len(sources)
+    table = Table(title=f"{len(sources)} documents of {words:,.0f} words, {cores} cores")
+    for heading in ("", "measured", "a million"):
+        table.add_column(heading, justify="right" if heading else "left")
+    table.add_row("hours on this machine", f"{all_.seconds / 3600:.3f}", f"{hours:,.0f}")
+    table.add_row("core hours", "", f"{hours * cores:,.0f}")
+    table.add_row(f"cost at {given.price} a core hour", "", f"{hours * cores * given.price:,.0f}")
+    table.add_row("memory of the process, MB", f"{all_.memory:,.0f}", f"{all_.memory:,.0f}")
+    disk = (all_.disk - one.disk) * factor / 1000
+    table.add_row("disk, GB", f"{all_.disk / 1000:.3f}", f"{disk:,.1f}")
+    share = text / len(sources) * MILLION / 1000
+    table.add_row("of the texts alone, uncompressed, GB", f"{text / 1000:.3f}", f"{share:,.1f}")
+    Console().print(table)
+
+
+def index(sources: list[Source]) -> Run:
+    """Index documents in a process of its own."""
+    with tempfile.TemporaryDirectory() as work:
+        rows = [json.dumps({"id": s.id, "text": s.text, "title": s.title}) for s in sources]
+        file = Path(work, "documents.jsonl")
+        file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        command = [sys.executable, "-m", "service.bulk", str(file), "--index", "scaling"]
+        started = time.monotonic()
+        subprocess.run([*command, f"--index-path={work}/index"], check=True)
+        seconds = time.monotonic() - started
+        # the largest of all children so far: runs go from small to large
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
+        held = [p.stat().st_size for p in Path(work, "index").rglob("*") if p.is_file()]
+        return Run(seconds, memory, sum(held) / 1e6)
+
+
+if __name__ == "__main__":
+    main()
