@@ -19,6 +19,7 @@ import numpy as np
 from rich.progress import Progress, track
 
 from benchmarks.engines.opening import open_encode
+from benchmarks.rig.markdown import table
 from export.corpora.reading import Fields
 from export.engines import Encode, Inputs
 from export.graph import write_graph
@@ -33,7 +34,6 @@ from export.tasks.windows import Windows, cut, document_vectors
 from export.tokenizer import batches, write_tokenizer
 from service.engines.processor import detect
 from training.demo import installed_start
-from training.evaluation.report.text import table
 
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {

@@ -60,7 +60,9 @@ def main() -> None:
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index([analyze(text) for text in texts], show_progress=False)
     vocabulary = vectorizer.get_feature_names_out()
-    table = Table("words", "MRR", "recall@10", title=f"{len(texts)} documents, {len(asked)} queries")
+    table = Table(
+        "words", "MRR", "recall@10", title=f"{len(texts)} documents, {len(asked)} queries"
+    )
     for name, weights, most in (
         ("all", np.ones_like(idf), None),
         ("most frequent 128", np.ones_like(idf), 128),

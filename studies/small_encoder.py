@@ -12,24 +12,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pyarrow.json
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
-from tokenizers.implementations import BertWordPieceTokenizer
-from transformers import BertConfig, BertModel, BertTokenizerFast
-
-from training.data.sources import read_documents
-from training.settings import DataSettings
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import BertWordPieceTokenizer
+from transformers import BertConfig, BertModel, BertTokenizer
 
 
 def build(given: argparse.Namespace) -> None:
     """Learn the vocabulary, draw the weights and write both as a sentence-transformers folder."""
-    documents = read_documents(DataSettings(path=str(given.documents)))
+    texts = pyarrow.json.read_json(given.documents)["text"].to_pylist()
     learnt = BertWordPieceTokenizer(lowercase=True)
-    learnt.train_from_iterator(
-        (document.text for document in documents), vocab_size=given.vocabulary, show_progress=True
-    )
-    tokenizer = BertTokenizerFast(tokenizer_object=learnt._tokenizer)
+    learnt.train_from_iterator(texts, vocab_size=given.vocabulary, show_progress=True)
+    tokenizer = BertTokenizer(tokenizer_object=learnt._tokenizer)
     torch.manual_seed(given.seed)
     model = BertModel(
         BertConfig(
@@ -58,7 +54,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--documents", type=Path, required=True)
+    add("--documents", type=Path, required=True, help="JSON Lines with a field text")
     add("--out", type=Path, required=True, help="gets the folder start")
     add("--layers", type=int, default=4)
     add("--width", type=int, default=256)

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.comparison.results import Results
+from benchmarks.rig.verdict import Verdict
 
 OURS, CACHED = "docsplit", "docsplit with cache"
 INFINITY = ("infinity-torch", "infinity-onnx")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """An aim beside its figure."""
-
-    aim: str
-    figure: float
-    bound: float
-    most: bool = False
-
-    @property
-    def held(self) -> bool:
-        """Whether the figure is on the right side of the bound."""
-        return self.figure <= self.bound if self.most else self.figure >= self.bound
 
 
 def verdicts(results: Results, engine: dict[str, Any] | None) -> list[Verdict]:

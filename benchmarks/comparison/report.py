@@ -16,6 +16,8 @@ from benchmarks.comparison import aims
 from benchmarks.comparison.peers import environments
 from benchmarks.comparison.results import Results
 from benchmarks.rig.figure import svg
+from benchmarks.rig.markdown import table
+from benchmarks.rig.verdict import Verdict
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 RATES, WAITS = "bench-throughput.svg", "bench-latency.svg"
@@ -30,14 +32,14 @@ def markdown(results: Results, engine: dict[str, Any] | None, command: str, text
             [v.aim, _number(v.figure), f"{'≤' if v.most else '≥'} {_number(v.bound)}", _held(v)]
             for v in found
         ]
-        parts.append(_table(["", "measured", "aim", ""], rows))
+        parts.append(table(["", "measured", "aim", ""], rows))
     if engine is not None:
         rows = [[k, f"{v:,}"] for k, v in engine["tokens_per_second"].items()]
         title = (
             f"16 documents a request, {engine['clients']} clients, beside the engine in process "
             f"({engine['engine']})"
         )
-        parts += [f"**{title}**", _table(["", "tokens/s"], rows)]
+        parts += [f"**{title}**", table(["", "tokens/s"], rows)]
     for name, title in results.titles.items():
         if results.rounds[name]:
             parts += [f"**{title[0].upper()}{title[1:]}**", _scenario(results, name)]
@@ -46,7 +48,7 @@ def markdown(results: Results, engine: dict[str, Any] | None, command: str, text
             [name, f"{mb:,.0f}", _number(results.ready_seconds[name])]
             for name, mb in results.rss_mb.items()
         ]
-        parts += ["**Memory and start**", _table(["", "peak RSS, MB", "ready after, s"], rows)]
+        parts += ["**Memory and start**", table(["", "peak RSS, MB", "ready after, s"], rows)]
     parts += [f"Left out: {name}: {why}" for name, why in results.left_out.items()]
     return "\n\n".join(parts)
 
@@ -93,7 +95,7 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _held(verdict: aims.Verdict) -> str:
+def _held(verdict: Verdict) -> str:
     return "held" if verdict.held else "**missed**"
 
 
@@ -117,12 +119,7 @@ def _scenario(results: Results, name: str) -> str:
         row += [_number(figures.get(extra, math.nan)) for extra in extras]
         row += [str(sum(r.statuses.get(status, 0) for r in made)) for status in statuses]
         rows.append(row)
-    return _table(heads, rows)
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return table(heads, rows)
 
 
 def _number(value: float) -> str:

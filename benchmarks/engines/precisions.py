@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from rich.progress import track
 from tokenizers import Tokenizer
 
+from benchmarks.rig.markdown import table
 from export import bundle
 from service.engines.choose import ArithmeticWish, EngineWish, build, choose
 from service.engines.interface import Engine
 from service.engines.processor import detect
-from training.evaluation.report.text import table
 
 SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (
     ("onnx-cpu", "f32"),

@@ -1,12 +1,11 @@
-"""What do a million documents take? Measured on some, multiplied.
+"""What does an index of a million documents cost? Extrapolated from a few.
 
     python -m benchmarks.index.scaling examples/peps/documents.jsonl.gz --documents 100
 
-Runs ``docsplit-index`` on the first documents of a file and takes seconds, peak memory, and the
-disk that the optimized index needs. Seconds and disk grow with the number of documents; the memory
-of the process does not, as batches are bounded. What the vector index takes is measured by
-``benchmarks.index.vector_search``. A run on one document is subtracted: starting up costs the same
-however many follow.
+Runs ``docsplit-index`` on documents drawn from a file. Measures seconds, peak memory, and the disk
+that the optimized index needs. Seconds and disk grow with the number of documents; the memory of
+the process does not, since batches are bounded. ``benchmarks.index.vector_search`` measures the
+vector index. A run on one document is subtracted, because the start costs the same for any number.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from service.bulk.sources import Source, read
+from benchmarks.rig import documents
 
 MILLION = 1_000_000
 
@@ -49,14 +47,14 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--price", type=float, default=0.04, help="of a core for an hour")
     given = parser.parse_args()
-    sources = list(islice(read(given.source, {}), given.documents))
-    one, all_ = index(sources[:1]), index(sources)
+    texts = documents.read(given.source, given.documents)
+    one, all_ = index(texts[:1]), index(texts)
     cores = len(os.sched_getaffinity(0))
-    factor = MILLION / (len(sources) - 1)
+    factor = MILLION / (len(texts) - 1)
     hours = (all_.seconds - one.seconds) * factor / 3600
-    text = sum(len(source.text.encode()) for source in sources) / 1e6
-    words = sum(len(source.text.split()) for source in sources) / len(sources)
-    table = Table(title=f"{len(sources)} documents of {words:,.0f} words, {cores} cores")
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    words = sum(len(text.split()) for text in texts) / len(texts)
+    table = Table(title=f"{len(texts)} documents of {words:,.0f} words, {cores} cores")
     for heading in ("", "measured", "a million"):
         table.add_column(heading, justify="right" if heading else "left")
     table.add_row("hours on this machine", f"{all_.seconds / 3600:.3f}", f"{hours:,.0f}")
@@ -65,15 +63,15 @@ def main() -> None:
     table.add_row("memory of the process, MB", f"{all_.memory:,.0f}", f"{all_.memory:,.0f}")
     disk = (all_.disk - one.disk) * factor / 1000
     table.add_row("disk, GB", f"{all_.disk / 1000:.3f}", f"{disk:,.1f}")
-    share = text / len(sources) * MILLION / 1000
-    table.add_row("of the texts alone, uncompressed, GB", f"{text / 1000:.3f}", f"{share:,.1f}")
+    share = megabytes / len(texts) * MILLION / 1000
+    table.add_row("texts, uncompressed, GB", f"{megabytes / 1000:.3f}", f"{share:,.1f}")
     Console().print(table)
 
 
-def index(sources: list[Source]) -> Run:
+def index(texts: list[str]) -> Run:
     """Index documents in a process of its own."""
     with tempfile.TemporaryDirectory() as work:
-        rows = [json.dumps({"id": s.id, "text": s.text, "title": s.title}) for s in sources]
+        rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts)]
         file = Path(work, "documents.jsonl")
         file.write_text("\n".join(rows) + "\n", encoding="utf-8")
         command = [sys.executable, "-m", "service.bulk", str(file), "--index", "scaling"]

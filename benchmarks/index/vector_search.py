@@ -120,7 +120,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
     loop = asyncio.new_event_loop()
     started = time.perf_counter()
     fields: dict[str, Any] = {"bucket": "integer"}
-    where = compile_filter(Condition(field="bucket", eq=0), fields)
+    where = compile_filter(Condition.model_validate({"field": "bucket", "eq": 0}), fields)
 
     async def build() -> indexes.Indexes:
         databases = [await indexes.connect(str(work / part)) for part in ("lance", "leases")]

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from scipy.stats import bootstrap
 
 from benchmarks.rig import server
 from benchmarks.rig.server import call
-from training.evaluation.citations import difference_interval
 
 MODES = ("cosine", "words", "hybrid", "citation")
 DEPTH = 100
@@ -144,7 +144,9 @@ def report(
     for better, worse in (("citation", "hybrid"), ("hybrid", "cosine"), ("hybrid", "words")):
         for key in ("mrr", "recall_at_10"):
             difference = found[better][key] - found[worse][key]
-            low, high = difference_interval(found[worse][key], found[better][key])
+            low, high = bootstrap(
+                (difference,), np.mean, method="percentile", rng=0
+            ).confidence_interval
             console.print(
                 f"{better} over {worse}, {key}: {difference.mean():+.4f} "
                 f"({low:+.4f} to {high:+.4f})"

