@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.settings import Settings
+from service.settings import Settings, load
 from tests.conftest import ROOT
 
 helm_python = pytest.importorskip("helm_python", reason="the extra charts is not installed")
@@ -79,7 +79,7 @@ def test_the_service_takes_its_settings(path: Path | None, monkeypatch: pytest.M
     for name, value in ours.items():
         of_a_secret = "redis://of-a-secret/and-long-enough-to-be-one"
         monkeypatch.setenv(name, value if isinstance(value, str) else of_a_secret)
-    settings = Settings()
+    settings = load([])
     grace = render(values(path))["Deployment", "prod-docsplit"]["spec"]["template"]["spec"]
     needed = settings.drain_seconds + settings.request_timeout
     assert grace["terminationGracePeriodSeconds"] > needed

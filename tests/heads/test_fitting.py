@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
+from service.documents.pooling import Vectors
 from service.heads import citation, fitting, multilabel, training
 from service.heads.fitting import Layers, Objective, descend
 from service.heads.network import softmax
@@ -21,7 +22,7 @@ from service.heads.network import softmax
 ITERATIONS = 25
 
 
-def examples(rows: int, outputs: int, multi_label: bool) -> tuple[training.Vectors, np.ndarray]:
+def examples(rows: int, outputs: int, multi_label: bool) -> tuple[Vectors, np.ndarray]:
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((outputs, 24))
     labels = np.arange(rows) % outputs
@@ -31,12 +32,12 @@ def examples(rows: int, outputs: int, multi_label: bool) -> tuple[training.Vecto
     return vectors, (draw.random((rows, outputs)) < 0.4).astype(np.uint8)
 
 
-def logits(layers: Layers, rows: training.Vectors) -> np.ndarray:
+def logits(layers: Layers, rows: Vectors) -> np.ndarray:
     return layers.outputs(rows)[-1]
 
 
 def fitted(
-    vectors: training.Vectors, targets: np.ndarray, outputs: int, counts: np.ndarray | None
+    vectors: Vectors, targets: np.ndarray, outputs: int, counts: np.ndarray | None
 ) -> Layers:
     objective = Objective(vectors, targets, outputs, 0.1, counts, lambda: None)
     start = Layers.drawn((vectors.shape[1], 16, objective.logits))

@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pytest
 
+from service.documents.pooling import Vectors
 from service.heads import training
 from service.heads.network import Network, softmax
+from service.heads.training import Labels
 
 
-def blobs(
-    classes: int, each: int, spread: float, seed: int = 0
-) -> tuple[training.Vectors, training.Labels]:
+def blobs(classes: int, each: int, spread: float, seed: int = 0) -> tuple[Vectors, Labels]:
     """Unit vectors around one random centre a class."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((classes, 32))

@@ -8,9 +8,10 @@ import pytest
 
 from service.index import indexes as indexes_module
 from service.index import listing, maintenance
+from service.index.database import table_names
 from service.index.documents import microseconds
 from service.index.faults import NotFoundError
-from service.index.indexes import LISTING_SECONDS, table_names
+from service.index.indexes import LISTING_SECONDS
 from tests.index.processes import HOUR, Replicas, follower, record, run
 
 
