@@ -57,11 +57,13 @@ RUN --mount=type=secret,id=pip.conf \
 
 WORKDIR /app
 COPY models/docsplit-minilm-l6-w512 ./models/docsplit-minilm-l6-w512
+COPY bundles ./bundles
+COPY heads ./heads
 COPY service ./service
-COPY export ./export
+COPY windowing ./windowing
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
-    && python -m compileall -q --invalidation-mode unchecked-hash service export \
+    && python -m compileall -q --invalidation-mode unchecked-hash bundles heads service windowing \
     && mkdir /data
 
 FROM ${BASE}
@@ -84,8 +86,10 @@ ENV PATH=/opt/venv/bin:${PATH} \
 WORKDIR /app
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/models ./models
-COPY --from=build /app/export ./export
+COPY --from=build /app/bundles ./bundles
+COPY --from=build /app/heads ./heads
 COPY --from=build /app/service ./service
+COPY --from=build /app/windowing ./windowing
 COPY --from=build /build/sbom.cdx.json ./sbom.cdx.json
 # indexes and heads: for a volume, which takes over the owner
 COPY --from=build --chown=65532:65532 /data /data

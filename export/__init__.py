@@ -1,10 +1,10 @@
 """The export room: checkpoints become bundles.
 
-``export.bundle`` is the format that the service reads; it needs pydantic and the
+``bundles.format`` is the format that the service reads; it needs pydantic and the
 standard library only, so importing this package must stay free of torch.
 """
 
-from export.telemetry import block_telemetry
+from bundles.telemetry import block_telemetry
 
 # Here, so that it holds for whoever imports a runtime after any part of this package.
 block_telemetry()

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from export.bundle import PrecisionName
+from bundles.format import PrecisionName
 from export.errors import ExportError
 from export.graph import OUTPUT
 from export.source import Source

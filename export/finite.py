@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import torch
 
-from export.bundle import PrecisionName
+from bundles.format import PrecisionName
 from export.errors import ExportError
 from export.source import Source
 

@@ -15,7 +15,7 @@ import onnx
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.optimizer import optimize_model
 
-from export.bundle import Ranges
+from bundles.format import Ranges
 from export.graph import TAIL
 from export.ranges import measure_ranges
 from export.source import Source

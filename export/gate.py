@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from export.bundle import Parity, PrecisionName, TaskParity
+from bundles.format import Parity, PrecisionName, TaskParity
 from export.engines import Encode, open_engine, source_engine
 from export.finite import check_graph
 from export.parity import measure

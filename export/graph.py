@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from bundles.format import Pooling
 from export import long_attention
-from export.bundle import Pooling
 from export.rotary import tabled_rotations
 from export.source import Source
 

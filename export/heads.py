@@ -13,8 +13,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export import bundle
-from export.bundle import FileEntry, Head, Manifest
+from bundles import format as bundle
+from bundles.format import FileEntry, Head, Manifest
 from export.errors import ExportError
 
 Matrix = NDArray[np.float32]

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from export import bundle
-from export.bundle import Manifest, Ranges
+from bundles import format as bundle
+from bundles.format import Manifest, Ranges
 
 
 def main(arguments: Sequence[str]) -> int:

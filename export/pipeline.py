@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
+from bundles.format import Manifest, Precision, PrecisionName, Ranges, seal
 from export import long_attention
-from export.bundle import Manifest, Precision, PrecisionName, Ranges, seal
 from export.engines import Inputs, check_device
 from export.errors import ExportError
 from export.finite import check_weights

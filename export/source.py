@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from bundles.format import Pooling
 from export import long_attention
-from export.bundle import Pooling
 from export.errors import ExportError
 from export.modules import read_tail
 from export.rotary import check_rotations

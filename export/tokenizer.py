@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from export.bundle import TOKENIZER
+from bundles.format import TOKENIZER
 from export.errors import ExportError
 from export.source import Source
 

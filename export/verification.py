@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from export import bundle
-from export.bundle import TOKENIZER, Bundle, Parity, PrecisionName, TaskParity
+from bundles import format as bundle
+from bundles.format import TOKENIZER, Bundle, Parity, PrecisionName, TaskParity
 from export.errors import ExportError
 from export.tasks.options import add_options, held_out
 

@@ -28,10 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     import structlog
 
-    from export import bundle
-    from service import logs, server
-    from service.engines.interface import EngineError
-    from service.lifecycle import Service
+    from bundles import format as bundle
+    from service import logs
+    from service.embedding.engines.interface import EngineError
+    from service.server import serving as server
+    from service.server.lifecycle import Service
 
     logs.configure(settings.log_level, settings.log_format)
     if unknown := unknown_variables():

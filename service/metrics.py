@@ -17,11 +17,11 @@ from prometheus_client import (
 )
 
 from service import executors
-from service.batching.batcher import BatchReport
-from service.cache.layers import Source
-from service.documents.embedder import Embedded
+from service.embedding.batching.batcher import BatchReport
+from service.embedding.cache.layers import Source
+from service.embedding.embedder import Embedded
+from service.errors import ERRNOS
 from service.executors import Pool
-from service.index.faults import ERRNOS
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # the source of windows of an answer that was given again

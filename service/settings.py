@@ -24,11 +24,11 @@ from pydantic_settings import (
 )
 from yaml import YAMLError
 
-from service.edge import memory
-from service.engines.choose import ArithmeticWish, EngineWish
+from bundles.default import DEFAULT_BUNDLE
+from service import memory
+from service.embedding.engines.choose import ArithmeticWish, EngineWish
 
 ENV_PREFIX = "DOCSPLIT_"
-DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-w512"
 
 
 class SettingsError(Exception):

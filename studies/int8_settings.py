@@ -32,7 +32,7 @@ from export.tasks.loss import figure
 from export.tasks.task import Task
 from export.tasks.windows import Windows, cut, document_vectors
 from export.tokenizer import batches, write_tokenizer
-from service.engines.processor import detect
+from service.embedding.engines.processor import detect
 from training.demo import installed_start
 
 LAYER = r".*layer\.\d+"

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from service.index.records import windows
+from service.index.rows.records import windows
 from training.evaluation.citations import difference_interval, reciprocal_ranks
 
 POWER = 0.5

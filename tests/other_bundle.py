@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from export import bundle
-from service.settings import DEFAULT_BUNDLE
+from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
 
 
 def seal_other(folder: Path) -> str:

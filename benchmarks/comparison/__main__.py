@@ -40,7 +40,7 @@ from benchmarks.comparison.scenarios.scenario import (
 )
 from benchmarks.rig import documents
 from benchmarks.rig.client import Client
-from export import bundle
+from bundles import format as bundle
 
 ENGINE = "engine"
 NAMES = (

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from benchmarks.comparison import in_process
 from benchmarks.rig import documents, server
-from export import bundle
-from service.engines.openvino_cpu import OpenVinoEngine
+from bundles import format as bundle
+from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 BUNDLE = Path(__file__).resolve().parents[2] / "models" / "all-minilm-l6-v2-w512"
 

@@ -154,7 +154,7 @@ def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
     import torch
     from tokenizers import Tokenizer
 
-    from export.bundle import load
+    from bundles.format import load
     from export.passages import read_passages
     from export.source import open_source, reference_vectors
     from export.tokenizer import batches
@@ -199,8 +199,8 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
 
     from export.graph import SentenceEncoder
     from export.packed import FILE, write_packed
-    from service.engines.choose import buckets
-    from service.engines.onnx_cuda import OnnxCudaEngine, open_cuda
+    from service.embedding.engines.choose import buckets
+    from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 
     if "packed" in bundle.manifest.precisions:
         packed = bundle.graph("packed")

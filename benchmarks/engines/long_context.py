@@ -29,7 +29,7 @@ from benchmarks.rig.figure import svg
 from export.engines import Encode, Inputs, source_engine
 from export.graph import INPUTS, write_graph
 from export.source import Source, open_source
-from service.engines.processor import detect
+from service.embedding.engines.processor import detect
 from training.backbones.encoder import open_start
 from training.settings import BackboneSettings
 from training.trainer.output import save_model

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from export.engines import Encode
-from service.engines.interface import Arithmetic, Engine, EngineName
-from service.engines.onnx_runtime import OnnxCpuEngine
-from service.engines.openvino_cpu import OpenVinoEngine
+from service.embedding.engines.interface import Arithmetic, Engine, EngineName
+from service.embedding.engines.onnx_runtime import OnnxCpuEngine
+from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 
 def open_encode(name: EngineName, graph: Path, arithmetic: Arithmetic, threads: int) -> Encode:

@@ -21,10 +21,10 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from benchmarks.rig.markdown import table
-from export import bundle
-from service.engines.choose import ArithmeticWish, EngineWish, build, choose
-from service.engines.interface import Engine
-from service.engines.processor import detect
+from bundles import format as bundle
+from service.embedding.engines.choose import ArithmeticWish, EngineWish, build, choose
+from service.embedding.engines.interface import Engine
+from service.embedding.engines.processor import detect
 
 SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (
     ("onnx-cpu", "f32"),

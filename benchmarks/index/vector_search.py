@@ -112,10 +112,11 @@ def exact(rows: Vectors) -> Side:
 
 def docsplit(rows: Vectors, work: Path) -> Side:
     """An index of this service, optimized as its maintenance does."""
-    from service.index import indexes, search
-    from service.index.filters import Condition, compile_filter
+    from service.index import indexes
     from service.index.maintenance import optimize
-    from service.index.record import Encoding, Record
+    from service.index.query import search
+    from service.index.query.filters import Condition, compile_filter
+    from service.index.rows.record import Encoding, Record
 
     loop = asyncio.new_event_loop()
     started = time.perf_counter()

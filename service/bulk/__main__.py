@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, get_args
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from export import bundle
-from export.bundle import BundleError
+from bundles import format as bundle
+from bundles.format import BundleError
 from service.bulk import integrity
 from service.bulk.faults import ClusterError, CommandError
 from service.bulk.sources import SourceError, read, read_links
-from service.documents.prompts import resolve
-from service.engines.interface import EngineError
-from service.index.background import BackgroundEmbedder
-from service.index.faults import BuildingError, ConflictError
-from service.index.fields import FieldType
-from service.lifecycle import Service
-from service.routes.names import INDEX_NAME
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.engines.interface import EngineError
+from service.embedding.prompts import resolve
+from service.errors import BuildingError, ConflictError
+from service.index.rows.fields import FieldType
+from service.server.bodies.names import INDEX_NAME
+from service.server.lifecycle import Service
 from service.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:

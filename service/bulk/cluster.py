@@ -11,11 +11,11 @@ from typing import Any
 
 import structlog
 
-from export import bundle
+from bundles import format as bundle
 from service.bulk.encoding import Encoded, Encoder, Work, encode_texts
 from service.bulk.faults import ClusterError
-from service.documents.prompts import resolve
-from service.lifecycle import Service
+from service.embedding.prompts import resolve
+from service.server.lifecycle import Service
 from service.settings import Settings
 
 log = structlog.get_logger("docsplit.bulk")

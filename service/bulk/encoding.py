@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from service.bulk.sources import Source
-from service.cache import lasting
-from service.documents.embedder import Embedder, EmptyInputError, TooLongError
-from service.index.record import Encoding, encoded
+from service.embedding.cache import lasting
+from service.embedding.embedder import Embedder, EmptyInputError, TooLongError
+from service.index.rows.record import Encoding, encoded
 
 _NEVER = 1e9
 

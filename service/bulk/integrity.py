@@ -13,15 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from export import bundle
-from export.bundle import Bundle
+from bundles import format as bundle
+from bundles.format import Bundle
 from service.bulk.faults import CommandError
-from service.index.faults import NotFoundError
+from service.errors import NotFoundError
 from service.index.reembed import Embed
-from service.integrity.findings import Report
+from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
-from service.lifecycle import Service
-from service.routes.names import INDEX_NAME
+from service.server.bodies.names import INDEX_NAME
+from service.server.lifecycle import Service
 from service.settings import Settings, load
 
 if TYPE_CHECKING:

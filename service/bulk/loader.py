@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from service.bulk.encoding import Encoder, Work
 from service.bulk.sources import Source
-from service.index import fields
+from service.errors import InvalidError
 from service.index.documents import Index
-from service.index.faults import InvalidError
-from service.index.record import digest, record
 from service.index.reuse import kept
+from service.index.rows import fields
+from service.index.rows.record import digest, record
 
 # a batch is one commit; more characters would not fit the queue of tokens
 BATCH_CHARACTERS = 400_000

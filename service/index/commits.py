@@ -8,10 +8,10 @@ from itertools import chain
 
 import pyarrow as pa
 
-from service.index import records, versions
+from service.errors import ConflictError, NotFoundError, UncertainError, VersionError
 from service.index.documents import Index, applied, microseconds
-from service.index.faults import ConflictError, NotFoundError, UncertainError, VersionError
-from service.index.versions import Condition, Standing
+from service.index.rows import records, versions
+from service.index.rows.versions import Condition, Standing
 
 
 @dataclass(slots=True)

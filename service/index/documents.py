@@ -14,24 +14,18 @@ from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
 from service import executors
-from service.documents.pooling import Vectors
-from service.index import checksums, records
-from service.index.checksums import Part
-from service.index.faults import (
-    ConflictError,
-    DamagedError,
-    InvalidError,
-    NotFoundError,
-    UncertainError,
-)
-from service.index.record import Record, Windows
-from service.index.schema import Identity
-from service.index.versions import Standing
+from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
+from service.index.rows import checksums, records
+from service.index.rows.checksums import Part
+from service.index.rows.record import Record, Windows
+from service.index.rows.schema import Identity
+from service.index.rows.versions import Standing
+from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
     from lancedb._lancedb import MergeResult
 
-    from service.index.words import Vocabulary
+    from service.index.query.words import Vocabulary
 
 log = structlog.get_logger("docsplit.index")
 

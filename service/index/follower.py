@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index.documents import Index, microseconds
-from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.generations import Generation, by_index, is_of, stem
 from service.index.indexes import Indexes, progress
 from service.index.reembed import Embed, catch_up

@@ -16,10 +16,10 @@ import pyarrow as pa
 import structlog
 from lancedb.expr import col, lit
 
-from service.index.database import Database
+from service.errors import StoreError, lance_fault
 from service.index.documents import Index
-from service.index.faults import StoreError, lance_fault
-from service.index.schema import PRIMARY_KEY, Identity
+from service.index.rows.schema import PRIMARY_KEY, Identity
+from service.index.storage.database import Database
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")

@@ -18,13 +18,8 @@ import pyarrow as pa
 from lancedb.table import AsyncTable
 
 from service import executors
-from service.index import schema
-from service.index.columns import prepare
-from service.index.database import Database, missing, table_names
-from service.index.database import connect as connect
+from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index.documents import Index, microseconds
-from service.index.faults import BuildingError, ConflictError, NotFoundError
-from service.index.fields import FieldType
 from service.index.generations import (
     Generation,
     Registry,
@@ -34,8 +29,13 @@ from service.index.generations import (
     of_one_index,
 )
 from service.index.leases import Leases
-from service.index.words import Vocabulary
-from service.integrity import ledger
+from service.index.query.words import Vocabulary
+from service.index.rows import schema
+from service.index.rows.columns import prepare
+from service.index.rows.fields import FieldType
+from service.index.storage import ledger
+from service.index.storage.database import Database, missing, table_names
+from service.index.storage.database import connect as connect
 
 # creating and dropping tables takes far less
 _STRUCTURE_SECONDS = 30.0

@@ -7,14 +7,14 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 
 import pyarrow as pa
 from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
-from service.index.database import Database
-from service.index.schema import PRIMARY_KEY
+from service.index.rows.schema import PRIMARY_KEY
+from service.index.storage.database import Database
+from service.index.storage.manifest import KEEP_VERSIONS
 
 _SCHEMA = pa.schema(
     [
@@ -25,7 +25,6 @@ _SCHEMA = pa.schema(
 )
 # every write leaves a version of the table behind
 _WRITES = 100
-_KEEP_VERSIONS = timedelta(minutes=15)
 
 
 class Leases:
@@ -81,4 +80,4 @@ class Leases:
         if self._writes % _WRITES == 0:
             # another process's write may come between; then the next one's turn does it
             with suppress(RuntimeError):
-                await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
+                await table.optimize(cleanup_older_than=KEEP_VERSIONS)

@@ -11,16 +11,15 @@ import structlog
 from lancedb.index import IvfHnswSq
 from lancedb.table import AsyncTable
 
-from service.index.faults import ConflictError, NotFoundError
+from service.errors import ConflictError, NotFoundError
 from service.index.indexes import Indexes
+from service.index.storage.manifest import KEEP_VERSIONS
 
 log = structlog.get_logger("docsplit.index")
 
 COMMITS = 64  # after so many commits the fragments are put together
 QUIET_SECONDS = 5.0  # or when nothing was written for so long
 LEASE_SECONDS = 600.0
-# readers of an older version must have ended: above max_request_timeout's default
-KEEP_VERSIONS = timedelta(minutes=15)
 _NEVER = timedelta(days=36_500)
 # microseconds; a copy that was read from a generation before that was deleted is long written
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000

@@ -11,11 +11,11 @@ import structlog
 from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
-from service.documents.embedder import Document, EmptyInputError
-from service.index import checksums
-from service.index.checksums import Part
+from service.embedding.embedder import Document, EmptyInputError
 from service.index.documents import Index
-from service.index.record import Encoding, Record, encoded
+from service.index.rows import checksums
+from service.index.rows.checksums import Part
+from service.index.rows.record import Encoding, Record, encoded
 
 log = structlog.get_logger("docsplit.index")
 

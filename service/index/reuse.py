@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from lancedb.expr import col, lit
 
-from service.index import checksums, records
-from service.index.checksums import Part
 from service.index.documents import Index, matrix
-from service.index.record import Encoding
+from service.index.rows import checksums, records
+from service.index.rows.checksums import Part
+from service.index.rows.record import Encoding
 
 # texts and windows of so many documents are read at once
 _CHUNK = 128

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,25 +12,22 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from export.bundle import Bundle
+from bundles.format import Bundle
 from service import executors
-from service.index.faults import NotFoundError, StoreError, VersionError, disk_fault, lance_fault
-from service.index.volume import Durability, Volume
-from service.integrity.ledger import Recorder
+from service.errors import StoreError, VersionError, disk_fault, lance_fault
+from service.index.storage.ledger import Recorder
+from service.index.storage.volume import Durability, Volume
 from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
-    from service.documents.pooling import Vectors
-    from service.heads.examples import Examples
-    from service.heads.jobs import Jobs
-    from service.heads.store import Heads
     from service.index.commits import Upsert
     from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
     from service.index.reembed import Embed
-    from service.index.versions import Condition
+    from service.index.rows.versions import Condition
+    from service.index.storage.database import Database
     from service.index.writer import Writer
 
 log = structlog.get_logger("docsplit.index")
@@ -41,11 +39,11 @@ WATCH_SECONDS = 2.0
 
 
 class Store:
-    """Indexes and heads below one path.
+    """Indexes below one path.
 
     Args:
         path: a folder, or a URI such as ``s3://bucket/prefix``.
-        bundle: embeds, and may bring heads.
+        bundle: embeds.
         metrics: counts commits.
         durability: when a write below a folder counts as done.
     """
@@ -65,8 +63,9 @@ class Store:
         self._follower: Follower | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._writers: dict[str, Writer] = {}
-        self._heads: dict[str, Heads] = {}
-        self._jobs: Jobs | None = None
+        self._databases: dict[str, Database] = {}
+        # runs with the ``uid`` of an index that was deleted
+        self.on_drop: Callable[[str], Awaitable[None]] | None = None
         self._recorder = None if "://" in self.path else Recorder(Path(self.path))
 
     async def indexes(self) -> Indexes:
@@ -78,7 +77,7 @@ class Store:
         async with self._opening:
             if self._indexes is None:
                 indexes, maintenance = await executors.STORE.run(_import)
-                from service.index.database import connect
+                from service.index.storage.database import connect
 
                 manifest = self._bundle.manifest
                 try:
@@ -161,48 +160,18 @@ class Store:
         await Follower(indexes, embed, self._committed, lambda _: None).settle(name)
         await indexes.drop_generation(name, revision)
 
-    async def classifiers(self) -> Heads:
-        """The classifiers of all replicas."""
-        return await self._of_kind("classifiers", "classifier")
-
-    async def unlabelled(self, examples: Examples) -> Vectors | None:
-        """Vectors of the documents that help some examples; None where no index was named.
+    async def database(self, part: str) -> Database:
+        """A folder of tables beside the indexes; each is opened once.
 
         Raises:
-            NotFoundError, InvalidError: the index is gone, or empty.
+            StoreError: their place cannot be used, or is gone.
         """
-        if examples.unlabelled is None:
-            return None
-        index = await (await self.indexes()).open(examples.unlabelled)
-        from service.heads import sources
-
-        return await sources.unlabelled(index)
-
-    async def citation_heads(self) -> Heads:
-        """The citation heads of all indexes, under the ``uid`` of each."""
-        return await self._of_kind("citation", "citation head")
-
-    async def jobs(self) -> Jobs:
-        """Trainings of classifiers in the background, at all replicas."""
         await self.indexes()
-        from service.heads.jobs import Jobs
-        from service.index.database import connect
+        from service.index.storage.database import connect
 
-        if self._jobs is None:
-            self._jobs = Jobs(await connect(f"{self.path}/heads", self.volume))
-        return self._jobs
-
-    async def _of_kind(self, table: str, kind: str) -> Heads:
-        await self.indexes()
-        from service.heads.bundled import bundled
-        from service.heads.store import Heads
-        from service.index.database import connect
-
-        if table not in self._heads:
-            brought = bundled(self._bundle, "citation" if table == "citation" else "classifier")
-            database = await connect(f"{self.path}/heads", self.volume)
-            self._heads[table] = Heads(database, table, kind, brought)
-        return self._heads[table]
+        if part not in self._databases:
+            self._databases[part] = await connect(f"{self.path}/{part}", self.volume)
+        return self._databases[part]
 
     async def upsert(self, name: str, uid: str, upsert: Upsert) -> dict[str, int]:
         """Put documents into the next commit of an index; return when they are durable.
@@ -238,7 +207,7 @@ class Store:
         await self.volume.sync()
 
     async def drop(self, name: str) -> None:
-        """Delete an index and its citation head, also where the volume is full.
+        """Delete an index and what hangs on it, also where the volume is full.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -246,13 +215,8 @@ class Store:
         indexes = await self.indexes()
         uid = (await indexes.generations(name))[0].index.identity.uid
         await indexes.drop(name)
-        heads = await self.citation_heads()
-
-        async def forget() -> None:
-            with suppress(NotFoundError):
-                await heads.delete(uid)
-
-        await self.volume.freeing(forget)
+        if self.on_drop is not None:
+            await self.volume.freeing(partial(self.on_drop, uid))
         self.volume.wrote()
 
     async def fault(self, error: Exception) -> StoreError | None:

@@ -7,17 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from service.errors import BuildingError, ConflictError, NotFoundError, StoreError, disk_fault
 from service.index import commits
 from service.index.commits import Upsert
-from service.index.faults import (
-    BuildingError,
-    ConflictError,
-    NotFoundError,
-    StoreError,
-    disk_fault,
-)
 from service.index.indexes import Indexes
-from service.index.versions import Condition
+from service.index.rows.versions import Condition
 
 # a commit copies its rows once; more would hold too much memory at a time
 MOST_DOCUMENTS = 4096

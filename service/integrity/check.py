@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from heads.examples import Examples
+from heads.network import Network
 from service import executors
-from service.heads.examples import Examples
-from service.heads.network import Network
 from service.index.generations import Registry
 from service.index.indexes import Indexes, connect
-from service.integrity import files, layout, rows
-from service.integrity.findings import Finding, Report
-from service.integrity.ledger import Recorder
+from service.index.storage import files, layout
+from service.index.storage.findings import Finding, Report
+from service.index.storage.ledger import Recorder
+from service.integrity import rows
 
 INDEXES = "indexes"
 # LanceDB can end the process over such a file
@@ -73,9 +74,9 @@ async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[
     Raises:
         NotFoundError: there is no index of that name.
     """
-    from service.index.database import table_names
-    from service.index.faults import NotFoundError
+    from service.errors import NotFoundError
     from service.index.generations import by_index
+    from service.index.storage.database import table_names
 
     dropped = await _dropped(indexes.registry)
     held = [table for table in await table_names(indexes.database) if table not in dropped]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.index import checksums, records
-from service.index.checksums import Part
 from service.index.documents import Index, microseconds
-from service.index.record import Encoding, Record, digest
+from service.index.rows import checksums, records
+from service.index.rows.checksums import Part
+from service.index.rows.record import Encoding, Record, digest
 from service.integrity import rows as reading
 
 _CONTENT = {"head", "links", "text", "digest"}

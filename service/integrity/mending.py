@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.integrity import files, flips, layout, ledger
+from service.index.storage import files, layout, ledger
+from service.integrity import flips
 from service.integrity.outcome import Outcome
 
 

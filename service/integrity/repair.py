@@ -11,15 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from service import executors
-from service.index.columns import prepare
 from service.index.documents import Index, microseconds
 from service.index.indexes import Indexes, connect
 from service.index.maintenance import KEEP_TOMBSTONES, optimize
-from service.index.record import Record
 from service.index.reembed import Embed, embed_rows
-from service.integrity import files, layout, mending, rows, salvage
+from service.index.rows.columns import prepare
+from service.index.rows.record import Record
+from service.index.storage import files, layout
+from service.index.storage.ledger import Recorder, read
+from service.integrity import mending, rows, salvage
 from service.integrity.judge import Judged, judge
-from service.integrity.ledger import Recorder, read
 from service.integrity.outcome import Outcome
 
 _SHARED = ("leases", "heads")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.index import checksums
-from service.index.checksums import Part
 from service.index.documents import Index
-from service.index.fields import FieldType
-from service.index.record import digest
-from service.index.schema import PREFIX
-from service.integrity.findings import Finding, Report
+from service.index.rows import checksums
+from service.index.rows.checksums import Part
+from service.index.rows.fields import FieldType
+from service.index.rows.record import digest
+from service.index.rows.schema import PREFIX
+from service.index.storage.findings import Finding, Report
 
 BATCH = 1024
 

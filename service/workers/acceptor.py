@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import structlog
 
-from service.server import BACKLOG
+from service.server.serving import BACKLOG
 from service.workers.channel import FrontChannel
 
 log = structlog.get_logger("docsplit")

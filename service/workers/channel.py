@@ -14,11 +14,11 @@ import orjson
 import structlog
 from pydantic import SecretStr
 
-from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
-from service.batching.clients import Client, working_for
-from service.cache import lasting
-from service.lifecycle import Service
+from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
+from service.embedding.batching.clients import Client, working_for
+from service.embedding.cache import lasting
 from service.logs import outline
+from service.server.lifecycle import Service
 from service.workers import wire
 
 log = structlog.get_logger("docsplit")

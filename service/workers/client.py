@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.batching import clients
-from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
-from service.cache import lasting
-from service.cache.layers import Source
-from service.documents.lookup import Found
-from service.documents.windows import Ids
-from service.edge.errors import ApiError
-from service.engines.interface import EngineFacts
-from service.lifecycle import Phase
+from service.embedding.batching import clients
+from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
+from service.embedding.cache import lasting
+from service.embedding.cache.layers import Source
+from service.embedding.engines.interface import EngineFacts
+from service.embedding.lookup import Found
+from service.server.edge.errors import ApiError
+from service.server.lifecycle import Phase
 from service.tracing import stages
 from service.tracing.stages import Stage
 from service.workers import wire
+from windowing.windows import Ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,14 @@ from typing import Any
 import structlog
 import uvicorn
 
-from export import bundle
-from service import logs, server
-from service.documents.embedder import Embedder
-from service.documents.prompts import resolve
-from service.engines.interface import EngineFacts
-from service.index.background import BackgroundEmbedder
-from service.lifecycle import Phase, Running, Service
+from bundles import format as bundle
+from service import logs
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.embedder import Embedder
+from service.embedding.engines.interface import EngineFacts
+from service.embedding.prompts import resolve
+from service.server import serving as server
+from service.server.lifecycle import Phase, Running, Service
 from service.settings import Settings
 from service.workers import metrics, wire
 from service.workers.client import EngineClient, RemoteVectors, Status

@@ -21,8 +21,8 @@ from prometheus_client import generate_latest
 from uvicorn.config import STARTUP_FAILURE
 
 from service import executors
-from service.lifecycle import Phase, Service
 from service.logs import outline
+from service.server.lifecycle import Phase, Service
 from service.workers.acceptor import Acceptor, listen
 from service.workers.channel import FrontChannel
 from service.workers.metrics import Totals

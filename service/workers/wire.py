@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.documents.pooling import Vectors
-from service.documents.windows import Ids
+from windowing.pooling import Vectors
+from windowing.windows import Ids
 
 # either end takes a silent one for dead after ``engine_timeout``, and no sooner than this
 PATIENCE_SECONDS = 10.0

@@ -11,7 +11,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from export.bundle import Bundle, PrecisionName
+from bundles.format import Bundle, PrecisionName
 from export.engines import open_engine, openvino_engine
 from export.tokenizer import batches
 from tests.export.conftest import SIZES

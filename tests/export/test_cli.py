@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bundles.format import load
 from export.__main__ import main
-from export.bundle import load
 from tests.export.held_out import write_judged
 
 

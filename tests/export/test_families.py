@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import (
 from tokenizers import Tokenizer
 from torch import nn
 
-from export.bundle import Bundle, Manifest, PrecisionName, load
+from bundles.format import Bundle, Manifest, PrecisionName, load
 from export.engines import open_engine
 from export.graph import write_graph
 from export.int8 import write_int8

@@ -14,8 +14,8 @@ import onnx
 import pytest
 
 import export.pipeline
+from bundles.format import MANIFEST, Bundle, BundleError, Manifest, digest, load, seal
 from export.__main__ import main
-from export.bundle import MANIFEST, Bundle, BundleError, Manifest, digest, load, seal
 from export.errors import ExportError
 from export.fp16 import Written, write_fp16
 from export.parity import THRESHOLDS

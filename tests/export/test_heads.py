@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from export.bundle import BundleError, load, seal
+from bundles.format import BundleError, load, seal
 from export.errors import ExportError
 from export.heads import Activation, Perceptron, add_head
 from tests.export.test_bundle import fields

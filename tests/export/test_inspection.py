@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bundles.default import DEFAULT_BUNDLE
 from export.__main__ import main
-from service.settings import DEFAULT_BUNDLE
 
 
 def test_it_tells_what_is_inside(

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, BertModel
 
+from bundles.format import Bundle, load
 from export.__main__ import main
-from export.bundle import Bundle, load
 from export.engines import source_engine
 from export.graph import INPUTS, OUTPUT, write_graph
 from export.source import Source, open_source, reference_vectors

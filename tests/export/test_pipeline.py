@@ -14,8 +14,8 @@ import pytest
 from tokenizers import Tokenizer
 
 import export.pipeline
+from bundles.format import Bundle, load, seal
 from export.__main__ import main
-from export.bundle import Bundle, load, seal
 from export.engines import Inputs, open_engine
 from export.errors import ExportError
 from export.fp16 import Written, write_fp16

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from transformers import BertModel
 
 import export.fp16
-from export.bundle import Ranges
+from bundles.format import Ranges
 from export.errors import ExportError
 from export.fp16 import FILE, write_fp16
 from export.graph import OUTPUT, TAIL, write_graph

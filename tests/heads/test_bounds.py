@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.heads import bounds
-from service.heads.examples import Examples
+from heads import bounds
+from heads.examples import Examples
 from tests.conftest import Server
 from tests.index.conftest import call
 

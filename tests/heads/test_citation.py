@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.heads import citation
+from heads import citation
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index

@@ -9,16 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from service.batching.batcher import OverloadedError
-from service.documents.embedder import (
-    Document,
-    DocumentWindow,
-    Embedded,
-    Embedder,
-    EmptyInputError,
-)
-from service.heads import embedding
-from service.index.faults import InvalidError
+from service.embedding.batching.batcher import OverloadedError
+from service.embedding.embedder import Document, DocumentWindow, Embedded, Embedder, EmptyInputError
+from service.errors import InvalidError
+from service.learning import embedding
 
 
 class Faulty:

@@ -14,10 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from service.documents.pooling import Vectors
-from service.heads import citation, fitting, multilabel, training
-from service.heads.fitting import Layers, Objective, descend
-from service.heads.network import softmax
+from heads import citation, fitting, multilabel, training
+from heads.fitting import Layers, Objective, descend
+from heads.network import Vectors, softmax
 
 ITERATIONS = 25
 

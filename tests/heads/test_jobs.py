@@ -16,12 +16,12 @@ import lancedb
 import pytest
 from starlette.requests import Request
 
-from service.heads.background import Background
-from service.heads.examples import Examples
-from service.heads.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
-from service.index.faults import ConflictError
+from heads.examples import Examples
+from service.errors import ConflictError
+from service.learning.background import Background
+from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
 from service.metrics import Metrics
-from service.routes.classifiers import list_classifiers
+from service.server.routes.classifiers import list_classifiers
 from tests.conftest import Server, serving, wait_until
 from tests.conftest import until as until_async
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
@@ -373,7 +373,7 @@ class _Ending:
 
 
 def test_a_training_that_ends_while_it_is_listed_is_not_missed() -> None:
-    state = SimpleNamespace(service=SimpleNamespace(store=_Ending()))
+    state = SimpleNamespace(service=SimpleNamespace(heads=_Ending()))
     app = SimpleNamespace(state=state)
     scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}
     answer = asyncio.run(list_classifiers(Request(scope)))

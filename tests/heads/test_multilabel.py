@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.documents.pooling import Vectors
-from service.heads import multilabel
-from service.heads.network import Network, sigmoid
-from service.heads.stratify import Indicators, folds
+from heads import multilabel
+from heads.network import Network, Vectors, sigmoid
+from heads.stratify import Indicators, folds
 from tests.conftest import Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call

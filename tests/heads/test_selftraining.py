@@ -7,11 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from service.documents.pooling import Vectors
-from service.heads import training
-from service.heads.network import Network
-from service.heads.selftraining import LEAST, SHARE, WEIGHT, extend
-from service.heads.training import Labels
+from heads import training
+from heads.network import Network, Vectors
+from heads.selftraining import LEAST, SHARE, WEIGHT, extend
+from heads.training import Labels
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus
 
-from service.heads.network import Network
-from service.heads.suggest import MOST_SCORES, choose, errors, margins
+from heads.network import Network
+from service.learning.suggest import MOST_SCORES, choose, errors, margins
 from tests.conftest import Server
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.heads.test_multilabel import EXAMPLES

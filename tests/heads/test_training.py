@@ -7,10 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from service.documents.pooling import Vectors
-from service.heads import training
-from service.heads.network import Network, softmax
-from service.heads.training import Labels
+from heads import training
+from heads.network import Network, Vectors, softmax
+from heads.training import Labels
 
 
 def blobs(classes: int, each: int, spread: float, seed: int = 0) -> tuple[Vectors, Labels]:

@@ -10,12 +10,12 @@ from typing import cast
 
 import numpy as np
 
-from service.documents.embedder import Document
+from service.embedding.embedder import Document
 from service.index import reembed
 from service.index.documents import Index
 from service.index.follower import Follower
 from service.index.indexes import Indexes, Model, connect
-from service.index.record import Encoding, Record
+from service.index.rows.record import Encoding, Record
 
 HOUR = 3_600_000_000
 

@@ -14,12 +14,13 @@ import httpx
 import numpy as np
 import pytest
 
-from service.index import commits, listing, search
+from service.errors import StoreError
+from service.index import commits
 from service.index.commits import Upsert
-from service.index.faults import StoreError
 from service.index.indexes import Indexes, Model, connect
-from service.index.listing import PAGE_BYTES
-from service.index.record import Encoding, Record
+from service.index.query import listing, search
+from service.index.query.listing import PAGE_BYTES
+from service.index.rows.record import Encoding, Record
 from service.index.writer import Writer
 from tests.conftest import Server
 from tests.index.conftest import call, upsert

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from service.index import disk, recovery
-from service.index.volume import Volume
+from service.index.storage import disk, recovery
+from service.index.storage.volume import Volume
 from tests.conftest import ROOT
 from tests.index import writing
 from tests.index.test_recovery import ids

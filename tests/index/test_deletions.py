@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from service.errors import NotFoundError
 from service.index import indexes as indexes_module
-from service.index import listing, maintenance
-from service.index.database import table_names
+from service.index import maintenance
 from service.index.documents import microseconds
-from service.index.faults import NotFoundError
 from service.index.indexes import LISTING_SECONDS
+from service.index.query import listing
+from service.index.storage.database import table_names
 from tests.index.processes import HOUR, Replicas, follower, record, run
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from service.index.faults import InvalidError
-from service.index.fields import FieldType
-from service.index.filters import Filter, compile_filter
+from service.errors import InvalidError
 from service.index.indexes import connect
+from service.index.query.filters import Filter, compile_filter
+from service.index.rows.fields import FieldType
 
 FIELDS: dict[str, FieldType] = {
     "year": "integer",

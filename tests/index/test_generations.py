@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from lancedb.table import AsyncTable
 
-from export import bundle
-from service.heads.citation import features
-from service.heads.network import Network
-from service.heads.store import Head, Heads
-from service.index.database import Database, table_names
+from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
+from heads.citation import features
+from heads.network import Network
 from service.index.documents import matrix
 from service.index.generations import is_of
 from service.index.indexes import connect
 from service.index.leases import Leases
-from service.index.schema import identity
-from service.settings import DEFAULT_BUNDLE
+from service.index.rows.schema import identity
+from service.index.storage.database import Database, table_names
+from service.learning.store import Head, Heads
 from tests.conftest import ROOT, Server, serving
 from tests.index.conftest import call, count, upsert
 from tests.other_bundle import seal_other

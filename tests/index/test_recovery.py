@@ -14,13 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.index import listing, manifest, recovery
-from service.index.database import connect
-from service.index.disk import Disk
-from service.index.faults import NotFoundError, StoreError
+from service.errors import NotFoundError, StoreError
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
-from service.index.volume import Durability, Volume
+from service.index.query import listing
+from service.index.storage import manifest, recovery
+from service.index.storage.database import connect
+from service.index.storage.disk import Disk
+from service.index.storage.volume import Durability, Volume
 from tests.conftest import Server, serving
 from tests.index.conftest import call, upsert
 from tests.index.processes import record

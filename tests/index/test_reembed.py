@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from service.documents.embedder import Document, EmptyInputError
+from service.embedding.embedder import Document, EmptyInputError
+from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import reembed
 from service.index.documents import microseconds
-from service.index.faults import BuildingError, ConflictError, NotFoundError
 from service.index.generations import Generation
 from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
 

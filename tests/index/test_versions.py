@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from service.index import commits, versions
+from service.errors import NotFoundError, VersionError
+from service.index import commits
 from service.index.commits import Upsert
 from service.index.documents import Index
-from service.index.faults import NotFoundError, VersionError
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize
+from service.index.rows import versions
 from service.index.writer import Writer
 from tests.conftest import ROOT, Server
 from tests.index.conftest import call
@@ -235,7 +236,7 @@ def test_conditions_that_are_refused(
 def test_conditions_are_read_without_the_import_of_lancedb() -> None:
     # on the event loop it would hold up all requests, and meet the import in the store's thread
     program = (
-        "import sys; from service.routes.conditions import header; "
+        "import sys; from service.server.bodies.conditions import header; "
         "assert header('\"1f\"') == {31}; sys.exit('lancedb' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

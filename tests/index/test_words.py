@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from service.index import words
 from service.index.documents import Index
-from service.index.words import MOST_WORDS, Vocabulary, count
+from service.index.query import words
+from service.index.query.words import MOST_WORDS, Vocabulary, count
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 

@@ -14,10 +14,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from service.index.database import connect
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
-from service.index.volume import Volume
+from service.index.storage.database import connect
+from service.index.storage.volume import Volume
 from tests.index.processes import record
 
 WRITERS = 4

@@ -12,22 +12,22 @@ from typing import cast
 
 import numpy as np
 
-from service.documents.embedder import Document
-from service.documents.pooling import Vectors, normalise
-from service.heads.examples import Examples
-from service.heads.network import Network
-from service.heads.store import Head, Heads
-from service.index import search
+from heads.examples import Examples
+from heads.network import Network
+from service.embedding.embedder import Document
 from service.index.documents import Index
-from service.index.fields import FieldType
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
-from service.index.record import Record, encoded
+from service.index.query import search
+from service.index.rows.fields import FieldType
+from service.index.rows.record import Record, encoded
+from service.index.storage.findings import Report
+from service.index.storage.ledger import Recorder
 from service.integrity.check import check, tables
-from service.integrity.findings import Report
-from service.integrity.ledger import Recorder
 from service.integrity.outcome import Outcome
 from service.integrity.repair import Repair
+from service.learning.store import Head, Heads
+from windowing.pooling import Vectors, normalise
 
 REVISION = "a" * 64
 DIMENSIONS = 8

@@ -14,7 +14,7 @@ import pytest
 
 from service.bulk.__main__ import main
 from service.index.indexes import connect
-from service.integrity import layout
+from service.index.storage import layout
 from tests.conftest import Server, serving
 from tests.index.conftest import call
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.heads import sources
-from service.index import search
-from service.index.checksums import Part, faults
+from service.errors import DamagedError
 from service.index.documents import Index
-from service.index.faults import DamagedError
+from service.index.query import search
 from service.index.reuse import kept
+from service.index.rows.checksums import Part, faults
+from service.learning import sources
 from tests.conftest import ROOT
 from tests.integrity import stores
 

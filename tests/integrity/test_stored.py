@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.documents.embedder import Document
-from service.heads.store import Heads
-from service.index import search
-from service.index.filters import Condition, compile_filter
+from service.embedding.embedder import Document
 from service.index.follower import Follower
 from service.index.indexes import Indexes, Model, connect
+from service.index.query import search
+from service.index.query.filters import Condition, compile_filter
 from service.index.reuse import kept
 from service.integrity.check import check
 from service.integrity.repair import Repair
+from service.learning.store import Heads
 from tests.integrity import stores
 from tests.integrity.stored import make
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.integrity import layout
+from service.index.storage import layout
 from tests.integrity import stores
 
 # what a file of each kind matches, below the store, and which of those that match is taken

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from service.edge.clients import identify
-from service.edge.memory import needed
+from service.memory import needed
+from service.server.edge.clients import identify
 from tests.conftest import Server, connect, serving, wait_until
 
 MINE, YOURS = "my-key-for-these-tests", "your-key-for-these-tests"

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.batching.batcher import (
+from service.embedding.batching.batcher import (
     Batcher,
     BatchReport,
     DeadlineError,
     EngineFailedError,
     OverloadedError,
 )
-from service.batching.clients import Client, working_for
-from service.engines.interface import Arithmetic, EngineName
+from service.embedding.batching.clients import Client, working_for
+from service.embedding.engines.interface import Arithmetic, EngineName
 from tests.conftest import until
 
 POISON = 13

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundle import load
-from service.engines.buckets import Buckets
-from service.engines.choose import buckets
-from service.engines.interface import EngineError
-from service.engines.onnx_cuda import OnnxCudaEngine, open_cuda
-from service.engines.onnx_runtime import open_session
+from bundles.format import load
+from service.embedding.engines.buckets import Buckets
+from service.embedding.engines.choose import buckets
+from service.embedding.engines.interface import EngineError
+from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
+from service.embedding.engines.onnx_runtime import open_session
 from tests.conftest import PUBLISHED_BUNDLE
 from tests.service.test_cuda import why_not
 

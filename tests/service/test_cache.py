@@ -11,14 +11,14 @@ import httpx
 import numpy as np
 import pytest
 
-from service.cache.breaker import Breaker
-from service.cache.codec import Codec
-from service.cache.layers import Cache, Source
-from service.cache.process import ProcessCache
-from service.cache.shared import SharedCache
-from service.documents.pooling import Vectors, normalise
+from service.embedding.cache.breaker import Breaker
+from service.embedding.cache.codec import Codec
+from service.embedding.cache.layers import Cache, Source
+from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.shared import SharedCache
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
+from windowing.pooling import Vectors, normalise
 
 WIDE = 8
 CODEC = Codec(WIDE)

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from service.bulk.encoding import encode_texts
-from service.cache import lasting
-from service.cache.codec import Codec, Fault
-from service.cache.layers import Cache, Source
-from service.cache.process import ProcessCache
-from service.cache.shared import SharedCache
-from service.documents.embedder import Embedded, Embedder
-from service.documents.pooling import Vectors, normalise
+from service.embedding.cache import lasting
+from service.embedding.cache.codec import Codec, Fault
+from service.embedding.cache.layers import Cache, Source
+from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.shared import SharedCache
+from service.embedding.embedder import Embedded, Embedder
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
+from windowing.pooling import Vectors, normalise
 
 WIDE = 8
 SECRET = "thirty-two characters at the least"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from export.bundle import PrecisionName
-from service.engines.choose import ArithmeticWish, Choice, EngineWish, choose
-from service.engines.interface import EngineError
-from service.engines.processor import Processor, detect
+from bundles.format import PrecisionName
+from service.embedding.engines.choose import ArithmeticWish, Choice, EngineWish, choose
+from service.embedding.engines.interface import EngineError
+from service.embedding.engines.processor import Processor, detect
 
 BOTH: set[PrecisionName] = {"fp16", "int8"}
 

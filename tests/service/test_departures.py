@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.batching.batcher import Batcher, EngineFailedError
-from service.batching.clients import Client, working_for
-from service.cache.layers import Cache, Source
-from service.cache.process import ProcessCache
-from service.documents.embedder import Embedder
-from service.documents.lookup import CachedVectors
-from service.documents.pieces import SIZE as PIECE
-from service.documents.tokens import DocumentTokenizer, Side, Tokens
-from service.engines.interface import Arithmetic, EngineName
-from service.settings import DEFAULT_BUNDLE
+from bundles.default import DEFAULT_BUNDLE
+from service.embedding.batching.batcher import Batcher, EngineFailedError
+from service.embedding.batching.clients import Client, working_for
+from service.embedding.cache.layers import Cache, Source
+from service.embedding.cache.process import ProcessCache
+from service.embedding.embedder import Embedder
+from service.embedding.engines.interface import Arithmetic, EngineName
+from service.embedding.lookup import CachedVectors
 from tests.conftest import until
+from windowing.pieces import SIZE as PIECE
+from windowing.tokens import DocumentTokenizer, Side, Tokens
 
 
 class Engine:

@@ -63,7 +63,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
     from fastapi.dependencies.models import Dependant
     from fastapi.routing import APIRoute
 
-    from service.routes import (
+    from service.server.routes import (
         citation,
         classifiers,
         classify,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cache.codec import Codec, Fault
+from service.embedding.cache.codec import Codec, Fault
 
 DIMENSIONS = 8
 NAME = b"prefix:key"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import openvino
 import pytest
 
-from service.engines.interface import Arithmetic
-from service.engines.openvino_cpu import floating
-from service.engines.processor import detect
+from service.embedding.engines.interface import Arithmetic
+from service.embedding.engines.openvino_cpu import floating
+from service.embedding.engines.processor import detect
 
 WITHOUT = ["FP32", "INT8"]
 WITH = [*WITHOUT, "BF16"]

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from service.batching.clients import UNNAMED, Client
-from service.batching.jobs import Job
-from service.batching.queue import WindowQueue
-from service.documents.tokens import DocumentTokenizer
-from service.documents.windows import cut
-from service.settings import DEFAULT_BUNDLE
+from bundles.default import DEFAULT_BUNDLE
+from service.embedding.batching.clients import UNNAMED, Client
+from service.embedding.batching.jobs import Job
+from service.embedding.batching.queue import WindowQueue
+from windowing.tokens import DocumentTokenizer
+from windowing.windows import cut
 
 BUDGET = 2048
 # what a batch costs beside its tokens, in tokens
@@ -112,6 +112,6 @@ def test_the_wish_for_full_batches_would_waste_more(
     documents: Documents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: where a batch is taken to cost a quarter of its budget, padding grows."""
-    monkeypatch.setattr("service.batching.queue.OVERHEAD", 0.25)
+    monkeypatch.setattr("service.embedding.batching.queue.OVERHEAD", 0.25)
     load = Load(documents, 4, 1).run(1500)
     assert load.waste > 0.05

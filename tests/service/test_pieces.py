@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from service.documents import pieces
-from service.documents.tokens import DocumentTokenizer, Side, Tokens
 from tests.conftest import PUBLISHED_BUNDLE
+from windowing import pieces
+from windowing.tokens import DocumentTokenizer, Side, Tokens
 
 PATH = PUBLISHED_BUNDLE / "tokenizer.json"
 SIZE = 300_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.batching.jobs import Job
-from service.batching.queue import MIX, WindowQueue
+from service.embedding.batching.jobs import Job
+from service.embedding.batching.queue import MIX, WindowQueue
 
 
 def job(*lengths: int, arrived: float = 0.0, deadline: float = 1e9) -> Job:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.cache.answers import _OVERHEAD, Answer, Answers
+from service.embedding.cache.answers import _OVERHEAD, Answer, Answers
 from tests.conftest import Server
 
 TEXT = "A caisson is a watertight chamber in which men dig below the river's bed."

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from service.batching.clients import BACKGROUND, Client
-from service.batching.jobs import Job, Window
-from service.batching.queue import WindowQueue
-from service.batching.threshold import excess
+from service.embedding.batching.clients import BACKGROUND, Client
+from service.embedding.batching.jobs import Job, Window
+from service.embedding.batching.queue import WindowQueue
+from service.embedding.batching.threshold import excess
 
 FLOOD, OTHER, THIRD = Client("flood"), Client("other"), Client("third")
 FOR_EVER = 1e9

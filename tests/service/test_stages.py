@@ -14,13 +14,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from service.batching.batcher import Batcher, DeadlineError, EngineFailedError
-from service.cache.layers import Cache
-from service.cache.process import ProcessCache
-from service.documents.pooling import Vectors
+from service.embedding.batching.batcher import Batcher, DeadlineError, EngineFailedError
+from service.embedding.cache.layers import Cache
+from service.embedding.cache.process import ProcessCache
 from service.tracing.exporter import RecordedSpan
 from service.tracing.stages import Stage, current, record
 from tests.service.test_batcher import POISON, FakeEngine, window
+from windowing.pooling import Vectors
 
 
 class BusyEngine(FakeEngine):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.edge import structure
+from service.server.edge import structure
 
 HARD = st.text(alphabet='a,:[{"\\é\n', max_size=8)
 VALUES = st.recursive(

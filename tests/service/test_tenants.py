@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 from pydantic import SecretStr
 
-from service.batching.batcher import Computed
-from service.batching.clients import BACKGROUND, Client, working_for
-from service.cache.layers import Cache, Source
-from service.cache.process import ProcessCache
-from service.cache.tenants import Tenants
-from service.documents.lookup import CachedVectors
-from service.documents.pooling import Vectors
-from service.documents.windows import Ids
-from service.edge.clients import by_token, identify
-from service.edge.keys import KEY
+from service.embedding.batching.batcher import Computed
+from service.embedding.batching.clients import BACKGROUND, Client, working_for
+from service.embedding.cache.layers import Cache, Source
+from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.tenants import Tenants
+from service.embedding.lookup import CachedVectors
 from service.keys import file
+from service.server.edge.clients import by_token, identify
+from service.server.edge.keys import KEY
 from service.settings import Settings, load
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
+from windowing.pooling import Vectors
+from windowing.windows import Ids
 
 ONE, OTHER = "the-key-of-the-first-tenant", "the-key-of-another-tenant"
 

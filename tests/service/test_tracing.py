@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.settings import DEFAULT_BUNDLE
+from bundles.default import DEFAULT_BUNDLE
 from tests.collector import Collector, collecting
 from tests.conftest import ROOT, Server, free_port, serving
 from tests.redis_server import RedisServer
@@ -306,10 +306,10 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_tracing_is_loaded_only_where_tracing_is_configured(endpoint: str, loaded: bool) -> None:
     code = f"""
 import sys
-from service import server
-from service.lifecycle import Service
+from service.server import serving as server
+from service.server.lifecycle import Service
 from service.settings import Settings
-from export import bundle
+from bundles import format as bundle
 settings = Settings(otlp_endpoint={endpoint})
 Service(settings, bundle.load(settings.bundle))
 print("opentelemetry.exporter.otlp" in sys.modules, "opentelemetry.sdk.trace" in sys.modules)

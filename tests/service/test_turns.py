@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from service.batching.clients import Client, working_for
-from service.documents.turns import Turns
+from service.embedding.batching.clients import Client, working_for
+from service.embedding.turns import Turns
 
 
 def run(turns: Turns, order: list[str], names: str, leaving: set[int] | None = None) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from export import bundle
-from service.documents.tokens import DocumentTokenizer
-from service.documents.windows import cut
-from service.settings import DEFAULT_BUNDLE
+from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
+from windowing.tokens import DocumentTokenizer
+from windowing.windows import cut
 
 Cutter = Callable[[DocumentTokenizer, str], list[bytes]]
 

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.engines.processor import detect
+from service.embedding.engines.processor import detect
 from tests.conftest import Server, serving, wait_ready, wait_until
 
 # two fronts, and an engine that is busy for seconds on any machine

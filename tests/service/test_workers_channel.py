@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from service.batching import clients
-from service.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
-from service.cache import lasting
-from service.cache.layers import Source
-from service.documents.lookup import Found
-from service.documents.windows import Ids
-from service.edge.errors import ApiError
-from service.engines.interface import EngineFacts
-from service.lifecycle import Phase, Service
+from service.embedding.batching import clients
+from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
+from service.embedding.cache import lasting
+from service.embedding.cache.layers import Source
+from service.embedding.engines.interface import EngineFacts
+from service.embedding.lookup import Found
+from service.server.edge.errors import ApiError
+from service.server.lifecycle import Phase, Service
 from service.settings import Settings, load
 from service.workers import wire
 from service.workers.channel import FrontChannel
@@ -30,6 +29,7 @@ from service.workers.client import EngineClient, Status
 from service.workers.metrics import Totals, snapshot
 from service.workers.supervisor import environment
 from tests.conftest import until
+from windowing.windows import Ids
 
 FACTS = EngineFacts("onnx-cpu", "f32", "CPU", 2, 64)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from export.bundle import load
-from service.settings import DEFAULT_BUNDLE
+from bundles.default import DEFAULT_BUNDLE
+from bundles.format import load
 from tests.conftest import serving
 from tests.index.conftest import call, upsert
 from training.__main__ import main

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from export.bundle import Manifest
+from bundles.format import Manifest
 from export.heads import Perceptron, add_head
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from service.heads.examples import Examples
-from service.heads.network import Network
-from service.heads.store import Head, Heads
+from heads.examples import Examples
+from heads.network import Network
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
-from service.index.record import Encoding, Record
+from service.index.rows.record import Encoding, Record
+from service.learning.store import Head, Heads
 
 REVISION = "a" * 64
 DIMENSIONS = 8
@@ -58,7 +58,7 @@ async def make(root: Path) -> None:
     heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
     await heads.put(Head("kind", "uid", REVISION, ["a", "b"], report, network), examples)
     try:
-        from service.integrity.ledger import Recorder
+        from service.index.storage.ledger import Recorder
     except ImportError:
         return
     Recorder(root).record_all()

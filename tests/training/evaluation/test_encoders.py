@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from service.settings import DEFAULT_BUNDLE
+from bundles.default import DEFAULT_BUNDLE
 from tests.conftest import Server
 from tests.training.conftest import make_documents
 from training.backbones.encoder import open_start

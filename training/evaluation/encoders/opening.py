@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from export.bundle import MANIFEST
+from bundles.format import MANIFEST
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Encoder, Representation

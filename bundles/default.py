@@ -1,0 +1,7 @@
+"""Where the bundle lies that the service serves by default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-w512"

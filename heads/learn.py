@@ -1,0 +1,74 @@
+"""From labelled vectors to a classifier and a report of how good it is.
+
+Importing this module imports scikit-learn, which takes seconds; callers do it in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from heads import multilabel, training
+from heads.examples import Examples
+from heads.network import Network, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """A trained network.
+
+    Attributes:
+        labels: the network's outputs in order.
+        report: what is told of the training, fit for JSON.
+    """
+
+    labels: list[str]
+    network: Network
+    report: dict[str, Any]
+
+
+def learn(
+    vectors: Vectors,
+    examples: Examples,
+    due: float,
+    stop: threading.Event | None = None,
+    unlabelled: Vectors | None = None,
+) -> Learnt:
+    """Train a classifier on documents' vectors.
+
+    Args:
+        vectors: unit rows, float32 ``[examples, dimensions]``.
+        due: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does.
+        unlabelled: unit rows of further documents; not with several labels a document.
+
+    Raises:
+        TimeoutError: the deadline passed, or ``stop`` was set.
+    """
+    started = time.monotonic()
+    counts = examples.counts()
+    labels = list(counts)
+    column = {label: number for number, label in enumerate(labels)}
+    trained: training.Trained | multilabel.Trained
+    if examples.multi_label:
+        indicators = np.zeros((len(vectors), len(labels)), dtype=np.uint8)
+        for row, given in enumerate(examples.labels):
+            indicators[row, [column[label] for label in given]] = 1
+        trained = multilabel.train(vectors, indicators, due, stop)
+    else:
+        numbers = np.array([column[label] for [label] in examples.labels])
+        trained = training.train(vectors, numbers, due, stop, unlabelled)
+    network = trained.network
+    report = {
+        "examples": len(vectors),
+        **({} if unlabelled is None else {"unlabelled": len(unlabelled)}),
+        "labels": counts,
+        **{f.name: getattr(trained, f.name) for f in fields(trained) if f.name != "network"},
+        "temperature": network.temperature,
+        "training_seconds": time.monotonic() - started,
+    }
+    return Learnt(labels, network, report)

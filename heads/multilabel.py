@@ -1,0 +1,123 @@
+"""Train a head whose labels hold independently of each other: one network, a sigmoid a label.
+
+Importing this module imports scikit-learn, as ``heads.training`` does.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heads import training
+from heads.fitting import Check
+from heads.network import Floats, Network, Vectors, sigmoid
+from heads.stratify import Indicators, folds
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A multi-label head and how good it is on examples that it did not see.
+
+    Attributes:
+        network: trained on all examples, calibrated by the held-out logits.
+        folds: of the stratified cross-validation.
+        subset_accuracy: share of examples with all labels right, where .5 decides.
+        micro_f1: over all pairs of an example and a label, where .5 decides.
+        macro_f1: mean of the labels' own.
+        log_loss: of the calibrated held-out probabilities, in nats an example and label.
+    """
+
+    network: Network
+    folds: int
+    subset_accuracy: float
+    micro_f1: float
+    macro_f1: float
+    log_loss: float
+
+
+def train(
+    vectors: Vectors, indicators: Indicators, due: float, stop: threading.Event | None = None
+) -> Trained:
+    """Cross-validate, calibrate, and train on all.
+
+    Args:
+        vectors: unit rows, float32 ``[examples, dimensions]``.
+        indicators: 1 where an example has a label, ``[examples, labels]``; two or more labels, each
+            on two examples or more.
+        due: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does.
+
+    Raises:
+        TimeoutError: the deadline passed, or ``stop`` was set.
+    """
+    check = training.until(due, stop)
+    number = min(training.FOLDS, int(indicators.sum(axis=0, dtype=np.int64).min()))
+    fold = folds(indicators, number, check)
+    held_out = np.zeros(indicators.shape, dtype=np.float32)
+    for held in (fold == each for each in range(number)):
+        judge = fit(vectors[~held], indicators[~held], due, stop)
+        held_out[held] = judge.logits(vectors[held])
+    guessed = held_out >= 0
+    temperature = calibrate(held_out, indicators, check)
+    micro, macro = f1(indicators == 1, guessed)
+    return Trained(
+        replace(fit(vectors, indicators, due, stop), temperature=temperature),
+        number,
+        float((guessed == indicators).all(axis=1).mean()),
+        micro,
+        macro,
+        log_loss(held_out, indicators, temperature),
+    )
+
+
+def fit(
+    vectors: Vectors, indicators: Indicators, due: float, stop: threading.Event | None = None
+) -> Network:
+    """One network with an independent logit a label."""
+    return replace(training.fit(vectors, indicators, due, stop), kind="sigmoid")
+
+
+def f1(truth: NDArray[np.bool_], guessed: NDArray[np.bool_]) -> tuple[float, float]:
+    """F1 over all pairs of an example and a label, and the mean of the labels' own.
+
+    A label that was neither there nor guessed has 0.
+    """
+    right = (truth & guessed).sum(axis=0)
+    sizes = truth.sum(axis=0) + guessed.sum(axis=0)
+    each = 2 * right / np.maximum(sizes, 1)
+    return float(2 * right.sum() / max(int(sizes.sum()), 1)), float(each.mean())
+
+
+def calibrate(logits: Vectors, indicators: Indicators, check: Check = lambda: None) -> float:
+    """The temperature of least log loss, with the doubt of ``training.calibrate``."""
+    doubt = 1 / (len(indicators) + 2)
+
+    def loss(part: slice, temperature: float) -> float:
+        check()
+        expected = indicators[part] * (1 - 2 * doubt) + doubt
+        return float(_surprise(logits[part], expected, temperature).sum())
+
+    return training.best_temperature(
+        lambda t: sum(loss(part, t) for part in training.parts(logits)) / logits.size
+    )
+
+
+def log_loss(logits: Vectors, indicators: Indicators, temperature: float) -> float:
+    """Mean negative log-likelihood in nats an example and label."""
+    return (
+        sum(
+            float(_surprise(logits[part], indicators[part], temperature).sum())
+            for part in training.parts(logits)
+        )
+        / logits.size
+    )
+
+
+def _surprise(logits: Vectors, expected: NDArray[Any], temperature: float) -> Floats:
+    """In nats, where a label is expected with some probability."""
+    holds = np.clip(sigmoid(logits, temperature), 1e-12, 1 - 1e-12)
+    return np.asarray(-(expected * np.log(holds) + (1 - expected) * np.log1p(-holds)))

@@ -1,0 +1,111 @@
+"""A trained head: plain matrices, so that serving it takes numpy alone."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Kind = Literal["softmax", "sigmoid"]
+
+
+class Scorer(Protocol):
+    """A head that can be run, whatever it is made of."""
+
+    @property
+    def kind(self) -> Kind:
+        """``softmax`` where one output holds, ``sigmoid`` where each may or may not."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Inputs and outputs."""
+
+    def logits(self, inputs: Vectors) -> Vectors:
+        """``[rows, inputs]`` to ``[rows, outputs]``."""
+
+    def probabilities(self, inputs: Vectors) -> Floats:
+        """Calibrated, ``[rows, outputs]``."""
+
+    def to_bytes(self) -> bytes:
+        """A file of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A multi-layer perceptron with ReLU between its layers.
+
+    Attributes:
+        weights: float32 ``[inputs, outputs]`` a layer.
+        biases: float32 ``[outputs]`` a layer.
+        temperature: divides the logits before the softmax or sigmoid (Guo et al. 2017).
+        kind: ``softmax`` where one output holds, ``sigmoid`` where each may or may not.
+    """
+
+    weights: tuple[Vectors, ...]
+    biases: tuple[Vectors, ...]
+    temperature: float = 1.0
+    kind: Kind = "softmax"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Inputs and outputs."""
+        return self.weights[0].shape[0], self.biases[-1].shape[0]
+
+    def logits(self, inputs: Vectors) -> Vectors:
+        """``[rows, inputs]`` to ``[rows, outputs]``."""
+        hidden = inputs
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if layer:
+                hidden = np.maximum(hidden, 0)
+            hidden = hidden @ weight + bias
+        return hidden
+
+    def probabilities(self, inputs: Vectors) -> Floats:
+        """Calibrated, ``[rows, outputs]``; rows of a softmax sum to 1."""
+        activation = softmax if self.kind == "softmax" else sigmoid
+        return activation(self.logits(inputs), self.temperature)
+
+    def to_bytes(self) -> bytes:
+        """An ``.npz`` archive: ``weight0``, ``bias0``, ..., ``temperature`` and ``kind``."""
+        arrays = {f"weight{i}": w for i, w in enumerate(self.weights)}
+        arrays |= {f"bias{i}": b for i, b in enumerate(self.biases)}
+        stream = io.BytesIO()
+        np.savez(
+            stream,
+            temperature=np.float64(self.temperature),
+            kind=np.array(self.kind),
+            **arrays,  # type: ignore[arg-type]
+        )
+        return stream.getvalue()
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> Network:
+        """What ``to_bytes`` wrote."""
+        with np.load(io.BytesIO(blob), allow_pickle=False) as held:
+            layers = range(sum(name.startswith("weight") for name in held.files))
+            # heads written before there were two kinds do not say theirs
+            kind = str(held["kind"]) if "kind" in held.files else "softmax"
+            return cls(
+                tuple(held[f"weight{i}"] for i in layers),
+                tuple(held[f"bias{i}"] for i in layers),
+                float(held["temperature"]),
+                "sigmoid" if kind == "sigmoid" else "softmax",
+            )
+
+
+def softmax(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
+    """Rows of ``logits / temperature`` as probabilities."""
+    wide = logits.astype(np.float64) / temperature
+    wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return np.asarray(wide / wide.sum(axis=-1, keepdims=True), dtype=np.float64)
+
+
+def sigmoid(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
+    """Each of ``logits / temperature`` as a probability of its own."""
+    # by tanh, which does not overflow
+    return np.asarray(0.5 + 0.5 * np.tanh(logits.astype(np.float64) / (2 * temperature)))

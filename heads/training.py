@@ -1,0 +1,196 @@
+"""Train a head on frozen vectors: the papers' probe, one hidden layer (SimLTE, section 4).
+
+Importing this module imports scikit-learn, which takes seconds; routes do it in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.model_selection import StratifiedKFold
+from threadpoolctl import threadpool_limits
+
+from heads.bounds import HIDDEN
+from heads.fitting import Check, Layers, Objective, Targets, descend
+from heads.network import Floats, Network, Vectors, softmax
+from heads.selftraining import extend
+
+Labels = NDArray[np.int64]
+
+FOLDS = 5
+# The papers use Adam; with 5 labels a class of BBC News (5 draws, 425 held-out articles) Adam
+# reaches .81 to .88 and L-BFGS .894, the same as logistic regression, in a third of the time.
+WEIGHT_DECAY = 0.1
+SCALE = 4.0
+# L-BFGS begins anew after each round
+ROUNDS = 8
+ITERATIONS = 25
+# logits that are turned into probabilities at once
+PART_LOGITS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A head and how good it is on examples that it did not see.
+
+    Attributes:
+        network: trained on all examples, calibrated by the held-out logits.
+        folds: of the stratified cross-validation.
+        accuracy: of it.
+        macro_f1: of it.
+        log_loss: of the calibrated held-out probabilities, in nats.
+    """
+
+    network: Network
+    folds: int
+    accuracy: float
+    macro_f1: float
+    log_loss: float
+
+
+def until(due: float, stop: threading.Event | None) -> Check:
+    """Raises ``TimeoutError`` once the deadline passed, or ``stop`` was set."""
+
+    def check() -> None:
+        if time.monotonic() > due or (stop is not None and stop.is_set()):
+            raise TimeoutError
+
+    return check
+
+
+def train(
+    vectors: Vectors,
+    labels: Labels,
+    due: float,
+    stop: threading.Event | None = None,
+    unlabelled: Vectors | None = None,
+) -> Trained:
+    """Cross-validate, calibrate, and train on all.
+
+    Args:
+        vectors: unit rows, float32 ``[examples, dimensions]``.
+        labels: ``[examples]``, 0 to classes - 1, each at least twice.
+        due: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does, within a second.
+        unlabelled: unit rows of further documents, to learn from by pseudo-labels.
+
+    Raises:
+        TimeoutError: the deadline passed, or ``stop`` was set.
+    """
+    check = until(due, stop)
+
+    def fitted(vectors: Vectors, labels: Labels) -> Network:
+        if unlabelled is None:
+            return fit(vectors, labels, due, stop)
+        with threadpool_limits(limits=1, user_api="blas"):
+            rows, guesses, weights = extend(vectors, labels, unlabelled, check)
+        return fit(rows, guesses, due, stop, weights=weights, rounds=1)
+
+    check()
+    classes = int(labels.max()) + 1
+    folds = min(FOLDS, int(np.bincount(labels).min()))
+    held_out = np.zeros((len(labels), classes), dtype=np.float32)
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
+    for rest, held in splitter.split(np.zeros(len(labels)), labels):
+        held_out[held] = fitted(vectors[rest], labels[rest]).logits(vectors[held])
+    guessed = held_out.argmax(axis=1)
+    temperature = calibrate(held_out, labels, check)
+    network = fitted(vectors, labels)
+    return Trained(
+        Network(network.weights, network.biases, temperature),
+        folds,
+        float(accuracy_score(labels, guessed)),
+        float(f1_score(labels, guessed, average="macro")),
+        log_loss(held_out, labels, temperature),
+    )
+
+
+def fit(
+    vectors: Vectors,
+    labels: Targets,
+    due: float,
+    stop: threading.Event | None = None,
+    *,
+    hidden: int = HIDDEN,
+    weight_decay: float = WEIGHT_DECAY,
+    weights: Floats | None = None,
+    rounds: int = ROUNDS,
+) -> Network:
+    """One network with a logit a class; the same examples give the same network.
+
+    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``; ``weights`` say how much
+    each example counts, ``rounds`` how long to go on, by ``ITERATIONS``.
+
+    Raises:
+        TimeoutError: the deadline passed, or ``stop`` was set.
+    """
+    outputs = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
+    check = until(due, stop)
+    objective = Objective(vectors, labels, outputs, weight_decay, weights, check, SCALE)
+    layers = Layers.drawn((vectors.shape[1], hidden, objective.logits))
+    # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
+    # same cores they wait for each other, for many times as long.
+    with threadpool_limits(limits=1, user_api="blas"):
+        for _ in range(rounds):
+            layers, done = descend(objective, layers, ITERATIONS)
+            if done < ITERATIONS:
+                break
+    first, last = (np.asarray(w, dtype=np.float32) for w in layers.weights)
+    bias, offset = (np.asarray(b, dtype=np.float32) for b in layers.biases)
+    if objective.logits < outputs:
+        # two classes have one logit; with a zero beside it the softmax is the same
+        last = np.hstack((np.zeros_like(last), last))
+        offset = np.hstack((np.zeros_like(offset), offset))
+    return Network((first * np.float32(SCALE), last), (bias, offset))
+
+
+def calibrate(logits: Vectors, labels: Labels, check: Check = lambda: None) -> float:
+    """The temperature of least log loss on held-out logits (Guo et al. 2017).
+
+    A few examples that are all right would ask for certainty; so each counts as right by
+    (n + 1) / (n + 2) only (Platt 1999).
+    """
+    doubt = 1 / (len(labels) + 2)
+
+    def loss(part: slice, temperature: float) -> float:
+        check()
+        logged = np.log(np.maximum(softmax(logits[part], temperature), 1e-12))
+        right = logged[np.arange(len(logged)), labels[part]]
+        wrong = (logged.sum(axis=1) - right) / (logits.shape[1] - 1)
+        return -float(((1 - doubt) * right + doubt * wrong).sum())
+
+    return best_temperature(lambda t: sum(loss(part, t) for part in parts(logits)) / len(logits))
+
+
+def best_temperature(loss: Callable[[float], float]) -> float:
+    """Where ``loss`` is least between a twentieth and 20."""
+    found = minimize_scalar(
+        lambda logged: loss(float(np.exp(logged))),
+        bounds=(np.log(0.05), np.log(20)),
+        method="bounded",
+    )
+    return float(np.exp(found.x))
+
+
+def parts(logits: Vectors) -> Iterator[slice]:
+    """Rows of logits that are worked on at once."""
+    rows = max(1, PART_LOGITS // logits.shape[1])
+    for first in range(0, len(logits), rows):
+        yield slice(first, first + rows)
+
+
+def log_loss(logits: Vectors, labels: Labels, temperature: float) -> float:
+    """Mean negative log-likelihood in nats."""
+    total = 0.0
+    for part in parts(logits):
+        chances = softmax(logits[part], temperature)
+        chosen = chances[np.arange(len(chances)), labels[part]]
+        total -= float(np.log(np.maximum(chosen, 1e-12)).sum())
+    return total / len(logits)

@@ -1,0 +1,327 @@
+"""Worker threads that carry batches from the queue through the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.embedding.batching import clients
+from service.embedding.batching.jobs import Ids, Job, Window
+from service.embedding.batching.queue import WindowQueue
+from service.embedding.batching.rate import Rate
+from service.embedding.batching.threshold import excess
+from service.embedding.engines.interface import Engine
+from service.tracing import stages
+
+# a wedged engine never returns, and must not keep the process from ending
+_JOIN_SECONDS = 5.0
+
+
+# Vectors of a request's windows that were computed, by their positions.
+Partial = Callable[[Sequence[int], NDArray[np.float32]], None]
+
+
+class OverloadedError(Exception):
+    """The queue has no room for this client.
+
+    Attributes:
+        retry_after: seconds until it should have, by the measured rate.
+    """
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"the queue is full; try again in {retry_after:.0f} s")
+        self.retry_after = retry_after
+
+
+class DeadlineError(Exception):
+    """The deadline passed before the work was done."""
+
+
+class EngineFailedError(Exception):
+    """The engine raised, or returned vectors that are not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One batch, for metrics: sizes in windows and tokens, time in seconds."""
+
+    windows: int
+    tokens: int
+    padded_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Vectors ``[windows, dimensions]`` and where the time went, in seconds."""
+
+    vectors: NDArray[np.float32]
+    queued: float
+    computing: float
+
+
+class Batcher:
+    """Batches windows for an engine.
+
+    Args:
+        engine: computes ``engine.streams`` batches at once.
+        batch_tokens: padded tokens a batch, at most.
+        queue_tokens: tokens that may wait of one client, where no others wait; of all together
+            up to twice that, see ``threshold``. Work beyond is refused, unless nothing waits.
+        age_limit: see ``WindowQueue``.
+        pad_token_id: fills up shorter windows.
+        report: called from a worker thread after every batch.
+
+    Attributes:
+        lone: where there is one, it computes the batches that nothing runs or waits beside: on all
+            cores, where ``engine`` gives each of its streams some.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        batch_tokens: int,
+        queue_tokens: int,
+        age_limit: float,
+        pad_token_id: int,
+        report: Callable[[BatchReport], None] = lambda _: None,
+    ) -> None:
+        self._engine = engine
+        self.lone: Engine | None = None
+        self._busy = 0
+        self._capacity = 2 * queue_tokens
+        self._pad = pad_token_id
+        self._report = report
+        self._queue = WindowQueue(batch_tokens, age_limit)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._rate = Rate()
+        self._started: dict[int, float] = {}
+        self._workers = [
+            threading.Thread(target=self._work, name=f"engine-{i}", daemon=True)
+            for i in range(engine.streams)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens that wait, padding not counted."""
+        return self._queue.tokens
+
+    @property
+    def queue_age(self) -> float:
+        """Seconds that the oldest waiting job has waited."""
+        with self._changed:
+            oldest = self._queue.oldest()
+        return 0.0 if oldest is None else time.monotonic() - oldest.arrived
+
+    @property
+    def tokens_per_second(self) -> float:
+        """What the engine computes while it is busy, all streams, measured; 0 before that."""
+        return self._rate.value
+
+    @property
+    def longest_batch(self) -> float:
+        """Seconds that the batch longest in the engine has been there; 0 when none is."""
+        started = min(list(self._started.values()), default=None)
+        return 0.0 if started is None else time.monotonic() - started
+
+    async def compute(
+        self,
+        windows: Sequence[Ids],
+        deadline: float,
+        partial: Partial = lambda _positions, _vectors: None,
+    ) -> Computed:
+        """Vectors of windows, in their order, for the client that the task works for.
+
+        Args:
+            windows: model inputs, special tokens included.
+            deadline: on ``time.monotonic``'s clock.
+            partial: called with what was computed where the whole fails, is too late or cancelled.
+
+        Raises:
+            OverloadedError: too much of this client, or of all, waits already.
+            DeadlineError: ``deadline`` passed.
+            EngineFailedError: the engine failed on a batch of these windows.
+        """
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: BaseException | None) -> None:
+            if finished.done():
+                return
+            if error is None:
+                finished.set_result(None)
+            else:
+                finished.set_exception(error)
+
+        def done(error: BaseException | None) -> None:
+            # the loop may have closed while the last batch ran
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle, error)
+
+        job = Job(windows, deadline, time.monotonic(), done, clients.current())
+        self._admit(job)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await finished
+        except TimeoutError as error:
+            raise DeadlineError from error
+        finally:
+            with self._changed:
+                self._queue.drop(job)
+                computed = {i: v for i, v in enumerate(job.vectors) if v is not None}
+            if computed and job.left:
+                partial(list(computed), np.stack(list(computed.values())))
+            _trace(job, sys.exception())
+        vectors = np.stack([v for v in job.vectors if v is not None])
+        started = job.first_taken if job.first_taken is not None else job.arrived
+        return Computed(vectors, started - job.arrived, time.monotonic() - started)
+
+    def close(self) -> None:
+        """Let running batches end, then stop the workers."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join(_JOIN_SECONDS)
+
+    def _admit(self, job: Job) -> None:
+        with self._changed:
+            total, held = self._queue.tokens, self._queue.held(job.client)
+            too_much = excess(self._capacity, total, held, job.waiting_tokens)
+            if total and too_much > 0:
+                raise OverloadedError(max(1.0, self._seconds_until(too_much, total, job.client)))
+            late = self._lateness(job) if total else 0.0
+            if late > 0:
+                raise OverloadedError(max(1.0, late))
+            self._queue.add(job)
+            self._changed.notify_all()
+
+    def _lateness(self, job: Job) -> float:
+        """By how many seconds the queue keeps a job past the deadline that it alone would meet."""
+        rate, allowed = self._rate.value, job.deadline - job.arrived
+        if not rate or job.waiting_tokens / rate > allowed:
+            return 0.0
+        return self._queue.until_done(job, rate) - allowed
+
+    def _seconds_until(self, too_much: int, total: int, client: clients.Client) -> float:
+        """What is served counts as what waits, and what of it is the client's as its own, too."""
+        rate = self._rate.value
+        return min(too_much / (1 + self._queue.share(client)), total) / rate if rate else 1.0
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and not len(self._queue):
+                    self._changed.wait()
+                if self._closed:
+                    return
+                now = time.monotonic()
+                late = self._queue.expire(now, self._rate.value)
+                batch = self._queue.take(now)
+                engine = self._engine_for(batch)
+                self._busy += 1
+            for job in late:
+                job.done(DeadlineError())
+            for window, error in self._run(batch, engine) if batch else ():
+                self._fail(window, error)
+            with self._changed:
+                self._busy -= 1
+
+    def _engine_for(self, batch: list[Window]) -> Engine:
+        if self.lone is None or self._busy or len(self._queue):
+            return self._engine
+        return self.lone
+
+    def _run(self, batch: list[Window], engine: Engine) -> list[tuple[Window, Exception]]:
+        """Compute a batch; one that raises is halved, so that only what fails alone is failed.
+
+        Returns:
+            The windows that failed; all others have been settled by then.
+        """
+        started = time.monotonic()
+        vectors = self._call(batch, engine)
+        if isinstance(vectors, Exception):
+            return self._split(batch, vectors, engine)
+        seconds = time.monotonic() - started
+        finite = [bool(np.isfinite(vector).all()) for vector in vectors]
+        good = [row for row, right in enumerate(finite) if right]
+        tokens = sum(window.length for window in batch)
+        self._report(BatchReport(len(batch), tokens, len(batch) * batch[0].padded, seconds))
+        self._settle([batch[row] for row in good], vectors[good], tokens, seconds / engine.streams)
+        unfit = ValueError("the vector is not finite")
+        return [(w, unfit) for w, right in zip(batch, finite, strict=True) if not right]
+
+    def _call(self, batch: list[Window], engine: Engine) -> NDArray[np.float32] | Exception:
+        thread = threading.get_ident()
+        self._started[thread] = time.monotonic()
+        try:
+            shape = (len(batch), batch[0].padded)
+            input_ids = np.full(shape, self._pad, dtype=np.int64)
+            mask = np.zeros(shape, dtype=np.int64)
+            for row, window in enumerate(batch):
+                input_ids[row, : window.length] = window.ids
+                mask[row, : window.length] = 1
+            vectors = engine.run(input_ids, mask)
+            if vectors.ndim != 2 or len(vectors) != len(batch):
+                raise ValueError(f"{len(batch)} windows gave shape {vectors.shape}")
+        except Exception as error:  # noqa: BLE001 - runtimes share no base class of exceptions
+            return error
+        finally:
+            del self._started[thread]
+        return vectors
+
+    def _split(
+        self, batch: list[Window], error: Exception, engine: Engine
+    ) -> list[tuple[Window, Exception]]:
+        if len(batch) == 1:
+            return [(batch[0], error)]
+        alive = [window for window in batch if not window.job.dropped]
+        half = len(alive) // 2
+        parts = [part for part in (alive[:half], alive[half:]) if part]
+        return [failed for part in parts for failed in self._run(part, engine)]
+
+    def _settle(
+        self, batch: list[Window], vectors: NDArray[np.float32], tokens: int, seconds: float
+    ) -> None:
+        ready: list[Job] = []
+        with self._changed:
+            self._rate.add(tokens, seconds)
+            for window, vector in zip(batch, vectors, strict=True):
+                job = window.job
+                job.vectors[window.index] = vector
+                job.left -= 1
+                if job.left == 0 and not job.dropped:
+                    ready.append(job)
+        for job in ready:
+            job.done(None)
+
+    def _fail(self, window: Window, error: Exception) -> None:
+        failure = EngineFailedError(f"{type(error).__name__} in the engine")
+        failure.__cause__ = error
+        with self._changed:
+            self._queue.drop(window.job)
+        window.job.done(failure)
+
+
+def _trace(job: Job, error: BaseException | None) -> None:
+    """Spans of a job that is over, however it ended."""
+    now = time.monotonic()
+    size = {"docsplit.windows": len(job.windows), "docsplit.tokens": sum(map(len, job.windows))}
+    taken = job.first_taken
+    if taken is None:
+        stages.record("queue", job.arrived, now, size, error)
+    else:
+        stages.record("queue", job.arrived, taken, size)
+        stages.record("infer", taken, now, size, error)

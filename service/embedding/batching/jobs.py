@@ -1,0 +1,81 @@
+"""What waits for the engine: the windows of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.embedding.batching.clients import UNNAMED, Client
+
+Ids = NDArray[np.int32]
+
+# Lengths are rounded up to a multiple, so that runtimes meet few shapes.
+ROUND = 8
+# Jobs of no more tokens are served in the order in which they came: a window of most models.
+SHORT = 512
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """The windows of one request.
+
+    Attributes:
+        windows: token ids of each window.
+        deadline: on the queue's clock; the job is dropped when it has passed.
+        done: called with the error, or with None when the last vector has arrived.
+        client: who asked.
+        vectors: results by window.
+        left: windows without a result.
+        waiting: windows in no batch yet, the longest first.
+        waiting_tokens: of these windows.
+    """
+
+    windows: Sequence[Ids]
+    deadline: float
+    arrived: float
+    done: Callable[[BaseException | None], None]
+    client: Client = UNNAMED
+    vectors: list[NDArray[np.float32] | None] = field(init=False)
+    left: int = field(init=False)
+    waiting: dict[Window, None] = field(init=False)
+    waiting_tokens: int = field(init=False)
+    first_taken: float | None = None
+    dropped: bool = False
+
+    def __post_init__(self) -> None:
+        self.vectors = [None] * len(self.windows)
+        self.left = len(self.windows)
+        self.waiting_tokens = sum(len(w) for w in self.windows)
+        windows = (Window(self, i, len(w)) for i, w in enumerate(self.windows))
+        self.waiting = dict.fromkeys(sorted(windows, key=lambda w: -w.length))
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Jobs of lower rank go first: those with less left by its order, then those first here.
+
+        Up to 512 tokens, 2,048, 8,192 and so on are of one order: by the very number, the longest
+        of many short ones would wait for all that come after it.
+        """
+        return (((self.waiting_tokens - 1) // SHORT).bit_length() + 1) // 2, self.arrived
+
+
+@dataclass(eq=False, slots=True)
+class Window:
+    """One window of a job."""
+
+    job: Job
+    index: int
+    length: int
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids, special tokens included."""
+        return self.job.windows[self.index]
+
+    @property
+    def padded(self) -> int:
+        """The length rounded up."""
+        return -(-self.length // ROUND) * ROUND

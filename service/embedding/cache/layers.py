@@ -1,0 +1,111 @@
+"""Process over Redis, and one computation for identical windows in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.shared import SharedCache
+from windowing.pooling import Vectors
+
+
+class Source(StrEnum):
+    """Where a window's vector came from."""
+
+    PROCESS = "process"
+    REDIS = "redis"
+    FLIGHT = "flight"
+    ENGINE = "engine"
+
+
+Known = tuple[Vectors, Source]
+Found = dict[bytes, Known]
+Compute = Callable[[Sequence[bytes]], Awaitable[Vectors]]
+
+
+class Cache:
+    """Finds each vector where it is cheapest, and computes nothing twice.
+
+    Args:
+        process: the first layer.
+        shared: the second, if there is one.
+    """
+
+    def __init__(self, process: ProcessCache, shared: SharedCache | None = None) -> None:
+        self.process = process
+        self.shared = shared
+        self._flights: dict[bytes, asyncio.Future[Known | None]] = {}
+
+    async def get(self, keys: Sequence[bytes], compute: Compute, *, lasting: bool = False) -> Found:
+        """The vectors of all keys.
+
+        Args:
+            keys: may repeat.
+            compute: vectors ``[missing, dimensions]`` of the keys that it is given; called for keys
+                that no layer holds and no other request computes at this moment.
+            lasting: whether the vectors are stored for good. Then none is taken that came from a
+                shared layer without authentication, by whatever way.
+        """
+        wanted = list(dict.fromkeys(keys))
+        sure = lasting and not self._shared_is_sure
+        found = self._held(wanted, sure)
+        while missing := [key for key in wanted if key not in found]:
+            theirs = {key: self._flights[key] for key in missing if key in self._flights}
+            mine = [key for key in missing if key not in theirs]
+            if mine:
+                found |= await self._fly(mine, compute, sure)
+            for key, flight in theirs.items():
+                landed = await asyncio.shield(flight)
+                # None: its request failed or was given up, so the next turn computes it here,
+                # unless it was kept before that
+                if landed is not None and not (sure and landed[1] is Source.REDIS):
+                    found[key] = (landed[0], Source.FLIGHT)
+                else:
+                    found |= self._held([key], sure)
+        return found
+
+    @property
+    def _shared_is_sure(self) -> bool:
+        return self.shared is None or self.shared.signed
+
+    def keep(self, keys: Sequence[bytes], vectors: Vectors) -> None:
+        """Hold computed vectors ``[keys, dimensions]`` in every layer."""
+        self.process.put(keys, vectors)
+        if self.shared is not None:
+            self.shared.put(keys, vectors)
+
+    def _held(self, keys: Sequence[bytes], sure: bool) -> Found:
+        held = zip(keys, self.process.get(keys, sure=sure), strict=True)
+        return {key: (vector, Source.PROCESS) for key, vector in held if vector is not None}
+
+    async def _fly(self, keys: list[bytes], compute: Compute, sure: bool) -> Found:
+        loop = asyncio.get_running_loop()
+        flights = {key: loop.create_future() for key in keys}
+        self._flights |= flights
+        found: Found = {}
+        try:
+            found = {} if sure else await self._from_shared(keys)
+            missing = [key for key in keys if key not in found]
+            if missing:
+                vectors = await compute(missing)
+                self.keep(missing, vectors)
+                found |= {k: (v, Source.ENGINE) for k, v in zip(missing, vectors, strict=True)}
+            return found
+        finally:
+            for key, flight in flights.items():
+                del self._flights[key]
+                flight.set_result(found.get(key))
+
+    async def _from_shared(self, keys: list[bytes]) -> Found:
+        if self.shared is None:
+            return {}
+        values = zip(keys, await self.shared.get(keys), strict=True)
+        found = {key: vector for key, vector in values if vector is not None}
+        if found:
+            vectors = np.stack(list(found.values()))
+            self.process.put(list(found), vectors, sure=self._shared_is_sure)
+        return {key: (vector, Source.REDIS) for key, vector in found.items()}

@@ -1,0 +1,66 @@
+"""The first layer: this process's memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.embedding.cache.lru import LeastRecentlyUsed
+from windowing.pooling import Vectors
+
+# bytes that a dict entry, its key and an array header take besides the vector
+_OVERHEAD = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    vector: Vectors
+    sure: bool
+
+
+class ProcessCache:
+    """Least-recently-used vectors, bounded in bytes; safe to call from several threads.
+
+    Args:
+        capacity: bytes to hold at most; 0 holds nothing.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._entries = LeastRecentlyUsed[_Entry](capacity, lambda e: e.vector.nbytes + _OVERHEAD)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held, entries included."""
+        return self._entries.held_bytes
+
+    def get(self, keys: Sequence[bytes], *, sure: bool = False) -> list[Vectors | None]:
+        """The vectors, None where one is not held.
+
+        Args:
+            sure: whether to pass over those that were not put as sure.
+        """
+        with self._lock:
+            found = [self._entries.get(key) for key in keys]
+        return [
+            None if entry is None or (sure and not entry.sure) else entry.vector for entry in found
+        ]
+
+    def put(self, keys: Sequence[bytes], vectors: Vectors, *, sure: bool = True) -> None:
+        """Hold ``vectors`` ``[keys, dimensions]``; the least recently used make room.
+
+        Args:
+            sure: whether they were computed here, or by one who proved to know the secret.
+        """
+        with self._lock:
+            for key, vector in zip(keys, vectors, strict=True):
+                held = self._entries.get(key)
+                if held is None or (sure and not held.sure):
+                    # a copy, since a row would keep the whole batch alive
+                    self._entries.put(key, _Entry(np.array(vector), sure))

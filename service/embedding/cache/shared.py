@@ -1,0 +1,177 @@
+"""The second layer: Redis, shared by all replicas. Every error is a miss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from service.embedding.cache.breaker import Breaker
+from service.embedding.cache.codec import Codec, Fault
+from service.tracing.stages import Stage
+from windowing.pooling import Vectors
+
+log = structlog.get_logger("docsplit.cache")
+
+_CONNECTIONS = 16
+_AT_ONCE = 512
+_WAITING_WRITES = 8192
+
+
+class SharedCache:
+    """Vectors in Redis, read by pipelined MGET, written behind the answer.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        prefix: of every key; names the revision and the arithmetic.
+        codec: makes values, and checks those that come back.
+        ttl: seconds until an entry expires.
+        timeout: seconds that connecting, and each call, may take.
+        on_error: called with ``read``, ``write``, ``damaged``, ``forged`` or ``dropped``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str,
+        codec: Codec,
+        ttl: int,
+        timeout: float,
+        on_error: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        # redis-py's defaults block for over 40 s on a frozen server
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=timeout,
+            socket_connect_timeout=timeout,
+            socket_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._redis: Any = Redis(connection_pool=pool)
+        self._prefix = prefix.encode()
+        self._codec = codec
+        self._ttl = ttl
+        self._timeout = timeout
+        self._on_error = on_error
+        self._breaker = Breaker()
+        self._writes: asyncio.Queue[tuple[bytes, Vectors]] = asyncio.Queue(_WAITING_WRITES)
+        self._writer = asyncio.create_task(self._write_behind())
+
+    @property
+    def signed(self) -> bool:
+        """Whether its values are authenticated."""
+        return self._codec.signed
+
+    @property
+    def healthy(self) -> bool:
+        """False while Redis is left alone after failures."""
+        return self._breaker.closed
+
+    async def get(self, keys: Sequence[bytes]) -> list[Vectors | None]:
+        """The vectors, None where one is not held, faulty, or Redis does not answer."""
+        if not keys or not self._breaker.admits():
+            return [None] * len(keys)
+        with Stage("redis", client=True) as stage:
+            stage.note({"db.system.name": "redis", "db.operation.name": "MGET"})
+            names = [self._prefix + key for key in keys]
+            values = await self._mget(names, stage)
+        return [self._unpack(*pair) for pair in zip(names, values, strict=True)]
+
+    async def _mget(self, names: list[bytes], stage: Stage) -> list[Any]:
+        parts = [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
+        try:
+            async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
+                for part in parts:
+                    pipe.mget(part)
+                answers = await pipe.execute()
+            values = _values(answers, [len(part) for part in parts])
+        except Exception as error:  # noqa: BLE001 the parser may raise anything on what comes
+            self._failed("read", error)
+            stage.fail(error)
+            return [None] * len(names)
+        self._breaker.succeeded()
+        return values
+
+    def put(self, keys: Sequence[bytes], vectors: Vectors) -> None:
+        """Write ``vectors`` ``[keys, dimensions]`` soon; dropped when too many wait already."""
+        for key, vector in zip(keys, vectors, strict=True):
+            try:
+                self._writes.put_nowait((key, vector))
+            except asyncio.QueueFull:
+                self._on_error("dropped")
+
+    async def close(self) -> None:
+        """Write what waits, if Redis answers in time, and disconnect."""
+        try:
+            async with asyncio.timeout(2 * self._timeout):
+                await self._writes.join()
+        except TimeoutError:
+            pass
+        self._writer.cancel()
+        await asyncio.gather(self._writer, return_exceptions=True)
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    def _unpack(self, name: bytes, value: object) -> Vectors | None:
+        if value is None:
+            return None
+        found = self._codec.unpack(name, value)
+        if isinstance(found, Fault):
+            self._on_error(found)
+            return None
+        return found
+
+    async def _write_behind(self) -> None:
+        while True:
+            entries = [await self._writes.get()]
+            while len(entries) < _AT_ONCE and not self._writes.empty():
+                entries.append(self._writes.get_nowait())
+            await self._write(entries)
+            for _ in entries:
+                self._writes.task_done()
+
+    async def _write(self, entries: list[tuple[bytes, Vectors]]) -> None:
+        if not self._breaker.admits():
+            self._on_error("dropped")
+            return
+        try:
+            async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
+                for key, vector in entries:
+                    name = self._prefix + key
+                    pipe.set(name, self._codec.pack(name, vector), ex=self._ttl)
+                await pipe.execute()
+        except ResponseError as error:
+            # a full Redis refuses writes and still answers reads
+            self._on_error("write")
+            log.warning("cache_refused", reason=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 the writer must outlive whatever is answered
+            self._failed("write", error)
+        else:
+            self._breaker.succeeded()
+
+    def _failed(self, operation: str, error: Exception) -> None:
+        was_closed = self._breaker.closed
+        self._breaker.failed()
+        self._on_error(operation)
+        if was_closed and not self._breaker.closed:
+            log.warning("cache_degraded", reason=type(error).__name__)
+
+
+def _values(answers: Any, lengths: Sequence[int]) -> list[Any]:
+    """The elements of answers to MGET.
+
+    Raises:
+        TypeError: an answer is no list, or has another length than its question.
+    """
+    for answer, length in zip(answers, lengths, strict=True):
+        if not isinstance(answer, list) or len(answer) != length:
+            raise TypeError("an answer of another form than MGET has")
+    return [value for answer in answers for value in answer]

@@ -1,0 +1,266 @@
+"""Whole documents in, vectors out: tokenise, cut, look up, compute, pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from service.embedding.cache.keys import window_key
+from service.embedding.cache.layers import Source
+from service.embedding.charges import charged
+from service.embedding.lookup import WindowVectors
+from service.embedding.turns import Turns
+from service.executors import Pool
+from service.tracing.stages import Stage
+from windowing.pooling import Vectors, pool
+from windowing.tokens import DocumentTokenizer, Side
+from windowing.windows import Ids, cut
+
+
+class EmptyInputError(ValueError):
+    """A text without a single token.
+
+    Attributes:
+        index: which input.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"input {index} is empty: it holds no text that makes a token")
+        self.index = index
+
+
+class TooLongError(ValueError):
+    """A document over the configured limit; tokenising stops there, so its size is not known."""
+
+    def __init__(self, index: int, limit: int) -> None:
+        super().__init__(
+            f"input {index} has more than {limit} tokens, which is the limit: split it, or set "
+            "truncate=true to embed one window of it only"
+        )
+
+
+@dataclass(slots=True)
+class DocumentWindow:
+    """A window of a document.
+
+    Attributes:
+        start: first character, in code points.
+        end: one past the last character.
+        tokens: tokens of the document in it; special and prompt tokens are not counted.
+        vector: float32 ``[dimensions]``, unit length; None until computed.
+        source: where the vector came from.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    ids: Ids
+    vector: Vectors | None = None
+    source: Source | None = None
+
+
+@dataclass(slots=True)
+class Document:
+    """A document's windows and vector.
+
+    Attributes:
+        characters: length of the text in code points.
+        tokens: of the whole text, without special and prompt tokens. Of a truncated text over the
+            limit of tokens: those counted until the limit.
+        used: tokens in the windows; less than ``tokens`` only after ``truncate``.
+        computed: tokens that the model reads for it, special and prompt tokens included.
+        pooled: what ``vector`` returned first.
+    """
+
+    characters: int
+    tokens: int
+    windows: list[DocumentWindow]
+    _pooled: Vectors | None = field(default=None, init=False)
+
+    @property
+    def used(self) -> int:
+        return sum(window.tokens for window in self.windows)
+
+    @property
+    def computed(self) -> int:
+        return sum(len(window.ids) for window in self.windows)
+
+    @property
+    def truncated(self) -> bool:
+        return self.used < self.tokens
+
+    @property
+    def cached(self) -> int:
+        return sum(window.source is not Source.ENGINE for window in self.windows)
+
+    def matrix(self) -> Vectors:
+        """Vectors of the windows, ``[windows, dimensions]``."""
+        return np.stack([w.vector for w in self.windows if w.vector is not None])
+
+    def vector(self) -> Vectors:
+        """Token-weighted mean of the windows, not renormalised; computed once."""
+        if self._pooled is None:
+            weights = np.array([w.tokens for w in self.windows], dtype=np.int64)
+            self._pooled = pool(self.matrix(), weights)
+        return self._pooled
+
+
+@dataclass(slots=True)
+class Timing:
+    """Seconds spent in each stage.
+
+    Attributes:
+        looking: until the caches said what is missing, or another request had computed it.
+    """
+
+    tokenising: float = 0.0
+    looking: float = 0.0
+    queued: float = 0.0
+    computing: float = 0.0
+    pooling: float = 0.0
+
+
+@dataclass(slots=True)
+class Embedded:
+    """The documents of one request, in its order."""
+
+    documents: list[Document]
+    timing: Timing = field(default_factory=Timing)
+
+
+# Work on one document that stops where others may go on.
+Splitting = Generator[None, None, Document]
+
+
+class Embedder:
+    """Embeds whole documents.
+
+    Args:
+        tokenizer: of the bundle.
+        vectors: finds or computes the windows' vectors.
+        max_document_tokens: a longer document is refused unless it is truncated.
+        workers: threads that tokenise.
+    """
+
+    def __init__(
+        self,
+        tokenizer: DocumentTokenizer,
+        vectors: WindowVectors,
+        max_document_tokens: int,
+        workers: int = 2,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vectors = vectors
+        self._max_tokens = max_document_tokens
+        self._turns = Turns(workers)
+        self._pool = Pool("tokenise", workers)
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        deadline: float,
+        *,
+        prompt: str = "",
+        truncate: bool = False,
+        side: Side = "right",
+        vectors: WindowVectors | None = None,
+    ) -> Embedded:
+        """Vectors of whole documents.
+
+        Args:
+            texts: of any length up to the limit.
+            deadline: on ``time.monotonic``'s clock.
+            prompt: put before every window.
+            truncate: keep one window of a document that has more, and count what was cut.
+            side: where to cut: ``right`` keeps the start, ``left`` the end.
+            vectors: find or compute the windows' vectors in place of the embedder's own.
+
+        Raises:
+            EmptyInputError: a text without tokens.
+            TooLongError: a document over the limit.
+            OverloadedError, DeadlineError, EngineFailedError: from the batcher.
+        """
+        result = Embedded([])
+        with Stage("tokenise") as stage:
+            for index, text in enumerate(texts):
+                splitting = self._split(index, text, prompt, truncate, side)
+                result.documents.append(await self._carry_out(splitting))
+            stage.note(
+                {
+                    "docsplit.documents": len(texts),
+                    "docsplit.windows": sum(len(d.windows) for d in result.documents),
+                    "docsplit.tokens": sum(d.computed for d in result.documents),
+                }
+            )
+        result.timing.tokenising = stage.seconds
+        await self._fill(result, vectors or self._vectors, deadline)
+        with Stage("pool") as stage:
+            for document in result.documents:
+                document.vector()
+        result.timing.pooling = stage.seconds
+        return result
+
+    def close(self) -> None:
+        """Stop the tokenising threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    async def _carry_out(self, splitting: Splitting) -> Document:
+        """Each step in a thread, clients by turns; a request that was given up takes none more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._turns.turn():
+                document = await loop.run_in_executor(self._pool, _step, splitting)
+            if document is not None:
+                return document
+
+    def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Splitting:
+        tokens = yield from self._tokenizer.encoding(text, prompt, self._max_tokens, side)
+        ids = tokens.ids[tokens.prompt :]
+        total = len(ids)
+        if total == 0:
+            raise EmptyInputError(index)
+        lead = tokens.ids[: tokens.prompt]
+        capacity = self._tokenizer.capacity - len(lead)
+        if total > self._max_tokens and not truncate:
+            raise TooLongError(index, self._max_tokens)
+        if total <= capacity:
+            edges = [0, total]
+        elif truncate:
+            edges = [0, capacity] if side == "right" else [total - capacity, total]
+        else:
+            sentences, words = self._tokenizer.boundaries(text, tokens)
+            edges = [0, *cut(ids, sentences, words, capacity)]
+        starts = tokens.starts[tokens.prompt :]
+        windows = []
+        for first, last in pairwise(edges):
+            begin = 0 if first == 0 else int(starts[first])
+            end = len(text) if last == total else int(starts[last])
+            # a copy, so that the window does not keep the whole document's ids alive
+            model_input = self._tokenizer.model_input((lead, ids[first:last]))
+            windows.append(DocumentWindow(begin, end, last - first, model_input))
+        return Document(len(text), total, windows)
+
+    async def _fill(self, result: Embedded, vectors: WindowVectors, deadline: float) -> None:
+        windows = [window for document in result.documents for window in document.windows]
+        keys = [window_key(window.ids) for window in windows]
+        with charged(sum(document.computed for document in result.documents)):
+            found = await vectors.get(keys, [window.ids for window in windows], deadline)
+        result.timing.looking += found.looking
+        result.timing.queued += found.queued
+        result.timing.computing += found.computing
+        for window, vector, source in zip(windows, found.vectors, found.sources, strict=True):
+            window.vector, window.source = vector, source
+
+
+def _step(splitting: Splitting) -> Document | None:
+    """Go on to the next stop; the document at the end."""
+    try:
+        next(splitting)
+    except StopIteration as ended:
+        document: Document = ended.value
+        return document
+    return None

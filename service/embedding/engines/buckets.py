@@ -1,0 +1,104 @@
+"""Shapes that batches are rounded up to, so that a device sees few of them.
+
+A device's arena keeps what it once took, and pieces of ever new sizes leave gaps that nothing fits
+into; a few sizes, the largest of them first, find their pieces again.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.embedding.engines.interface import Engine, EngineError
+
+# Sizes between a power of two and the next: rounding adds an eighth at most, half of it on average.
+PARTS = 8
+# Tokens are multiples of it, as tensor cores like them and the queue makes them.
+STEP = 8
+
+Ids = NDArray[np.int64]
+Shape = tuple[int, int]
+
+
+class Buckets:
+    """Rounds batches of ``[rows, tokens]`` up.
+
+    Args:
+        max_tokens: longest window; no batch is rounded beyond it, for positions end there.
+        pad_token_id: what fills the rest.
+    """
+
+    def __init__(self, max_tokens: int, pad_token_id: int) -> None:
+        self._max_tokens = max_tokens
+        self._pad = pad_token_id
+
+    def shape(self, rows: int, tokens: int) -> Shape:
+        """What ``[rows, tokens]`` are rounded up to."""
+        return _up(rows, 1), max(tokens, min(_up(tokens, STEP), self._max_tokens))
+
+    def fill(self, input_ids: Ids, mask: Ids) -> tuple[Ids, Ids]:
+        """The batch in its bucket, the rest masked; results are the first rows of what comes.
+
+        A row without any token has no mean, so each row that is added has one.
+
+        Args:
+            input_ids: ``[rows, tokens]``.
+            mask: 1 for tokens, 0 for padding, ``[rows, tokens]``.
+        """
+        rows, tokens = input_ids.shape
+        shape = self.shape(rows, tokens)
+        if shape == (rows, tokens):
+            return input_ids, mask
+        filled = np.full(shape, self._pad, dtype=np.int64)
+        masked = np.zeros(shape, dtype=np.int64)
+        filled[:rows, :tokens] = input_ids
+        masked[:rows, :tokens] = mask
+        masked[rows:, 0] = 1
+        return filled, masked
+
+    def largest(self, batch_tokens: int) -> list[Shape]:
+        """The buckets that need most memory: by tokens, and by products of a row's tokens.
+
+        Args:
+            batch_tokens: padded tokens of a batch at most, in rows of multiples of ``STEP``; a
+                longer window goes alone.
+        """
+        rounded = (min(n, self._max_tokens) for n in range(STEP, self._max_tokens + STEP, STEP))
+        found = [self.shape(max(1, batch_tokens // tokens), tokens) for tokens in rounded]
+        by_tokens = max(found, key=lambda shape: shape[0] * shape[1])
+        by_products = max(found, key=lambda shape: shape[0] * shape[1] ** 2)
+        return list(dict.fromkeys((by_tokens, by_products)))
+
+
+def reserve(engine: Engine, buckets: Buckets, batch_tokens: int) -> None:
+    """Run the largest buckets in all streams at once, so that the arena has its size at the start.
+
+    Args:
+        engine: on the device.
+        buckets: as the engine rounds.
+        batch_tokens: padded tokens of a batch at most.
+
+    Raises:
+        EngineError: it fails, most likely for lack of memory.
+    """
+    with ThreadPoolExecutor(engine.streams) as pool:
+        for rows, tokens in buckets.largest(batch_tokens):
+            ids = np.zeros((rows, tokens), dtype=np.int64)
+            running = [pool.submit(engine.run, ids, ids + 1) for _ in range(engine.streams)]
+            try:
+                for one in running:
+                    one.result()
+            except Exception as error:
+                raise EngineError(
+                    f"{engine.name}: {engine.streams} batches of {rows} x {tokens} tokens at once "
+                    f"fail, give less as batch_tokens: {error}"
+                ) from error
+
+
+def _up(size: int, step: int) -> int:
+    """The next multiple of ``step``, or of an octave's part where that is wider."""
+    octave = 1 << (size - 1).bit_length()
+    width = max(step, octave // (2 * PARTS))
+    return -(-size // width) * width

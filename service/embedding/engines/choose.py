@@ -1,0 +1,121 @@
+"""Which engine, at which precision, and why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bundles.format import Bundle, BundleError, PrecisionName
+from service.embedding.engines.buckets import Buckets
+from service.embedding.engines.interface import Arithmetic, Engine, EngineError, EngineName
+from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
+from service.embedding.engines.onnx_runtime import OnnxCpuEngine
+from service.embedding.engines.openvino_cpu import OpenVinoEngine
+from service.embedding.engines.processor import Processor
+
+EngineWish = Literal["auto", "openvino", "onnx-cpu", "onnx-cuda"]
+ArithmeticWish = Literal["auto", "f32", "bf16", "fp16", "int8"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An engine that can be built, and the reason it was taken."""
+
+    engine: EngineName
+    arithmetic: Arithmetic
+    graph: PrecisionName
+    reason: str
+
+
+def choose(
+    engine: EngineWish,
+    arithmetic: ArithmeticWish,
+    processor: Processor,
+    precisions: set[PrecisionName],
+) -> Choice:
+    """Pick by what was asked for, what is installed, and what the processor has.
+
+    Raises:
+        EngineError: the wish cannot be met; the message says what can.
+    """
+    name, why = _engine(engine)
+    if name == "onnx-cuda":
+        if arithmetic not in ("auto", "fp16"):
+            raise EngineError(
+                f"precision {arithmetic}: on CUDA the graph is fp16; use fp16 or auto"
+            )
+        if "packed" in precisions:
+            return Choice(name, "fp16", "packed", f"{why}; the packed graph computes no padding")
+        return Choice(name, "fp16", "fp16", f"{why}; the bundle has no packed graph")
+    if arithmetic == "fp16":
+        raise EngineError("precision fp16 needs CUDA; on a CPU use f32, bf16, int8 or auto")
+    if name == "onnx-cpu":
+        if arithmetic not in ("auto", "f32"):
+            raise EngineError(f"precision {arithmetic}: engine onnx-cpu has f32 only; use openvino")
+        return Choice(name, "f32", "fp16", f"{why}; onnx-cpu computes in f32")
+    if arithmetic == "bf16" and not processor.bf16:
+        raise EngineError(f"precision bf16: {processor.name} has no bf16; use f32 or auto")
+    if arithmetic == "int8" and "int8" not in precisions:
+        raise EngineError("precision int8: the bundle has no int8 graph")
+    if arithmetic != "auto":
+        graph: PrecisionName = "int8" if arithmetic == "int8" else "fp16"
+        return Choice(name, arithmetic, graph, f"{why}; precision {arithmetic} was asked for")
+    if processor.bf16:
+        return Choice(name, "bf16", "fp16", f"{why}; the processor has bf16")
+    if processor.int8 and "int8" in precisions:
+        return Choice(name, "int8", "int8", f"{why}; the processor has int8 dot products, no bf16")
+    return Choice(
+        name, "f32", "fp16", f"{why}; the processor has neither bf16 nor int8 dot products"
+    )
+
+
+def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
+    """Compile the chosen graph.
+
+    Args:
+        choice: from ``choose``.
+        bundle: holds the graph.
+        threads: CPU cores to compute on.
+        streams: batches at once on a CPU; a CUDA engine decides itself.
+
+    Raises:
+        EngineError: the bundle lacks the graph, or the runtime refuses it.
+    """
+    try:
+        graph = bundle.graph(choice.graph)
+    except BundleError as error:
+        raise EngineError(str(error)) from error
+    if choice.engine == "onnx-cuda":
+        return OnnxCudaEngine(open_cuda(graph), buckets(bundle))
+    if choice.engine == "onnx-cpu":
+        return OnnxCpuEngine(graph, choice.arithmetic, threads, streams)
+    return OpenVinoEngine(graph, choice.arithmetic, threads, streams)
+
+
+def buckets(bundle: Bundle) -> Buckets:
+    """What batches of this bundle are rounded up to on a device."""
+    return Buckets(bundle.manifest.max_tokens, bundle.manifest.pad_token_id)
+
+
+def _engine(wish: EngineWish) -> tuple[EngineName, str]:
+    if wish != "auto":
+        return wish, f"engine {wish} was asked for"
+    if _cuda_present():
+        return "onnx-cuda", "onnxruntime-gpu and an NVIDIA device are here"
+    if importlib.util.find_spec("openvino") is not None:
+        return "openvino", "no CUDA, and openvino is installed"
+    if importlib.util.find_spec("onnxruntime") is not None:
+        return "onnx-cpu", "no CUDA and no openvino"
+    raise EngineError("no runtime is installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'")
+
+
+def _cuda_present() -> bool:
+    """Whether the CUDA build of onnxruntime and an NVIDIA device are here, nothing imported."""
+    try:
+        importlib.metadata.version("onnxruntime-gpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))

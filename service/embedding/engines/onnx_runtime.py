@@ -1,0 +1,71 @@
+"""ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundles.telemetry import block_telemetry
+from service.embedding.engines.interface import Arithmetic, EngineError, EngineName
+
+
+def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:
+    """An ``InferenceSession`` that logs errors alone.
+
+    Args:
+        graph: ONNX file.
+        threads: of one operator, on the CPU.
+        providers: as ONNX Runtime takes them, best first.
+        preload: load CUDA and cuDNN before.
+
+    Raises:
+        EngineError: onnxruntime is not installed, or refuses the graph.
+    """
+    block_telemetry()
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EngineError(
+            "onnxruntime is not installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'"
+        ) from error
+    if preload:
+        # CUDA and cuDNN of the nvidia-* packages lie where the loader does not look
+        onnxruntime.preload_dlls()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(graph), options, providers=providers)
+    except Exception as error:
+        raise EngineError(f"{graph}: {error}") from error
+
+
+class OnnxCpuEngine:
+    """One session for all streams; they share the weights.
+
+    Args:
+        graph: ONNX file.
+        arithmetic: what the graph's weights are computed in (fp16 weights are widened to f32).
+        threads: cores to compute on, shared out between the streams.
+        streams: batches computed at once.
+
+    Raises:
+        EngineError: onnxruntime is not installed, or refuses the graph.
+    """
+
+    name: EngineName = "onnx-cpu"
+    device = "CPU"
+    batch_tokens = 512
+
+    def __init__(self, graph: Path, arithmetic: Arithmetic, threads: int, streams: int) -> None:
+        self.arithmetic = arithmetic
+        self.streams = streams
+        self._session = open_session(graph, max(1, threads // streams), ["CPUExecutionProvider"])
+
+    def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See ``Engine.run``."""
+        feed = {"input_ids": input_ids, "attention_mask": mask}
+        return np.asarray(self._session.run(["sentence_embedding"], feed)[0], dtype=np.float32)

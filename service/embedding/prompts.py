@@ -1,0 +1,20 @@
+"""The bundle's named prompts."""
+
+from __future__ import annotations
+
+from bundles.format import Manifest
+
+
+class UnknownPromptError(ValueError):
+    """A prompt name that the bundle does not have; the message lists those it has."""
+
+
+def resolve(manifest: Manifest, name: str | None) -> str:
+    """The text put before every window: of ``name``, of the default prompt, or none."""
+    wanted = name if name is not None else manifest.default_prompt
+    if wanted is None:
+        return ""
+    if wanted not in manifest.prompts:
+        known = ", ".join(sorted(manifest.prompts)) or "none"
+        raise UnknownPromptError(f"prompt_name is not known to this model; it has: {known}")
+    return manifest.prompts[wanted]

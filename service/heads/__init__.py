@@ -1,1 +1,0 @@
-"""Small networks on frozen document vectors: classifiers, and who cites whom."""

@@ -1,0 +1,1 @@
+"""Search, filters, links and lists."""

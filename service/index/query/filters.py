@@ -1,0 +1,208 @@
+"""The filter language of ``/similar`` and its translation into a LanceDB expression.
+
+A filter is one JSON object of these forms::
+
+    {"field": "year", "eq": 2020}             also ne
+    {"field": "status", "in": ["Final", "Active"]}
+    {"field": "year", "gte": 2010, "lt": 2020}  any of gt, gte, lt, lte
+    {"and": [...]}, {"or": [...]}, {"not": {...}}
+
+Values become typed literals of an expression tree; no query text is ever put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+
+from service.errors import InvalidError
+from service.index.rows.fields import INT64, FieldType, fits
+
+if TYPE_CHECKING:
+    from lancedb.expr import Expr
+
+MAX_CONDITIONS = 64
+MAX_DEPTH = 8
+MAX_VALUES = 1000
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Value = (
+    bool
+    | Annotated[int, Field(ge=INT64.start, lt=INT64.stop)]
+    | Number
+    | Annotated[str, Field(max_length=4096)]
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", serialize_by_alias=True)
+
+
+class Condition(_Strict):
+    """A test of one metadata field; a document without the field never passes.
+
+    Several tests of one field must all hold.
+    """
+
+    field: str = Field(max_length=64)
+    eq: Value | None = None
+    ne: Value | None = None
+    gt: Value | None = None
+    gte: Value | None = None
+    lt: Value | None = None
+    lte: Value | None = None
+    among: list[Value] | None = Field(
+        None, alias="in", min_length=1, max_length=MAX_VALUES, fail_fast=True
+    )
+
+    @model_validator(mode="after")
+    def _one_test(self) -> Condition:
+        if not self.tests():
+            raise ValueError("give one of eq, ne, in, gt, gte, lt, lte with a value")
+        return self
+
+    def tests(self) -> dict[str, Any]:
+        """Operators that were given, with their values."""
+        return {k: v for k, v in self.model_dump().items() if k != "field" and v is not None}
+
+
+class And(_Strict):
+    """All must hold."""
+
+    every: list[Node] = Field(alias="and", min_length=1, max_length=MAX_CONDITIONS, fail_fast=True)
+
+
+class Or(_Strict):
+    """One must hold."""
+
+    some: list[Node] = Field(alias="or", min_length=1, max_length=MAX_CONDITIONS, fail_fast=True)
+
+
+class Not(_Strict):
+    """It must not hold; a document without the field passes neither."""
+
+    negated: Node = Field(alias="not")
+
+
+def _kind(value: Any) -> str:
+    for kind in ("and", "or", "not"):
+        if isinstance(value, dict) and kind in value:
+            return kind
+    return "condition"
+
+
+Node = Annotated[
+    Annotated[And, Tag("and")]
+    | Annotated[Or, Tag("or")]
+    | Annotated[Not, Tag("not")]
+    | Annotated[Condition, Tag("condition")],
+    Discriminator(_kind),
+]
+for _model in (And, Or, Not):
+    _model.model_rebuild()
+
+
+def _small(value: Any) -> Any:
+    """Refuse a filter that is too large before any of its conditions is validated."""
+    conditions = 0
+    left = [(value, 1)]
+    while left:
+        node, depth = left.pop()
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        kind = _kind(node)
+        parts = node[kind] if kind != "condition" else []
+        below = parts if isinstance(parts, list) else [parts]
+        conditions += not below
+        if conditions + len(left) + len(below) > MAX_CONDITIONS:
+            raise ValueError(f"more than {MAX_CONDITIONS} conditions")
+        left += [(part, depth + 1) for part in below]
+    return value
+
+
+Filter = Annotated[Node, BeforeValidator(_small)]
+
+
+def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Expr:
+    """A LanceDB expression over the columns of an index.
+
+    Args:
+        given: the caller's filter.
+        fields: metadata that the index declares.
+
+    Raises:
+        InvalidError: a field that is not declared, or a value of another type.
+    """
+    return _compile(given, fields)
+
+
+# Negation is carried down to the tests, and a negated "in" says that the field is there: LanceDB's
+# optimizer merges lists of one field as if it were never missing, so that NOT (a IN x AND a IN y)
+# passed every document without the field.
+_OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
+
+
+def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Expr:
+    match given:
+        case And(every=parts):
+            return _join([_compile(part, fields, negated) for part in parts], negated)
+        case Or(some=parts):
+            return _join([_compile(part, fields, negated) for part in parts], not negated)
+        case Not(negated=part):
+            return _compile(part, fields, not negated)
+    return _join(_tests(given, fields, negated), negated)
+
+
+def _join(parts: list[Expr], either: bool) -> Expr:
+    whole, *rest = parts
+    for part in rest:
+        whole = whole | part if either else whole & part
+    return whole
+
+
+def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> list[Expr]:
+    from lancedb.expr import col
+
+    from service.index.rows.schema import PREFIX
+
+    kind = fields.get(given.field)
+    if kind is None:
+        known = ", ".join(sorted(fields)) or "none"
+        raise InvalidError(
+            f"filter: that field is not declared; this index has: {known}. "
+            "Fields are declared when an index is created",
+            "filter",
+        )
+    column = col(PREFIX + given.field)
+    parts: list[Expr] = []
+    for name, value in given.tests().items():
+        if kind == "boolean" and name not in ("eq", "ne", "in"):
+            raise InvalidError(f"filter: {given.field} is a boolean, which has no order", "filter")
+        if name == "in":
+            among = column.isin([_literal(given.field, kind, v) for v in value])
+            # a column equals itself where it is there
+            parts.append(~among & column.eq(column) if negated else among)
+        else:
+            operator = _OPPOSITE[name] if negated else name
+            # the names are those of Expr's methods
+            compare = getattr(column, operator)
+            parts.append(compare(_literal(given.field, kind, value)))
+    return parts
+
+
+def _literal(field: str, kind: FieldType, value: Any) -> Expr:
+    from lancedb.expr import lit
+
+    if not fits(kind, value):
+        raise InvalidError(f"filter: {field} is declared as {kind}", "filter")
+    return lit(float(value) if kind == "number" else value)

@@ -1,0 +1,1 @@
+"""What one stored document is: its columns, checksums and versions."""

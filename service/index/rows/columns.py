@@ -1,0 +1,25 @@
+"""The scalar and full-text indexes over an index's columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from lancedb.index import FTS, Bitmap, BTree, LabelList
+from lancedb.table import AsyncTable
+
+from service.index.rows import schema
+
+
+async def prepare(table: AsyncTable) -> None:
+    """Build the scalar and full-text indexes that a table lacks."""
+    held = {built.columns[0] for built in await table.list_indices()}
+    wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
+        "id": BTree(),
+        "text": FTS(with_position=False),
+        "links": LabelList(),
+    }
+    for field in await table.schema():
+        if field.name.startswith(schema.PREFIX):
+            wanted[field.name] = Bitmap() if pa.types.is_boolean(field.type) else BTree()
+    for column, config in wanted.items():
+        if column not in held:
+            await table.create_index(column, config=config)

@@ -1,0 +1,105 @@
+"""Metadata that filters may name: declared with a type when an index is created."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import orjson
+
+from service.errors import InvalidError
+
+FieldType = Literal["string", "integer", "number", "boolean"]
+Scalar = str | int | float | bool
+
+INT64 = range(-(2**63), 2**63)
+MOST_KEYS = 64
+KEY_CHARACTERS = 64
+# of one document's metadata as JSON in UTF-8
+METADATA_BYTES = 65_536
+TITLE_CHARACTERS = 4096
+
+
+def fits(kind: FieldType, value: object) -> bool:
+    """Whether a JSON value is of the type; an integer is also a number, a boolean is neither."""
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind == "string":
+        return isinstance(value, str)
+    if isinstance(value, bool):
+        return False
+    if kind == "integer":
+        return isinstance(value, int) and value in INT64
+    return isinstance(value, float) or (isinstance(value, int) and value in INT64)
+
+
+def problem(metadata: object) -> str | None:
+    """Why metadata cannot be kept and served, and how to mend it; None where it can.
+
+    Keys are named by their position, from 0.
+    """
+    if not isinstance(metadata, dict):
+        return "give an object of strings, numbers, booleans and null"
+    if len(metadata) > MOST_KEYS:
+        return f"{len(metadata)} keys; the limit is {MOST_KEYS}"
+    for position, (key, value) in enumerate(metadata.items()):
+        if not isinstance(key, str) or not 1 <= len(key) <= KEY_CHARACTERS:
+            return f"key {position}: give 1 to {KEY_CHARACTERS} characters"
+        if not valid_unicode(key):
+            return f"key {position} holds a lone surrogate: send valid Unicode"
+        if wrong := _wrong(value):
+            return f"the value of key {position} {wrong}"
+    size = len(orjson.dumps(metadata))
+    if size > METADATA_BYTES:
+        return f"{size} bytes as JSON; the limit is {METADATA_BYTES}: put long texts into text"
+    return None
+
+
+def unservable(
+    name: str, text: str, title: str | None, metadata: object, links: Iterable[str]
+) -> str | None:
+    """Why a document cannot be kept and served, and how to mend it; None where it can."""
+    if title is not None and len(title) > TITLE_CHARACTERS:
+        return f"title: {len(title)} characters; the limit is {TITLE_CHARACTERS}"
+    if not all(map(valid_unicode, (name, text, title or "", *links))):
+        return "a text holds a lone surrogate: give valid Unicode"
+    if wrong := problem(metadata):
+        return f"metadata: {wrong}"
+    return None
+
+
+def valid_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _wrong(value: object) -> str | None:
+    match value:
+        case None | bool():
+            return None
+        case int():
+            return None if value in INT64 else "is an integer beyond 64 bits: send it as a string"
+        case float():
+            return None if math.isfinite(value) else "is no finite number"
+        case str():
+            return None if valid_unicode(value) else "holds a lone surrogate: send valid Unicode"
+    return "is no string, number, boolean or null"
+
+
+def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index: int) -> None:
+    """Raise where a declared field of document ``index`` has a value of another type.
+
+    Raises:
+        InvalidError: with the name of the field, which the index gave.
+    """
+    for name, kind in fields.items():
+        value = metadata.get(name)
+        if value is not None and not fits(kind, value):
+            raise InvalidError(
+                f"document {index}: metadata.{name} is declared as {kind}", "documents"
+            )

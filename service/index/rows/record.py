@@ -1,0 +1,92 @@
+"""A document as an index keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from service.embedding.embedder import Document
+from windowing.pooling import Vectors, normalise
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What an index keeps of a text.
+
+    Attributes:
+        vector: float32 ``[dimensions]``, unit length.
+        windows: ``[windows, dimensions]``, unit rows.
+        ends: one past the last character of each window.
+    """
+
+    vector: Vectors
+    windows: Vectors
+    ends: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A document as an index keeps it."""
+
+    id: str
+    text: str
+    title: str | None
+    metadata: dict[str, Any]
+    links: list[str]
+    encoding: Encoding
+
+
+def encoded(document: Document) -> Encoding:
+    """The encoding of a document that was just embedded."""
+    ends = [window.end for window in document.windows]
+    return Encoding(normalise(document.vector()), document.matrix(), ends)
+
+
+class Content(Protocol):
+    """What a caller gives of a document."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def links(self) -> list[str]: ...
+
+
+def record(given: Content, encoding: Encoding) -> Record:
+    """The document as an index keeps it."""
+    return Record(
+        id=given.id,
+        text=given.text,
+        title=given.title,
+        metadata=given.metadata,
+        links=given.links,
+        encoding=encoding,
+    )
+
+
+@dataclass(slots=True)
+class Windows:
+    """Windows of a stored document: vectors and the characters that each covers."""
+
+    vectors: Vectors
+    ends: list[int]
+
+    def span(self, index: int) -> dict[str, int]:
+        """First character of a window, and one past its last."""
+        return {"start": self.ends[index - 1] if index else 0, "end": self.ends[index]}
+
+
+def digest(
+    text: str, title: str | None, metadata: dict[str, Any], links: Sequence[str], revision: str
+) -> str:
+    """32 hex digits that change with a document's content or with the model."""
+    content = json.dumps([text, title, metadata, list(links), revision], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

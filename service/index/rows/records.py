@@ -1,0 +1,79 @@
+"""Documents to Arrow rows and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.index.rows.checksums import restate, seal
+from service.index.rows.fields import FieldType
+from service.index.rows.record import Record, Windows, digest
+from service.index.rows.schema import PREFIX
+
+
+def table(
+    records: Sequence[Record],
+    updated: Sequence[int],
+    schema: pa.Schema,
+    fields: dict[str, FieldType],
+    revision: str,
+) -> pa.Table:
+    """Rows of an index, in the order of its schema."""
+    flat = np.concatenate([r.encoding.vector for r in records]).astype(np.float32)
+    columns: dict[str, Any] = {
+        "id": [r.id for r in records],
+        "title": [r.title for r in records],
+        "text": [r.text for r in records],
+        "metadata": [json.dumps(r.metadata) for r in records],
+        "links": [r.links for r in records],
+        "digest": [digest(r.text, r.title, r.metadata, r.links, revision) for r in records],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
+        "windows": [r.encoding.windows.astype("<f2").tobytes() for r in records],
+        "window_ends": [r.encoding.ends for r in records],
+        "updated": updated,
+        "deleted": [False] * len(records),
+    }
+    for name, kind in fields.items():
+        values = [r.metadata.get(name) for r in records]
+        columns[PREFIX + name] = (
+            [None if v is None else float(v) for v in values] if kind == "number" else values
+        )
+    return seal(pa.table(columns, schema=schema))
+
+
+def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
+    """The rows with other times of writing, in microseconds since the epoch."""
+    position = rows.schema.get_field_index("updated")
+    told = pa.array(updated, pa.int64())
+    return restate(rows.set_column(position, rows.schema.field(position), told))
+
+
+def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
+    """Rows of deleted documents, by id and the time of their deletion.
+
+    They have neither vector nor words, so no search finds them and none needs to filter them out.
+    """
+    count = len(updated)
+    empty: dict[str, Any] = {
+        "id": list(updated),
+        "text": [""] * count,
+        "metadata": ["{}"] * count,
+        "links": [[]] * count,
+        "digest": [""] * count,
+        "windows": [b""] * count,
+        "window_ends": [[]] * count,
+        "updated": list(updated.values()),
+        "deleted": [True] * count,
+    }
+    columns = {name: empty.get(name, [None] * count) for name in schema.names}
+    return seal(pa.table(columns, schema=schema))
+
+
+def windows(blob: bytes, ends: list[int]) -> Windows:
+    """Window vectors as ``table`` stored them, float32 ``[windows, dimensions]``."""
+    matrix = np.frombuffer(blob, dtype="<f2").reshape(len(ends), -1)
+    return Windows(matrix.astype(np.float32), ends)

@@ -1,0 +1,109 @@
+"""The Arrow schema of an index, and what is written into its metadata."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from service.errors import ConflictError
+from service.index.rows.fields import FieldType
+
+FORMAT = "1"
+PREFIX = "metadata_"
+# Without it, two writers that upsert one new id at the same time both insert it, with no error.
+PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+
+_ARROW = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an index says of itself.
+
+    Attributes:
+        uid: drawn anew when an index is created, so that a head trained on a deleted one is known;
+            all generations of an index have the same.
+        generation: drawn anew for every table.
+        original: whether the table was created with the index, not to re-embed another's documents.
+        model: name of the bundle that embedded the documents.
+        revision: of that bundle.
+        fields: metadata that filters may name, with its type.
+    """
+
+    uid: str
+    generation: str
+    original: bool
+    model: str
+    revision: str
+    fields: dict[str, FieldType]
+
+
+def create(
+    model: str,
+    revision: str,
+    dimensions: int,
+    fields: dict[str, FieldType],
+    uid: str | None = None,
+) -> pa.Schema:
+    """The schema of a new index, or with ``uid`` of a further generation of that index.
+
+    ``windows`` holds the windows' vectors as little-endian float16 ``[windows, dimensions]``,
+    ``window_ends`` one past the last character of each: the windows joined are the document.
+    ``updated`` is when a caller wrote or deleted the document, in microseconds since the epoch. A
+    deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
+    it may come from another generation.
+    """
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+            pa.field("title", pa.string()),
+            pa.field("text", pa.string(), nullable=False),
+            pa.field("metadata", pa.string(), nullable=False),
+            pa.field("links", pa.list_(pa.string()), nullable=False),
+            pa.field("digest", pa.string(), nullable=False),
+            pa.field("vector", pa.list_(pa.float32(), dimensions)),
+            pa.field("windows", pa.binary(), nullable=False),
+            pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
+            pa.field("updated", pa.int64(), nullable=False),
+            pa.field("deleted", pa.bool_(), nullable=False),
+            *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
+        ],
+        metadata={
+            "docsplit.format": FORMAT,
+            "docsplit.uid": uid or uuid.uuid4().hex,
+            "docsplit.generation": uuid.uuid4().hex,
+            "docsplit.original": json.dumps(uid is None),
+            "docsplit.model": model,
+            "docsplit.revision": revision,
+            "docsplit.fields": json.dumps(fields),
+        },
+    )
+
+
+def identity(schema: pa.Schema) -> Identity:
+    """What ``create`` wrote.
+
+    Raises:
+        ConflictError: the table was not written by this format.
+    """
+    held: dict[bytes, bytes] = schema.metadata or {}
+    if held.get(b"docsplit.format") != FORMAT.encode():
+        raise ConflictError("the table under this name is no index of this version: delete it")
+    fields: dict[str, Any] = json.loads(held[b"docsplit.fields"])
+    return Identity(
+        held[b"docsplit.uid"].decode(),
+        held[b"docsplit.generation"].decode(),
+        json.loads(held[b"docsplit.original"]),
+        held[b"docsplit.model"].decode(),
+        held[b"docsplit.revision"].decode(),
+        fields,
+    )

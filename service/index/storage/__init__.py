@@ -1,0 +1,1 @@
+"""Where indexes lie: volumes, leases, manifests, and digests of files."""

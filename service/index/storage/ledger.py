@@ -1,0 +1,305 @@
+"""Digests of the immutable files below ``index_path``, recorded while they are known to be good.
+
+Every process appends to files of its own, ``integrity/<database>/<table>/<holder>.jsonl``. A line
+is a JSON list and, behind a blank, a checksum of it. An object store keeps checksums itself:
+nothing is recorded for one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+import zlib
+from collections.abc import Collection
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+from service.index.storage import layout
+from service.index.storage.manifest import KEEP_VERSIONS
+
+FOLDER = "integrity"
+QUARANTINE = "quarantine"
+_CHUNK = 1 << 20
+_SUM = 8
+# a file of a process that wrote nothing for so long is taken over by another
+_ABANDONED_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file as it was when it was recorded.
+
+    Attributes:
+        path: relative to the table's folder.
+        size: in bytes; -1 says that what was recorded before no longer holds.
+        digest: BLAKE2b, 32 hex digits.
+        crc: CRC-32.
+        modified: the file's time, in seconds since the epoch.
+        recorded: when, likewise.
+    """
+
+    path: str
+    size: int
+    digest: str
+    crc: int
+    modified: float
+    recorded: float
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was recorded of a table.
+
+    Attributes:
+        entries: of each path, all that hold.
+        damaged: places in the ledger's files that cannot be read, as ``file: line``.
+    """
+
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def place(root: Path, database: str, table: str) -> Path:
+    """The folder of a table's ledger."""
+    return root / FOLDER / database / table
+
+
+def measure(path: Path) -> tuple[int, str, int]:
+    """Size, digest and CRC of a file."""
+    digest, crc, size = hashlib.blake2b(digest_size=16), 0, 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            crc = zlib.crc32(chunk, crc)
+            size += len(chunk)
+    return size, digest.hexdigest(), crc
+
+
+def read(root: Path, database: str, table: str) -> Ledger:
+    """All that was recorded of a table and still holds."""
+    ledger = Ledger()
+    found: list[Entry] = []
+    for file in sorted(place(root, database, table).glob("*.jsonl")):
+        entries, damaged = _lines(file)
+        found += entries
+        ledger.damaged += [(file, what) for what in damaged]
+    void = _moved(root, database, table)
+    for entry in found:
+        if entry.size < 0:
+            void[entry.path] = max(void.get(entry.path, 0.0), entry.recorded)
+    for entry in found:
+        if entry.size >= 0 and entry.recorded > void.get(entry.path, 0.0):
+            ledger.entries.setdefault(entry.path, []).append(entry)
+    return ledger
+
+
+def _lines(file: Path) -> tuple[list[Entry], list[str]]:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return [], []
+    if not content:
+        return [], ["the file is empty"]
+    entries, damaged = [], []
+    lines = content.split(b"\n")
+    if lines.pop():
+        damaged.append("the last line is cut off")
+    for number, line in enumerate(lines, start=1):
+        entry = _entry(line)
+        if entry is None:
+            damaged.append(f"line {number}")
+        else:
+            entries.append(entry)
+    return entries, damaged
+
+
+def _entry(line: bytes) -> Entry | None:
+    told, _, checksum = line.rpartition(b" ")
+    if _checksum(told) != checksum:
+        return None
+    try:
+        return Entry(*json.loads(told))
+    except (ValueError, TypeError):
+        return None
+
+
+def _line(entry: Entry) -> bytes:
+    told = json.dumps(astuple(entry), separators=(",", ":")).encode()
+    return told + b" " + _checksum(told) + b"\n"
+
+
+def _checksum(told: bytes) -> bytes:
+    return hashlib.blake2b(told, digest_size=_SUM).hexdigest().encode()
+
+
+def _moved(root: Path, database: str, table: str) -> dict[str, float]:
+    """When files of a table were moved aside, by path: another may have their name since."""
+    found: dict[str, float] = {}
+    for folder in (root / QUARANTINE / database).glob(f"{table}.*"):
+        since = folder.name.removeprefix(f"{table}.")
+        if not since.isdigit():
+            continue
+        for path in folder.rglob("*"):
+            if path.is_file():
+                name = path.relative_to(folder).as_posix()
+                name = f"_versions/{name}" if name.endswith(".manifest") else name
+                name = name.replace("_versions/_versions/", "_versions/")
+                found[name] = max(found.get(name, 0.0), int(since) / 1e9)
+    return found
+
+
+class Recorder:
+    """Records the files of tables in a file of its own for each.
+
+    All calls block.
+
+    Args:
+        root: ``index_path``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._holder = uuid.uuid4().hex
+        self._needs: dict[Path, list[str]] = {}
+
+    def record(self, database: str, table: str) -> int:
+        """Record the files that a version of a table needs and no process has recorded.
+
+        Returns:
+            How many they were.
+        """
+        folder = layout.folder(self._root, database, table)
+        ledger = read(self._root, database, table)
+        fresh = [path for path in self._needed(folder) if path not in ledger.entries]
+        entries = [entry for path in sorted(fresh) if (entry := _seen(folder, path)) is not None]
+        if entries:
+            self._append(database, table, entries)
+        self._tidy(database, table, folder)
+        return len(entries)
+
+    def record_indexes(self, names: Collection[str]) -> int:
+        """Record the tables of some indexes, and those that all indexes share."""
+        found = layout.tables(self._root)
+        chosen = [(d, t) for d, t in found if d != "indexes" or t.split(".")[0] in names]
+        return sum(self.record(*one) for one in chosen)
+
+    def record_all(self) -> int:
+        """Record all tables."""
+        return sum(self.record(*one) for one in layout.tables(self._root))
+
+    def forget(self, database: str, table: str, paths: list[str]) -> None:
+        """Say that what was recorded of some files no longer holds."""
+        now = time.time()
+        if paths:
+            self._append(database, table, [Entry(path, -1, "", 0, 0.0, now) for path in paths])
+
+    def rewrite(self, file: Path) -> None:
+        """Keep the readable lines of a ledger's file, and drop the others."""
+        entries, _ = _lines(file)
+        _replace(file, entries)
+
+    def _append(self, database: str, table: str, entries: list[Entry]) -> None:
+        folder = place(self._root, database, table)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{self._holder}.jsonl").open("ab") as file:
+            file.write(b"".join(map(_line, entries)))
+
+    def _needed(self, folder: Path) -> set[str]:
+        needed: set[str] = set()
+        held = {}
+        for path in layout.manifests(folder).values():
+            file = folder / path
+            try:
+                needs = self._needs.get(file) or list(layout.read(file).needs())
+            except (OSError, layout.UnreadableError):
+                continue
+            held[file] = needs
+            needed.update(needs, [path])
+        for file in [file for file in self._needs if file.is_relative_to(folder)]:
+            del self._needs[file]
+        self._needs |= held
+        return needed
+
+    def _tidy(self, database: str, table: str, folder: Path) -> None:
+        """Leave out what is gone by right; take over files that no process writes any more."""
+        own = place(self._root, database, table) / f"{self._holder}.jsonl"
+        old = time.time() - _ABANDONED_SECONDS
+        taken: list[Entry] = []
+        for file in own.parent.glob("*.jsonl"):
+            try:
+                if file == own or file.stat().st_mtime > old:
+                    continue
+            except FileNotFoundError:
+                continue
+            entries, damaged = _lines(file)
+            if not damaged:
+                taken += entries
+                file.unlink(missing_ok=True)
+        entries, damaged = _lines(own)
+        gone = [entry for entry in entries if not (folder / entry.path).exists()]
+        if damaged or not (taken or len(gone) > len(entries) / 2):
+            return
+        keep = _wanted(folder, [*entries, *taken])
+        _replace(own, [e for e in [*entries, *taken] if e.path in keep or e.size < 0])
+
+
+def _seen(folder: Path, path: str) -> Entry | None:
+    file = folder / path
+    try:
+        modified = file.stat().st_mtime
+        return Entry(path, *measure(file), modified, time.time())
+    except OSError:
+        # removed meanwhile, or unreadable: ``check`` tells
+        return None
+
+
+def _wanted(folder: Path, entries: list[Entry]) -> set[str]:
+    missing = {path for path, _ in lost(folder, entries)}
+    return {e.path for e in entries if (folder / e.path).exists() or e.path in missing}
+
+
+def lost(folder: Path, entries: list[Entry]) -> list[tuple[str, str]]:
+    """Recorded files that are not there and should be, each with the reason.
+
+    Old versions are deleted in the order of their age, and with them the files that no other
+    version needs.
+    """
+    held = layout.manifests(folder)
+    needed: set[str] = set(held.values())
+    for path in held.values():
+        try:
+            needed.update(layout.read(folder / path).needs())
+        except (OSError, layout.UnreadableError):
+            continue
+    young = time.time() - KEEP_VERSIONS.total_seconds() + 60
+    found = {}
+    for entry in entries:
+        if entry.size < 0 or (folder / entry.path).exists():
+            continue
+        number = layout.version_of(entry.path)
+        if number is None:
+            if entry.path in needed:
+                found[entry.path] = "missing, and a version needs it"
+        elif number > max(held, default=0):
+            found[entry.path] = "missing: it was the newest version"
+        elif number > min(held) or entry.modified > young:
+            found[entry.path] = "missing: it was a version in between"
+    return sorted(found.items())
+
+
+def _replace(file: Path, entries: list[Entry]) -> None:
+    if not entries:
+        file.unlink(missing_ok=True)
+        return
+    scratch = file.with_suffix(".scratch")
+    scratch.write_bytes(b"".join(map(_line, entries)))
+    os.replace(scratch, file)
+
+
+def forget_table(root: Path, database: str, table: str) -> None:
+    """Remove the ledger of a table that was deleted."""
+    shutil.rmtree(place(root, database, table), ignore_errors=True)

@@ -1,0 +1,146 @@
+"""Whether the folder of a store is still there, and still the same: an identity file tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from service.errors import StoreError
+
+log = structlog.get_logger("docsplit.index")
+
+NAME = "docsplit-store.json"
+_FORMAT = 1
+
+# device, inode, size and time of change
+Stat = tuple[int, int, int, int]
+
+
+class Place:
+    """A store's folder, told from an empty mount point and from another store by its identity.
+
+    All calls block.
+
+    Args:
+        path: of the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path / NAME
+        self._path = path
+        self._id: str | None = None
+        self._stat: Stat | None = None
+        self._folder: tuple[int, int] | None = None
+        # so that a mount which is lost before the first request is not taken for a new store
+        with suppress(OSError, ValueError):
+            self._remember()
+
+    def claim(self) -> None:
+        """Find the store, or make the folder a new one where nothing is.
+
+        Raises:
+            StoreError: the store that was here is gone, or another is in its place.
+            OSError: the folder cannot be made or written.
+        """
+        if self._id is None:
+            self._path.mkdir(parents=True, exist_ok=True)
+            try:
+                self._remember()
+            except (FileNotFoundError, ValueError):
+                self._provide()
+            self._folder = self._inode()
+        self.look()
+
+    def look(self) -> None:
+        """Raise StoreError where the store is gone, or is another one by now."""
+        try:
+            there = self._same() if self._id is not None else self._inode() == self._folder
+        except OSError:
+            there = False
+        if not there:
+            raise StoreError(
+                "the store at index_path is gone, or another one is in its place: check the mount",
+                "gone",
+            )
+
+    def _same(self) -> bool:
+        stat = _stat(self._file)
+        if stat == self._stat:
+            return True
+        try:
+            same = _read(self._file) == self._id
+        except ValueError:
+            # damaged, in the folder that was here all the time
+            if self._inode() != self._folder:
+                return False
+            self._write(self._id or "", replace=True)
+            log.warning("identity_restored", path=str(self._file))
+            same = True
+        if same:
+            self._stat = _stat(self._file)
+        return same
+
+    def _remember(self) -> None:
+        stat = _stat(self._file)
+        self._id = _read(self._file)
+        self._stat = stat
+        self._folder = self._inode()
+
+    def _provide(self) -> None:
+        damaged = self._file.exists()
+        try:
+            self._write(uuid.uuid4().hex, replace=damaged)
+        except OSError:
+            # what can only be read was made before there were such files
+            if not (self._path / "indexes").is_dir():
+                raise
+            return
+        self._remember()
+
+    def _write(self, identity: str, *, replace: bool) -> None:
+        content = json.dumps({"id": identity, "format": _FORMAT}) + "\n"
+        scratch = self._file.with_name(f".{NAME}.{uuid.uuid4().hex}")
+        try:
+            with scratch.open("x") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                scratch.replace(self._file)
+            else:
+                # of several replicas that begin a store, one decides
+                with suppress(FileExistsError):
+                    os.link(scratch, self._file)
+        finally:
+            scratch.unlink(missing_ok=True)
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _inode(self) -> tuple[int, int]:
+        held = self._path.stat()
+        return held.st_dev, held.st_ino
+
+
+def _stat(path: Path) -> Stat:
+    held = path.stat()
+    return held.st_dev, held.st_ino, held.st_size, held.st_ctime_ns
+
+
+def _read(path: Path) -> str:
+    """The identity.
+
+    Raises:
+        ValueError: the file holds none.
+    """
+    held = json.loads(path.read_bytes())
+    if not isinstance(held, dict) or not isinstance(held.get("id"), str):
+        raise ValueError("no identity")
+    return str(held["id"])

@@ -1,0 +1,1 @@
+"""Classifiers and citation heads of the service: trainings, examples and stored heads."""

@@ -1,0 +1,239 @@
+"""Trains classifiers after their requests were answered, one at a time in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from bundles.format import Manifest
+from heads.examples import Examples
+from service import executors
+from service.embedding.batching.batcher import EngineFailedError
+from service.embedding.batching.clients import BACKGROUND, working_for
+from service.embedding.cache import lasting
+from service.embedding.embedder import Embedded, Embedder
+from service.embedding.prompts import resolve
+from service.errors import InvalidError, NotFoundError
+from service.learning import embedding
+from service.learning.stored import HeadStore
+from service.logs import outline
+from service.metrics import Metrics
+from windowing.pooling import Vectors
+
+if TYPE_CHECKING:
+    from heads.learn import Learnt
+    from service.learning.jobs import Job, Jobs, Stage
+
+log = structlog.get_logger("docsplit")
+
+HEARTBEAT_SECONDS = 3.0
+# how often a replica looks for trainings that others have lost
+LOOK_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Progress:
+    stage: Stage = "waiting"
+    done: int = 0
+
+
+class Background:
+    """The trainings that run in this process.
+
+    Args:
+        store: of jobs and classifiers.
+        manifest: of the bundle that embeds.
+        metrics: counts how trainings end.
+    """
+
+    def __init__(self, store: HeadStore, manifest: Manifest, metrics: Metrics) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(
+        self, name: str, examples: Examples, vectors: Vectors | None, embedder: Embedder
+    ) -> Job:
+        """Begin a training; when this returns its examples are durable and every replica sees it.
+
+        Args:
+            name: of the classifier, whose former head serves until this one is done.
+            vectors: of the examples, where they are known.
+
+        Raises:
+            ConflictError: one is running, here or at another replica.
+        """
+        jobs = await self._store.jobs()
+        job = await jobs.claim(name, examples)
+        await self.cancel(name)
+        self._begin(jobs, job, examples, vectors, embedder)
+        return job
+
+    def follow(self, embedder: Embedder) -> None:
+        """From now on take over trainings whose replicas have ended."""
+        self._following = asyncio.create_task(self._follow(embedder), name="follow trainings")
+
+    async def cancel(self, name: str) -> None:
+        """End the training of a classifier, if it runs here; its examples stay."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all trainings; another replica goes on with each."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        for name in list(self._tasks):
+            await self.cancel(name)
+
+    def _begin(
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Vectors | None,
+        embedder: Embedder,
+    ) -> None:
+        run = self._run(jobs, job, examples, vectors, embedder)
+        self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
+
+    async def _follow(self, embedder: Embedder) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            idle = all(task.done() for task in self._tasks.values())
+            if not idle or not _may_hold_jobs(self._store.indexes.path):
+                continue
+            try:
+                await self._take_over(await self._store.jobs(), embedder)
+            except Exception as error:  # noqa: BLE001 the store may be back at the next look
+                log.warning("lost_trainings_not_read", reason=str(error)[:300])
+
+    async def _take_over(self, jobs: Jobs, embedder: Embedder) -> None:
+        """Go on with one lost training; give those up that have ended too many replicas."""
+        from service.learning.jobs import MOST_ATTEMPTS
+
+        for job in await jobs.lost():
+            died = job.state == "running"
+            if died and job.attempt >= MOST_ATTEMPTS:
+                error = f"{job.attempt} replicas ended while they trained it"
+                if await jobs.give_up(job, error):
+                    self._ended(job.name, "lost")
+                continue
+            taken = await jobs.take_over(job)
+            if taken is None:
+                continue
+            if died:
+                self._ended(job.name, "lost")
+            examples = await jobs.examples(taken)
+            if examples is None:
+                await jobs.update(taken, state="failed", error="its examples are gone", key="")
+                continue
+            log.info("training_resumed", classifier=job.name, attempt=taken.attempt)
+            self._begin(jobs, taken, examples, None, embedder)
+            return
+
+    def _ended(self, name: str, outcome: str) -> None:
+        self._metrics.training_jobs.labels(outcome).inc()
+        log.info("training_ended", classifier=name, outcome=outcome)
+
+    async def _run(
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Vectors | None,
+        embedder: Embedder,
+    ) -> None:
+        progress = _Progress()
+        task = asyncio.current_task()
+        beats = asyncio.create_task(_beat(jobs, job, progress, task))
+        outcome = "failed"
+        try:
+            async with self._turn:
+                if vectors is None:
+                    vectors = await self._embed(jobs, job, examples, embedder, progress)
+                progress.stage, progress.done = "training", job.total
+                await jobs.update(job, stage=progress.stage, done=progress.done)
+                await self._train(jobs, job, examples, vectors)
+            outcome = "done"
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            await jobs.update(job, state="lost")
+            raise
+        except InvalidError as error:
+            await jobs.refuse(job, str(error))
+        except Exception as error:  # noqa: BLE001 it is logged
+            log.error("training_failed", classifier=job.name, outline=outline(error))
+            said = "the engine failed on a document" if isinstance(error, EngineFailedError) else ""
+            said = said or "internal error; the log of the replica tells more"
+            await jobs.update(job, state="failed", error=said)
+        finally:
+            beats.cancel()
+            self._ended(job.name, outcome)
+
+    async def _embed(
+        self, jobs: Jobs, job: Job, examples: Examples, embedder: Embedder, progress: _Progress
+    ) -> Vectors:
+        def note(done: int, result: Embedded) -> None:
+            progress.done = done
+            self._metrics.embedded(result)
+
+        progress.stage = "embedding"
+        await jobs.update(job, stage=progress.stage)
+        prompt = resolve(self._manifest, None)
+        with working_for(BACKGROUND), lasting.work():
+            return await embedding.embed(embedder, examples.inputs, prompt, note)
+
+    async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:
+        try:
+            further = await self._store.unlabelled(examples)
+        except NotFoundError as error:
+            raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
+
+        def learn(stop: threading.Event) -> Learnt:
+            # its import takes seconds
+            from heads.learn import learn
+
+            return learn(vectors, examples, math.inf, stop, further)
+
+        learnt = await executors.BACKGROUND.run_stoppable(learn)
+        from service.learning.store import Head
+
+        if not await jobs.update(job):
+            raise asyncio.CancelledError
+        revision = self._manifest.revision
+        heads = await self._store.classifiers()
+        head = Head(job.name, job.uid, revision, learnt.labels, learnt.report, learnt.network)
+        await heads.put(head, examples)
+        if await jobs.get(job.name) is None:
+            # deleted while the head was written
+            await heads.withdraw(job.name, job.uid)
+        await jobs.remove(job)
+
+
+def _may_hold_jobs(path: str) -> bool:
+    return "://" in path or Path(path, "heads").exists()
+
+
+async def _beat(jobs: Jobs, job: Job, progress: _Progress, task: asyncio.Task[None] | None) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        try:
+            known = await jobs.update(job, stage=progress.stage, done=progress.done)
+        except Exception as error:  # noqa: BLE001 the store may be back at the next beat
+            log.warning("training_heartbeat_failed", classifier=job.name, reason=str(error)[:300])
+            continue
+        if not known and task is not None:
+            task.cancel()
+            return

@@ -1,0 +1,85 @@
+"""Heads that the bundle brings: small ONNX graphs, run by ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bundles.format import Bundle
+from bundles.telemetry import block_telemetry
+from heads.network import Floats, Kind
+from service.learning.store import Head
+from windowing.pooling import Vectors
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+class Graph:
+    """A head's graph, with the interface of ``Network``.
+
+    Args:
+        path: of the ``.onnx`` file.
+        kind: its activation.
+    """
+
+    def __init__(self, path: str, kind: Kind) -> None:
+        self._path = path
+        self._kind: Kind = kind
+
+    @property
+    def kind(self) -> Kind:
+        """Its activation."""
+        return self._kind
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Inputs and outputs."""
+        session = self._session
+        return session.get_inputs()[0].shape[1], session.get_outputs()[0].shape[1]
+
+    def logits(self, inputs: Vectors) -> Vectors:
+        """``[rows, inputs]`` to ``[rows, outputs]``."""
+        return self._run("logits", inputs)
+
+    def probabilities(self, inputs: Vectors) -> Floats:
+        """Calibrated, ``[rows, outputs]``; rows of a softmax sum to 1."""
+        return self._run("probabilities", inputs).astype(np.float64)
+
+    def to_bytes(self) -> bytes:
+        """The ``.onnx`` file."""
+        with open(self._path, "rb") as stream:
+            return stream.read()
+
+    def _run(self, output: str, inputs: Vectors) -> Vectors:
+        [found] = self._session.run([output], {"features": np.ascontiguousarray(inputs)})
+        return np.asarray(found, dtype=np.float32)
+
+    @cached_property
+    def _session(self) -> InferenceSession:
+        block_telemetry()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+
+
+def bundled(bundle: Bundle, kind: Literal["classifier", "citation"]) -> dict[str, Head]:
+    """The bundle's heads of a kind, by name."""
+    revision = bundle.manifest.revision
+    return {
+        name: Head(
+            name=name,
+            uid=bundle.manifest.files[head.file].sha256,
+            revision=revision,
+            labels=head.labels,
+            report=head.report,
+            network=Graph(str(bundle.path(head.file)), head.activation),
+            bundled=True,
+        )
+        for name, head in bundle.manifest.heads.items()
+        if head.kind == kind
+    }

@@ -1,0 +1,124 @@
+"""Search in one index by who cites whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from lancedb.expr import Expr, col, lit
+
+from heads.citation import Candidates, probabilities
+from heads.network import Scorer
+from service.index.documents import Index, matrix
+from service.index.query.links import cited_counts
+from service.index.query.search import CANDIDATES, RRF, Direction, Hit, Query, candidates, first
+from service.index.rows import checksums
+from service.index.rows.checksums import Part
+from windowing.pooling import Vectors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# a head learns from so many citing documents at most, each of which costs a hybrid search
+MOST_CITING = 1000
+# numbers of all candidates' vectors together
+MOST_NUMBERS = 40_000_000
+_BEST = 2 / (RRF + 1)
+
+
+async def citation(
+    index: Index,
+    query: Query,
+    limit: int,
+    where: Expr | None,
+    head: Scorer,
+    direction: Direction | None = None,
+) -> list[Hit]:
+    """The hybrid candidates by the probability that one of the two documents cites the other.
+
+    With ``direction``, that the query cites, or is cited by, the document found.
+    """
+    depth = max(CANDIDATES, limit)
+    hits = (await candidates(index, query, depth, where))[:depth]
+    if not hits:
+        return []
+    names = [hit.id for hit in hits]
+    own = [query.id] if query.id is not None else []
+    counts = await cited_counts(index, names + own, query.id)
+    popularity = np.array([counts[name] for name in names])
+    found = np.stack([hit.vector for hit in hits])
+    asked = np.broadcast_to(query.vector, found.shape)
+    cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
+    if direction != "cited_by":
+        cites = probabilities(head, asked, found, signals(hits, popularity))
+    if direction != "cites":
+        here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
+        cited = probabilities(head, found, asked, signals(hits, here))
+    ranked = [
+        replace(
+            hit,
+            score=float(max(one, two)),
+            direction=direction or ("cites" if one >= two else "cited_by"),
+        )
+        for hit, one, two in zip(hits, cites, cited, strict=True)
+    ]
+    return await first(index, sorted(ranked, key=lambda hit: -hit.score), limit)
+
+
+def signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
+    """What ``Candidates.signals`` holds, of hybrid hits.
+
+    Args:
+        popularity: how many other documents cite the one that may be cited, a hit.
+    """
+    rows = [(hit.cosine, hit.words, hit.score / _BEST) for hit in hits]
+    return np.column_stack((np.array(rows), np.log1p(popularity))).astype(np.float32)
+
+
+async def examples(index: Index) -> tuple[list[Candidates], int, int]:
+    """Candidates of citing documents, to train a head on.
+
+    Returns:
+        The searches that found a cited document, how many links there are, and how many documents
+        cite. Of more than ``MOST_CITING``, or of fewer with large vectors, a sample is searched
+        for, the same one every time.
+    """
+    links = await index.links()
+    citing = sorted(links)
+    popularity: dict[str, int] = {}
+    for cited in links.values():
+        for name in cited:
+            popularity[name] = popularity.get(name, 0) + 1
+    draw = np.random.default_rng(0)
+    dimensions = index.schema.field("vector").type.list_size
+    most = min(MOST_CITING, max(1, MOST_NUMBERS // (CANDIDATES * dimensions)))
+    chosen = [citing[i] for i in draw.permutation(len(citing))[:most]]
+    found = []
+    for name in chosen:
+        one = await _candidates(index, name, links[name], popularity)
+        if one is not None and one.linked.any() and not one.linked.all():
+            found.append(one)
+    return found, sum(map(len, links.values())), len(citing)
+
+
+async def _candidates(
+    index: Index, name: str, cited: set[str], popularity: dict[str, int]
+) -> Candidates | None:
+    parts = (Part.TEXT, Part.VECTOR)
+    row = await index.select(col("id").eq(lit(name)), checksums.columns(*parts), 1)
+    row = await index.sound(row, *parts)
+    if not row.num_rows:  # damaged, or deleted meanwhile
+        return None
+    [vector] = matrix(row)
+    query = Query(vector, row["text"][0].as_py(), name)
+    hits = (await candidates(index, query, CANDIDATES, None))[:CANDIDATES]
+    # its own link would tell
+    others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
+    return Candidates(
+        vector,
+        np.stack([hit.vector for hit in hits]) if hits else np.zeros((0, len(vector)), np.float32),
+        signals(hits, others),
+        np.array([hit.id in cited for hit in hits], dtype=np.bool_),
+    )

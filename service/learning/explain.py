@@ -1,0 +1,58 @@
+"""Which windows of a document carried a decision, by leaving each of them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heads.network import Scorer
+from service.embedding.embedder import Document
+from windowing.pooling import Vectors, normalise
+
+WINDOWS = 3
+# windows times outputs that are scored at once
+PART_SCORES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A window, by its first character and one past its last, and what it adds."""
+
+    start: int
+    end: int
+    contribution: float
+
+
+def decisive(network: Scorer, output: int, document: Document, prior: float) -> list[Contribution]:
+    """Up to three windows that speak for an output most, the strongest first.
+
+    A window's contribution is how far the output's probability falls when the window is left out
+    of the token-weighted mean (occlusion; Zeiler and Fergus 2014). Windows that add nothing are
+    left out, save the strongest. Of a document of one window nothing would remain: there it is the
+    probability less ``prior``, the output's share among the examples.
+    """
+    windows = document.windows
+    whole = float(network.probabilities(normalise(document.vector())[None])[0, output])
+    if len(windows) == 1:
+        return [Contribution(windows[0].start, windows[0].end, whole - prior)]
+    left = without(document.matrix(), np.array([w.tokens for w in windows], dtype=np.float64))
+    rows = max(1, PART_SCORES // network.shape[1])
+    falls = whole - np.concatenate(
+        [
+            network.probabilities(left[first : first + rows])[:, output]
+            for first in range(0, len(left), rows)
+        ]
+    )
+    order = np.argsort(-falls, kind="stable")[:WINDOWS].tolist()
+    return [
+        Contribution(windows[i].start, windows[i].end, float(falls[i]))
+        for place, i in enumerate(order)
+        if place == 0 or falls[i] > 0
+    ]
+
+
+def without(windows: Vectors, tokens: np.typing.NDArray[np.float64]) -> Vectors:
+    """The document's unit vector without each of its windows in turn, ``[windows, dimensions]``."""
+    weighted = windows.astype(np.float64) * tokens[:, None]
+    return normalise((weighted.sum(axis=0) - weighted).astype(np.float32))

@@ -1,0 +1,261 @@
+"""Trainings that outlive their request, in LanceDB tables where every replica sees them.
+
+A job's small row is rewritten at every heartbeat, so its examples stand in a table of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import structlog
+from lancedb.expr import Expr, col, lit
+from lancedb.table import AsyncTable
+
+from heads.examples import Examples
+from service import executors
+from service.errors import ConflictError
+from service.index.rows.schema import PRIMARY_KEY
+from service.index.storage.database import Database
+from service.index.storage.manifest import KEEP_VERSIONS
+
+log = structlog.get_logger("docsplit")
+
+State = Literal["running", "failed", "lost"]
+Stage = Literal["waiting", "embedding", "training"]
+
+# a job without a heartbeat for so long has lost its replica
+LOST_SECONDS = 60.0
+# a replica that shuts down says that its job is lost: another takes it after so long
+LEFT_SECONDS = 10.0
+# replicas that one job may take down with it
+MOST_ATTEMPTS = 3
+# examples that no job names are what a replica left that died between two writes
+STRAY_SECONDS = 86_400.0
+
+_JOBS = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+        pa.field("uid", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("done", pa.int64(), nullable=False),
+        pa.field("total", pa.int64(), nullable=False),
+        pa.field("error", pa.string(), nullable=False),
+        pa.field("started", pa.float64(), nullable=False),
+        pa.field("heartbeat", pa.float64(), nullable=False),
+    ]
+)
+_EXAMPLES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+        pa.field("kept", pa.float64(), nullable=False),
+        pa.field("examples", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training of a classifier.
+
+    Attributes:
+        name: of the classifier.
+        uid: of this training; the head that comes of it bears it too. Behind a dash it says how
+            often the job was begun, where that is more than once.
+        key: of its examples; empty where they were at fault and are not kept.
+        state: as it was written last; ``state_at`` tells what it is.
+        done: documents embedded, of ``total``.
+        error: what went wrong, where it failed.
+        started: seconds since the epoch, as ``heartbeat``.
+    """
+
+    name: str
+    uid: str
+    key: str
+    state: State
+    stage: Stage
+    done: int
+    total: int
+    error: str
+    started: float
+    heartbeat: float
+
+    @property
+    def attempt(self) -> int:
+        """How often it was begun, replicas that shut down in good order not counted."""
+        return int(self.uid.partition("-")[2] or 1)
+
+    def state_at(self, now: float) -> State:
+        """The state, seen at ``now`` seconds since the epoch."""
+        silent = now - self.heartbeat > LOST_SECONDS
+        return "lost" if self.state == "running" and silent else self.state
+
+
+class Jobs:
+    """At most one training a classifier.
+
+    Args:
+        database: where the tables lie.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, name: str) -> Job | None:
+        """The training of a classifier that runs, failed or was lost."""
+        table = await self._database.find("jobs")
+        if table is None:
+            return None
+        found = await table.query().where(_eq("name", name)).limit(1).to_arrow()
+        return Job(**found.to_pylist()[0]) if found.num_rows else None
+
+    async def names(self) -> list[str]:
+        """Classifiers with such a training."""
+        table = await self._database.find("jobs")
+        if table is None:
+            return []
+        found = await table.query().select(["name"]).to_arrow()
+        return list(found["name"].to_pylist())
+
+    async def idle(self, name: str) -> None:
+        """Raise ConflictError where a training of the classifier runs."""
+        job = await self.get(name)
+        if job is not None and job.state_at(time.time()) == "running":
+            raise ConflictError(
+                "a training of this classifier is running: GET /classifiers/{name} shows it, "
+                "DELETE /classifiers/{name} ends it"
+            )
+
+    async def claim(self, name: str, examples: Examples) -> Job:
+        """Begin a training; of several replicas that try one has it.
+
+        The examples are durable when this returns.
+
+        Raises:
+            ConflictError: one is running.
+        """
+        await self.idle(name)
+        key = await self._keep(examples)
+        now = time.time()
+        total = len(examples.inputs)
+        job = Job(name, uuid.uuid4().hex, key, "running", "waiting", 0, total, "", now, now)
+        try:
+            former = await self.get(name)
+            table = await self._jobs()
+            where = f"target.state != 'running' OR target.heartbeat < {now - LOST_SECONDS!r}"
+            merge = table.merge_insert("name").when_matched_update_all(where=where)
+            row = {column: [value] for column, value in asdict(job).items()}
+            await merge.when_not_matched_insert_all().execute(pa.table(row, schema=_JOBS))
+            held = await self.get(name)
+            if held is None or held.uid != job.uid:
+                raise ConflictError("another training of this classifier has just begun")
+            await self._database.sync()
+        except BaseException:
+            # also where the client left: what nobody knows of must not seem to run
+            await self.remove(job)
+            raise
+        if former is not None:
+            await self._drop(former.key)
+        return job
+
+    async def lost(self) -> list[Job]:
+        """Jobs whose replicas have ended, or have left them."""
+        now = time.time()
+        where = (
+            f"(state = 'running' AND heartbeat < {now - LOST_SECONDS!r})"
+            f" OR (state = 'lost' AND heartbeat < {now - LEFT_SECONDS!r})"
+        )
+        found = await (await self._jobs()).query().where(where).to_arrow()
+        return [Job(**row) for row in found.to_pylist()]
+
+    async def take_over(self, job: Job) -> Job | None:
+        """Begin a lost job anew; None where another replica has it, or it is gone."""
+        attempt = job.attempt + (job.state == "running")
+        uid = f"{uuid.uuid4().hex}-{attempt}"
+        if not await self._change_lost(job, uid=uid, state="running", stage="waiting", done=0):
+            return None
+        held = await self.get(job.name)
+        return held if held is not None and held.uid == uid else None
+
+    async def give_up(self, job: Job, error: str) -> bool:
+        """Write that a lost job failed, its examples kept; whether nobody else has done so."""
+        uid = f"{uuid.uuid4().hex}-{job.attempt}"
+        return await self._change_lost(job, uid=uid, state="failed", error=error)
+
+    async def _change_lost(self, job: Job, **columns: Any) -> bool:
+        columns["heartbeat"] = time.time()
+        # nobody has written to it since: another replica would have changed the uid, its own one
+        # the heartbeat
+        where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
+        result = await (await self._jobs()).update(columns, where=where)
+        return bool(result.rows_updated)
+
+    async def examples(self, job: Job) -> Examples | None:
+        """What a job trains on; None where that is gone."""
+        found = await (await self._examples()).query().where(_eq("key", job.key)).to_arrow()
+        if not found.num_rows:
+            return None
+        return await executors.STORE.run(Examples.from_bytes, found["examples"][0].as_py())
+
+    async def update(self, job: Job, **columns: Any) -> bool:
+        """Write columns and a heartbeat; False where the job was cancelled or replaced."""
+        columns["heartbeat"] = time.time()
+        result = await (await self._jobs()).update(columns, where=_eq("uid", job.uid))
+        return bool(result.rows_updated)
+
+    async def refuse(self, job: Job, error: str) -> None:
+        """Write that a job failed by its examples, and forget these."""
+        await asyncio.shield(self._refuse(job, error))
+
+    async def remove(self, job: Job) -> None:
+        """Forget a job and its examples, both even where the caller is cancelled in between."""
+        await asyncio.shield(self._remove(job))
+
+    async def _refuse(self, job: Job, error: str) -> None:
+        if await self.update(job, state="failed", error=error, key=""):
+            await self._drop(job.key)
+            await self._database.sync()
+
+    async def _remove(self, job: Job) -> None:
+        await (await self._jobs()).delete(_eq("uid", job.uid))
+        await self._drop(job.key)
+        # before older versions are removed
+        await self._database.sync()
+        await self._tidy()
+
+    async def _keep(self, examples: Examples) -> str:
+        key = uuid.uuid4().hex
+        blob = await executors.STORE.run(examples.to_bytes)
+        row = {"key": [key], "kept": [time.time()], "examples": [blob]}
+        table = await self._examples()
+        await table.add(pa.table(row, schema=_EXAMPLES))
+        named = (await (await self._jobs()).query().select(["key"]).to_arrow())["key"].to_pylist()
+        old = col("kept") < lit(time.time() - STRAY_SECONDS)
+        await table.delete(old & ~col("key").isin([lit(k) for k in [key, *named]]))
+        return key
+
+    async def _drop(self, key: str) -> None:
+        await (await self._examples()).delete(_eq("key", key))
+
+    async def _tidy(self) -> None:
+        for table in (await self._jobs(), await self._examples()):
+            try:
+                await table.optimize(cleanup_older_than=KEEP_VERSIONS)
+            except Exception as error:  # noqa: BLE001 a concurrent commit went first; the next job tries again
+                log.info("training_jobs_not_tidied", reason=str(error)[:300])
+
+    async def _jobs(self) -> AsyncTable:
+        return await self._database.provide("jobs", _JOBS)
+
+    async def _examples(self) -> AsyncTable:
+        return await self._database.provide("job_examples", _EXAMPLES)
+
+
+def _eq(column: str, value: str) -> Expr:
+    return col(column).eq(lit(value))

@@ -1,0 +1,130 @@
+"""Examples, and documents without labels, out of an index."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lancedb.expr import col, lit
+
+from heads.bounds import MOST_UNLABELLED
+from service.errors import DamagedError, InvalidError
+from service.index.documents import Index, matrix
+from service.index.rows import checksums
+from service.index.rows.checksums import Part
+from windowing.pooling import Vectors
+
+# ids asked for at once
+CHUNK = 500
+# characters of texts that are read at once, where one text alone has not more
+READ_CHARACTERS = 4_000_000
+# of all texts that are kept with a classifier
+MOST_CHARACTERS = 64_000_000
+
+
+async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vectors]:
+    """Texts of documents and their unit vectors, float32 ``[ids, dimensions]``.
+
+    Args:
+        ids: each once.
+
+    Raises:
+        InvalidError: some are not there, or the texts are too large to keep.
+        DamagedError: what is stored of one does not fit its checksums.
+    """
+    texts: list[str] = []
+    vectors: list[Vectors] = []
+    missing: list[int] = []
+    size = 0
+    for first in range(0, len(ids), CHUNK):
+        chunk = ids[first : first + CHUNK]
+        found = await named(index, chunk, [*checksums.columns(Part.VECTOR), "window_ends"])
+        if (await index.sound(found, Part.VECTOR)).num_rows < found.num_rows:
+            raise DamagedError
+        rows = {name: row for row, name in enumerate(found["id"].to_pylist())}
+        missing += [first + i for i, name in enumerate(chunk) if name not in rows]
+        lengths = characters(found)
+        size += sum(lengths.values())
+        if size > MOST_CHARACTERS:
+            raise InvalidError(
+                f"ids: their texts, which are stored with the classifier, hold more than "
+                f"{MOST_CHARACTERS} characters: give fewer",
+                "ids",
+            )
+        held = {name: text async for name, text in read(index, lengths, strict=True)}
+        order = [name for name in chunk if name in held]
+        texts += [held[name] for name in order]
+        if order:
+            vectors.append(matrix(found)[[rows[name] for name in order]])
+    if missing or len(texts) < len(ids):
+        # without a position: it was deleted while the others were read
+        where = f", the first at position {missing[0]}" if missing else ""
+        raise InvalidError(
+            f"ids: {len(ids) - len(texts)} of {len(ids)} are not in the index{where}", "ids"
+        )
+    return texts, np.concatenate(vectors)
+
+
+async def named(index: Index, ids: Sequence[str], columns: list[str]) -> pa.Table:
+    """Columns of the documents of these ids that are there, in no order."""
+    return await index.select(col("id").isin([lit(name) for name in ids]), columns, len(ids))
+
+
+def characters(found: pa.Table) -> dict[str, int]:
+    """How long the texts of documents are, by id; of the columns ``id`` and ``window_ends``."""
+    ends = found["window_ends"].to_pylist()
+    return {
+        name: of_one[-1] if of_one else 0
+        for name, of_one in zip(found["id"].to_pylist(), ends, strict=True)
+    }
+
+
+async def read(
+    index: Index, lengths: Mapping[str, int], *, strict: bool = False
+) -> AsyncIterator[tuple[str, str]]:
+    """Ids and texts of documents, a few at once, so that they take little memory.
+
+    Args:
+        lengths: of the texts, by id.
+        strict: raise DamagedError where a text does not fit its checksum; else it is left out.
+    """
+    for group in _groups(lengths):
+        read = await named(index, group, checksums.columns(Part.TEXT))
+        found = await index.sound(read, Part.TEXT)
+        if strict and found.num_rows < read.num_rows:
+            raise DamagedError
+        for name, text in zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True):
+            yield name, text
+
+
+def _groups(lengths: Mapping[str, int]) -> Iterator[list[str]]:
+    group: list[str] = []
+    size = 0
+    for name, length in lengths.items():
+        if group and size + length > READ_CHARACTERS:
+            yield group
+            group, size = [], 0
+        group.append(name)
+        size += length
+    if group:
+        yield group
+
+
+async def unlabelled(index: Index) -> Vectors:
+    """Unit vectors of a sample of an index's documents, the same one every time.
+
+    Raises:
+        InvalidError: the index is empty.
+    """
+    rows = await index.table.count_rows()
+    draw = np.random.default_rng(0)
+    chosen = np.sort(draw.permutation(rows)[:MOST_UNLABELLED])
+    if rows:
+        taken = index.table.take_offsets(chosen.tolist())
+        found = await taken.select([*checksums.columns(Part.VECTOR), "deleted"]).to_arrow()
+        held = matrix(await index.sound(found.filter(~pc.field("deleted")), Part.VECTOR))
+        if len(held):
+            return held
+    raise InvalidError("unlabelled: that index holds no documents", "unlabelled")

@@ -1,0 +1,225 @@
+"""Trained classifiers in a LanceDB table, where every replica sees them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from zipfile import BadZipFile
+
+import pyarrow as pa
+import structlog
+from lancedb.expr import col, lit
+
+from heads.examples import Examples
+from heads.network import Network, Scorer
+from service import executors
+from service.errors import ConflictError, NotFoundError, StoreError
+from service.index.rows.schema import PRIMARY_KEY
+from service.index.storage.database import Database
+from service.logs import outline
+
+log = structlog.get_logger("docsplit.index")
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False, metadata=PRIMARY_KEY),
+        pa.field("uid", pa.string(), nullable=False),
+        pa.field("revision", pa.string(), nullable=False),
+        pa.field("labels", pa.list_(pa.string()), nullable=False),
+        pa.field("report", pa.string(), nullable=False),
+        pa.field("network", pa.binary(), nullable=False),
+        pa.field("examples", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A classifier as it is stored.
+
+    Attributes:
+        uid: drawn anew at each training.
+        revision: of the bundle whose vectors it was trained on.
+        labels: the network's outputs in order.
+        report: what its training said of it.
+        bundled: whether the bundle brought it.
+    """
+
+    name: str
+    uid: str
+    revision: str
+    labels: list[str]
+    report: dict[str, Any]
+    network: Scorer
+    bundled: bool = False
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a document may have several of the labels, or none."""
+        return self.network.kind == "sigmoid"
+
+    def share(self, label: str) -> float:
+        """Share of the label among the examples."""
+        counts: dict[str, int] = self.report["labels"]
+        return counts[label] / int(self.report.get("examples", sum(counts.values())))
+
+
+class Heads:
+    """Classifiers by name.
+
+    Args:
+        database: where their table lies.
+        table: its name; the citation heads of indexes have one of their own.
+        kind: what to call a head in messages.
+        bundled: heads that the bundle brings; they are read and never written.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: str,
+        kind: str,
+        bundled: Mapping[str, Head] | None = None,
+    ) -> None:
+        self._bundled = bundled or {}
+        self._database = database
+        self._name = table
+        self._kind = kind
+        self._loaded: dict[str, Head] = {}
+
+    async def put(self, head: Head, examples: Examples | None = None) -> None:
+        """Store a head, replacing the one of its name; durable when this returns.
+
+        Raises:
+            ConflictError: the bundle has one of that name.
+        """
+        self.free(head.name)
+        if not isinstance(head.network, Network):
+            raise TypeError("a graph of the bundle is not stored")
+        blob = await executors.STORE.run(examples.to_bytes) if examples else b""
+        row = {
+            "name": [head.name],
+            "uid": [head.uid],
+            "revision": [head.revision],
+            "labels": [head.labels],
+            "report": [json.dumps(head.report)],
+            "network": [head.network.to_bytes()],
+            "examples": [blob],
+        }
+        table = await self._database.provide(self._name, _SCHEMA)
+        merge = table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
+        await merge.execute(pa.table(row, schema=_SCHEMA))
+        # before older versions are removed
+        await self._database.sync()
+        await table.optimize(cleanup_older_than=timedelta(minutes=15))
+
+    async def names(self) -> list[str]:
+        """All names, sorted."""
+        table = await self._database.find(self._name)
+        if table is None:
+            return sorted(self._bundled)
+        found = await table.query().select(["name"]).to_arrow()
+        return sorted({*found["name"].to_pylist(), *self._bundled})
+
+    def free(self, name: str) -> None:
+        """Raise ConflictError where the bundle has a head of that name."""
+        if name in self._bundled:
+            raise ConflictError(
+                f"the bundle has a {self._kind} of that name: take another name, or serve another "
+                "bundle"
+            )
+
+    def brought(self) -> Head | None:
+        """The first of the bundle's heads, for those that have none of their own."""
+        return next(iter(self._bundled.values()), None)
+
+    async def get(self, name: str) -> Head:
+        """A head, whatever its revision; what was loaded before is loaded again only if changed.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            StoreError: what is stored of it is damaged.
+        """
+        if name in self._bundled:
+            return self._bundled[name]
+        uid = (await self._row(name, ["uid"]))["uid"]
+        held = self._loaded.get(name)
+        if held is None or held.uid != uid:
+            row = await self._row(name, ["name", "uid", "revision", "labels", "report", "network"])
+            with self._readable():
+                row["report"] = json.loads(row["report"])
+                row["network"] = Network.from_bytes(row["network"])
+            held = self._loaded[name] = Head(**row)
+        return held
+
+    async def current(self, name: str, revision: str, hint: str) -> Head:
+        """A head of the bundle that is served.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            ConflictError: it was trained on another bundle's vectors.
+        """
+        head = await self.get(name)
+        if head.revision != revision:
+            raise ConflictError(
+                f"the {self._kind} was trained on vectors of revision {head.revision[:12]}, this "
+                f"service runs {revision[:12]}: {hint}"
+            )
+        return head
+
+    async def examples(self, name: str) -> Examples:
+        """What a head was trained on; of a bundle's head that is not known.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        if name in self._bundled:
+            return Examples([], [])
+        blob = (await self._row(name, ["examples"]))["examples"]
+        with self._readable():
+            return await executors.STORE.run(Examples.from_bytes, blob)
+
+    async def delete(self, name: str) -> None:
+        """Delete a head.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            ConflictError: it is the bundle's.
+        """
+        self.free(name)
+        await self._row(name, ["name"])
+        await (await self._database.open_table(self._name)).delete(col("name").eq(lit(name)))
+        await self._database.sync()
+        self._loaded.pop(name, None)
+
+    async def withdraw(self, name: str, uid: str) -> None:
+        """Delete what one training stored, unless another has replaced it."""
+        table = await self._database.find(self._name)
+        if table is not None:
+            await table.delete(col("name").eq(lit(name)) & col("uid").eq(lit(uid)))
+            await self._database.sync()
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+            log.error("head_damaged", table=self._name, outline=outline(error))
+            raise StoreError(
+                f"what is stored of this {self._kind} is damaged: train it anew", "damaged"
+            ) from error
+
+    async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
+        table = await self._database.find(self._name)
+        rows: list[dict[str, Any]] = []
+        if table is not None:
+            query = table.query().where(col("name").eq(lit(name))).select(columns).limit(1)
+            rows = (await query.to_arrow()).to_pylist()
+        if not rows:
+            raise NotFoundError(f"no {self._kind} of that name")
+        return rows[0]

@@ -1,0 +1,76 @@
+"""The heads and trainings that a process uses, in tables that all replicas share."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from bundles.format import Bundle
+from service.errors import NotFoundError
+from service.index.store import Store
+
+if TYPE_CHECKING:
+    from heads.examples import Examples
+    from heads.network import Vectors
+    from service.learning.jobs import Jobs
+    from service.learning.store import Heads
+
+
+class HeadStore:
+    """Classifiers, citation heads and their trainings below the path of a store.
+
+    Args:
+        store: of the indexes; a citation head is deleted with its index.
+        bundle: may bring heads.
+    """
+
+    def __init__(self, store: Store, bundle: Bundle) -> None:
+        self.indexes = store
+        self._bundle = bundle
+        self._heads: dict[str, Heads] = {}
+        self._jobs: Jobs | None = None
+        store.on_drop = self._forget
+
+    async def classifiers(self) -> Heads:
+        """The classifiers of all replicas."""
+        return await self._of_kind("classifiers", "classifier")
+
+    async def citation_heads(self) -> Heads:
+        """The citation heads of all indexes, under the ``uid`` of each."""
+        return await self._of_kind("citation", "citation head")
+
+    async def jobs(self) -> Jobs:
+        """Trainings of classifiers in the background, at all replicas."""
+        database = await self.indexes.database("heads")
+        from service.learning.jobs import Jobs
+
+        if self._jobs is None:
+            self._jobs = Jobs(database)
+        return self._jobs
+
+    async def unlabelled(self, examples: Examples) -> Vectors | None:
+        """Vectors of the documents that help some examples; None where no index was named.
+
+        Raises:
+            NotFoundError, InvalidError: the index is gone, or empty.
+        """
+        if examples.unlabelled is None:
+            return None
+        index = await (await self.indexes.indexes()).open(examples.unlabelled)
+        from service.learning import sources
+
+        return await sources.unlabelled(index)
+
+    async def _of_kind(self, table: str, kind: str) -> Heads:
+        database = await self.indexes.database("heads")
+        from service.learning.bundled import bundled
+        from service.learning.store import Heads
+
+        if table not in self._heads:
+            brought = bundled(self._bundle, "citation" if table == "citation" else "classifier")
+            self._heads[table] = Heads(database, table, kind, brought)
+        return self._heads[table]
+
+    async def _forget(self, uid: str) -> None:
+        with suppress(NotFoundError):
+            await (await self.citation_heads()).delete(uid)

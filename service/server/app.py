@@ -1,0 +1,140 @@
+"""The FastAPI application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from service import executors
+from service.server.edge import errors
+from service.server.edge.access import Access
+from service.server.edge.clients import Clients
+from service.server.edge.guard import Guard
+from service.server.edge.inflight import Inflight
+from service.server.edge.keys import Keys
+from service.server.edge.repeats import Repeats
+from service.server.edge.security import SecurityHeaders
+from service.server.lifecycle import Service
+from service.server.routes import (
+    citation,
+    classifiers,
+    classify,
+    documents,
+    embed,
+    indexes,
+    openai,
+    similar,
+    similarity,
+    status,
+    suggest,
+)
+
+# what scripts of other origins may send, beside what all may, and read
+_SENT_HEADERS = [
+    "authorization",
+    "content-type",
+    "traceparent",
+    "x-request-id",
+    "x-request-timeout",
+]
+_TOLD_HEADERS = [
+    "retry-after",
+    "x-cache",
+    "x-compute-characters",
+    "x-compute-tokens",
+    "x-inference-time",
+    "x-queue-time",
+    "x-request-id",
+    "x-tokenization-time",
+    "x-total-time",
+    "x-truncated",
+]
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application around a service; the engine starts with its lifespan.
+
+    It listens while the engine compiles: /livez answers at once, /readyz when all is warm.
+    """
+
+    async def start() -> None:
+        await service.start()
+        service.follow()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        executors.install(asyncio.get_running_loop())
+        starting = asyncio.create_task(start())
+        watching = asyncio.create_task(service.keys.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await starting
+            await service.stop()
+
+    app = FastAPI(
+        title="docsplit",
+        version=version("docsplit"),
+        summary="Vectors of whole documents.",
+        lifespan=lifespan,
+        redoc_url=None,
+        # a redirect would send clients to whatever their Host header says
+        redirect_slashes=False,
+        # FastAPI's own spans and logs hold query strings and messages; service.tracing's do not
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.service = service
+    for module in (
+        embed,
+        similarity,
+        classify,
+        classifiers,
+        suggest,
+        similar,
+        indexes,
+        citation,
+        documents,
+        openai,
+        status,
+    ):
+        app.include_router(module.router)
+    errors.install(app)
+    settings = service.settings
+    inflight = Inflight(settings.max_inflight_bytes)
+    service.metrics.inflight_bytes.set_function(lambda: inflight.total)
+    # the last added is the outermost
+    app.add_middleware(
+        Repeats, answers=service.answers, tenants=service.tenants, metrics=service.metrics
+    )
+    app.add_middleware(
+        Guard,
+        max_body_bytes=settings.max_body_bytes,
+        max_body_values=settings.max_body_values,
+        inflight=inflight,
+        request_timeout=settings.request_timeout,
+        max_request_timeout=settings.max_request_timeout,
+        body_timeout=settings.body_timeout,
+    )
+    app.add_middleware(Clients)
+    app.add_middleware(Keys, ring=service.keys, refused=service.metrics.keys_refused)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=_SENT_HEADERS,
+            expose_headers=_TOLD_HEADERS,
+        )
+    app.add_middleware(SecurityHeaders)
+    paths = frozenset(app.openapi()["paths"])
+    app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
+    if settings.trusted_proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
+    return app

@@ -1,0 +1,1 @@
+"""What request and response bodies hold, and their checks."""

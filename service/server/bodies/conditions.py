@@ -1,0 +1,111 @@
+"""Conditions on versions, as callers set them: headers, ``if_version``, and the answer 412."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Header
+from fastapi.responses import Response
+
+from service.index.rows import versions
+from service.server.bodies.document_bodies import DocumentIn, MismatchError
+from service.server.bodies.encoding import json_response
+from service.server.edge.errors import ApiError
+
+if TYPE_CHECKING:
+    from service.errors import VersionError
+    from service.index.rows.versions import Condition
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        max_length=1024,
+        description='write only over this version, e.g. "64a1f0"; * for any version',
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None, Header(max_length=1024, description="* to write only where there is no document")
+]
+MISMATCH: dict[int | str, dict[str, Any]] = {
+    412: {"model": MismatchError, "description": "A document has another version."}
+}
+
+_TAGS = re.compile(r'\s*(W/)?"([^"]*)"\s*')
+
+
+def header(if_match: str | None, if_none_match: str | None = None) -> Condition | None:
+    """The condition that the headers of a request set on one document.
+
+    Raises:
+        ApiError: 422, they are not readable.
+    """
+    if if_none_match is not None:
+        if if_none_match.strip() != "*" or if_match is not None:
+            raise ApiError(422, "if-none-match: send * alone, without if-match")
+        return "absent"
+    if if_match is None:
+        return None
+    if if_match.strip() == "*":
+        return "there"
+    accepted: set[int] = set()
+    for part in if_match.split(","):
+        found = _TAGS.fullmatch(part)
+        if found is None:
+            raise ApiError(422, 'if-match: send * or a version in quotes, such as "64a1f0"')
+        weak, tag = found.groups()
+        exact = versions.condition(tag)
+        # a weak tag equals nothing, and * in quotes is no version
+        if weak is None and isinstance(exact, frozenset):
+            accepted |= exact
+    return frozenset(accepted)
+
+
+def conditions(
+    documents: Sequence[DocumentIn], if_match: str | None, if_none_match: str | None
+) -> dict[str, Condition]:
+    """The conditions of an upsert, by id.
+
+    Raises:
+        ApiError: 422, a header stands beside several documents, or beside ``if_version``.
+    """
+    found = {d.id: versions.condition(d.if_version) for d in documents if d.if_version is not None}
+    whole = header(if_match, if_none_match)
+    if whole is None:
+        return found
+    if len(documents) > 1 or found:
+        raise ApiError(
+            422, "if-match, if-none-match: send them with one document, and without if_version"
+        )
+    return {documents[0].id: whole}
+
+
+def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
+    """The answer to a write whose condition does not hold.
+
+    Args:
+        error: says which documents.
+        ids: of all documents of the request.
+    """
+    places = {name: position for position, name in enumerate(ids)}
+
+    def told(some: dict[str, int | None]) -> list[dict[str, Any]]:
+        found = sorted((places[name], version) for name, version in some.items())
+        return [
+            {"position": place, "version": None if version is None else versions.text(version)}
+            for place, version in found
+        ]
+
+    conflicts = told(dict(error.present))
+    content = {
+        "error": f"documents.{conflicts[0]['position']}: the document has another version than the "
+        "one asked for: read it, then write over the version that stands",
+        "error_type": "VersionMismatch",
+        "conflicts": conflicts,
+        "written": told(dict(error.written)),
+    }
+    headers = {}
+    if len(ids) == 1 and conflicts[0]["version"] is not None:
+        headers["etag"] = f'"{conflicts[0]["version"]}"'
+    return json_response(content, headers, status=412)

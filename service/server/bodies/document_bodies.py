@@ -1,0 +1,135 @@
+"""Bodies of the routes of documents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    WithJsonSchema,
+)
+
+from service.index.rows import fields
+from service.server.bodies.fields import TEXT, valid_text
+from service.server.bodies.names import Identifier, optional_text
+from service.server.edge.errors import NativeError
+
+_VERSION = Field(description="changes with every write of the document")
+
+
+def _metadata(value: Any) -> Any:
+    if problem := fields.problem(value):
+        raise ValueError(problem)
+    return value
+
+
+def _title(value: Any) -> str | None:
+    title = optional_text(value)
+    if title is not None and len(title) > fields.TITLE_CHARACTERS:
+        raise ValueError(f"{len(title)} characters; the limit is {fields.TITLE_CHARACTERS}")
+    return title
+
+
+Metadata = Annotated[
+    dict[str, Any],
+    BeforeValidator(_metadata),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "maxProperties": fields.MOST_KEYS,
+            "propertyNames": {"minLength": 1, "maxLength": fields.KEY_CHARACTERS},
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": "string", "maxLength": fields.METADATA_BYTES},
+                    {"type": "boolean"},
+                    {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+                    {"type": "number"},
+                    {"type": "null"},
+                ]
+            },
+            "description": f"at most {fields.METADATA_BYTES} bytes as JSON in UTF-8",
+        }
+    ),
+]
+
+
+class DocumentIn(BaseModel):
+    """A document to keep. What is left out is empty: an upsert replaces the whole document."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: Identifier
+    text: Annotated[str, BeforeValidator(valid_text), TEXT] = Field(description="of any length")
+    title: Annotated[str | None, BeforeValidator(_title)] = Field(
+        None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS}
+    )
+    metadata: Metadata = Field(default_factory=dict)
+    links: Annotated[list[Identifier], FailFast()] = Field(
+        default_factory=list, max_length=10_000, description="ids of the documents that it cites"
+    )
+    if_version: Annotated[str, BeforeValidator(valid_text)] | None = Field(
+        None,
+        max_length=64,
+        description="write it only over this version; * for any, an empty string for none",
+    )
+
+
+class UpsertRequest(BaseModel):
+    """Documents to insert, or to replace where their id is there."""
+
+    model_config = ConfigDict(strict=True)
+
+    documents: Annotated[list[DocumentIn], FailFast()] = Field(min_length=1)
+    force: bool = Field(
+        False, description="embed every text anew: take no vector from the index or a cache"
+    )
+
+
+class UpsertOut(BaseModel):
+    """All of them are durable."""
+
+    upserted: int
+    versions: list[str] = Field(description="of the documents, in the order of the request")
+
+
+class DocumentHead(BaseModel):
+    """A document without its text."""
+
+    id: str
+    title: str | None
+    metadata: dict[str, Any]
+    version: str = _VERSION
+
+
+class DocumentOut(DocumentHead):
+    """A document as it was given."""
+
+    text: str
+    links: list[str]
+
+
+class PageOut(BaseModel):
+    """Documents in the order of their ids."""
+
+    documents: list[DocumentHead]
+    next: str | None = Field(description="`after` of the next page; null on the last")
+
+
+class VersionOut(BaseModel):
+    """The version of one document of a request."""
+
+    position: int = Field(description="of the document in the request, from 0")
+    version: str | None = Field(description="null where there is no document of that id")
+
+
+class MismatchError(NativeError):
+    """Documents whose version is not the one that was asked for."""
+
+    conflicts: list[VersionOut] = Field(description="versions that stand; these are not written")
+    written: list[VersionOut] = Field(
+        description="empty, but where another write came between the check and the commit"
+    )

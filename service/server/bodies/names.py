@@ -1,0 +1,47 @@
+"""Names in paths, and ids of documents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from service.server.bodies.fields import valid_text
+
+INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
+_ID = "^[^\\x00-\\x1f\\x7f]{1,512}$"
+
+# lower case alone, since some file systems take A and a for one
+Name = Annotated[
+    str,
+    Path(
+        pattern=INDEX_NAME,
+        description="lower-case letters, digits, - and _; a letter or digit first; up to 63",
+    ),
+]
+
+
+def identifier(value: str) -> str:
+    """An id that a document may have.
+
+    Raises:
+        ValueError: it may not.
+    """
+    if not 0 < len(value) <= 512 or any(c < " " or c == "\x7f" for c in value):
+        raise ValueError("an id has 1 to 512 characters, none of them a control character")
+    return value
+
+
+Identifier = Annotated[
+    str,
+    BeforeValidator(valid_text),
+    AfterValidator(identifier),
+    WithJsonSchema({"type": "string", "pattern": _ID}),
+]
+"""A document's id: any text of 1 to 512 characters without control characters."""
+
+
+def optional_text(value: Any) -> str | None:
+    """None, or valid text."""
+    return None if value is None else valid_text(value)

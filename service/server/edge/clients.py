@@ -1,0 +1,64 @@
+"""ASGI middleware that tells whose request it is."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from pydantic import SecretStr
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.embedding.batching.clients import Client, working_for
+from service.keys import file
+from service.server.edge.keys import KEY
+
+# an IPv6 subscriber has a network of this length at least, and any address in it
+_NETWORK_BITS = 64
+
+
+class Clients:
+    """What a request starts works for its client: the API key, else the peer's address.
+
+    Args:
+        app: the rest of the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with working_for(identify(scope)):
+            await self._app(scope, receive, send)
+
+
+def identify(scope: Scope) -> Client:
+    """The client of a request; its name holds the name of the key, never the key."""
+    if KEY in scope:
+        return Client(_of_key(scope[KEY]))
+    host = (scope.get("client") or ("",))[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return Client(f"peer {host}")
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            network = ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False)
+            return Client(f"address {network}")
+        address = address.ipv4_mapped
+    return Client(f"address {address}")
+
+
+def by_token(plain: Sequence[SecretStr]) -> dict[str, bytes]:
+    """Digests of the tokens in the settings, by the names of their clients.
+
+    Those names are positions: the same one is another caller's once the order has changed.
+    """
+    tokens = (token.get_secret_value().encode() for token in plain)
+    return {_of_key(str(at)): file.digest(token) for at, token in enumerate(tokens)}
+
+
+def _of_key(name: str) -> str:
+    return f"key {name}"

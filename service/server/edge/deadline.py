@@ -1,0 +1,45 @@
+"""Every request has a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Request
+
+from service.server.edge.errors import ApiError
+
+HEADER = "x-request-timeout"
+
+
+def seconds(header: str | None, default: float, most: float) -> float:
+    """Seconds that a request may take.
+
+    Raises:
+        ApiError: 422, the header is no number of seconds between 0 and ``most``.
+    """
+    if header is None:
+        return default
+    try:
+        asked = float(header)
+    except ValueError:
+        asked = math.nan
+    if not 0 < asked <= most:
+        raise ApiError(422, f"{HEADER}: give seconds above 0 and up to {most:g}", param=HEADER)
+    return asked
+
+
+@asynccontextmanager
+async def within(request: Request) -> AsyncIterator[None]:
+    """Ends what is awaited inside with ``TimeoutError`` at the request's deadline."""
+    async with asyncio.timeout(of(request) - time.monotonic()):
+        yield
+
+
+def of(request: Request) -> float:
+    """The request's deadline on ``time.monotonic``'s clock, set as its head arrived."""
+    deadline: float = request.scope["docsplit.deadline"]
+    return deadline

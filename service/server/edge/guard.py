@@ -1,0 +1,181 @@
+"""ASGI middleware that reads the body within bounds, and ends work that nobody waits for.
+
+It bounds what a body may expand to before anything parses it: its bytes, its JSON values, and by
+both the memory that is set aside for the request until its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import memory
+from service.server.edge import deadline, structure
+from service.server.edge.errors import ApiError, response, translate
+from service.server.edge.inflight import Body, FullError, Inflight
+from service.server.edge.replay import replaying
+
+# bytes a second that a body must keep up to be waited for
+BODY_RATE = 16_384
+
+
+class Guard:
+    """Bounds size and arrival time of bodies; cancels the route when the client has gone.
+
+    Args:
+        app: what it guards.
+        max_body_bytes: larger bodies get 413, as soon as that is known.
+        max_body_values: bodies of more JSON values get 413, before they are parsed.
+        inflight: requests that it has no memory for get 429, before their body is read where its
+            length is told.
+        request_timeout: seconds that a request may take by default.
+        max_request_timeout: most that ``x-request-timeout`` may ask for.
+        body_timeout: seconds that a body may take, and one more for every ``BODY_RATE`` bytes.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_body_bytes: int,
+        max_body_values: int,
+        inflight: Inflight,
+        request_timeout: float,
+        max_request_timeout: float,
+        body_timeout: float,
+    ) -> None:
+        self._app = app
+        self._max_body = max_body_bytes
+        self._max_values = max_body_values
+        self._inflight = inflight
+        self._timeout = request_timeout
+        self._max_timeout = max_request_timeout
+        self._body_timeout = body_timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with self._inflight.body() as room:
+            await self._guard(scope, receive, send, room)
+
+    async def _guard(self, scope: Scope, receive: Receive, send: Send, room: Body) -> None:
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        try:
+            allowed = deadline.seconds(
+                headers.get(deadline.HEADER), self._timeout, self._max_timeout
+            )
+            scope["docsplit.started"] = time.monotonic()
+            scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
+            if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+                self._check_headers(headers)
+                room.reach(memory.needed(self._length(headers)))
+            body = await self._read(receive, allowed, room)
+            if body:
+                values = await self._values(body)
+                room.reach(memory.needed(len(body), values))
+        except (ApiError, FullError) as error:
+            await response(scope["path"], translate(error))(scope, receive, send)
+            return
+        if body is not None:
+            await self._run(scope, body, receive, send)
+
+    def _check_headers(self, headers: dict[str, str]) -> None:
+        coding = headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            raise ApiError(415, "content-encoding: send the body uncompressed")
+        kind, _, parameters = headers.get("content-type", "").partition(";")
+        if kind.strip().lower() != "application/json":
+            raise ApiError(415, "content-type: send JSON with Content-Type: application/json")
+        charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+        if charset not in ("", "utf-8", "utf8"):
+            raise ApiError(415, "content-type: JSON is sent in UTF-8")
+
+    def _length(self, headers: dict[str, str]) -> int:
+        told = headers.get("content-length", "")
+        length = int(told) if told.isdigit() else 0
+        if length > self._max_body:
+            raise self._too_large(f"has {length}")
+        return length
+
+    async def _values(self, body: bytes) -> int:
+        """Count the values of a body, or bound their number.
+
+        Raises:
+            ApiError: 413, they are more than the limit.
+        """
+        if (most := structure.most_values(body)) <= self._max_values:
+            return most
+        found = 0
+        for found in structure.values(body):
+            if found > self._max_values:
+                raise ApiError(
+                    413,
+                    f"the body holds more than {self._max_values} JSON values, which is the limit: "
+                    "send several requests",
+                    code="body_too_large",
+                )
+            await asyncio.sleep(0)
+        return found
+
+    async def _read(self, receive: Receive, allowed: float, room: Body) -> bytes | None:
+        """The body; None when the client left before it was whole."""
+        chunks: list[bytes] = []
+        size = 0
+        began = asyncio.get_running_loop().time()
+        due = began + allowed
+        try:
+            async with asyncio.timeout_at(min(due, began + self._body_timeout)) as limit:
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > self._max_body:
+                        raise self._too_large("has more")
+                    room.reach(memory.needed(size))
+                    limit.reschedule(min(due, began + self._body_timeout + size / BODY_RATE))
+                    chunks.append(chunk)
+                    if not message.get("more_body", False):
+                        return b"".join(chunks)
+        except TimeoutError as error:
+            raise ApiError(408, "the body did not arrive in time") from error
+
+    def _too_large(self, found: str) -> ApiError:
+        return ApiError(
+            413,
+            f"the body {found} bytes, the limit is {self._max_body}: send fewer inputs a request",
+            code="body_too_large",
+            headers={"connection": "close"},
+        )
+
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        started = answered = False
+        whole = {"type": "http.request", "body": body, "more_body": False}
+
+        async def observed(message: Message) -> None:
+            nonlocal started, answered
+            started = True
+            answered = answered or not message.get("more_body", True)
+            await send(message)
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        work = asyncio.ensure_future(self._app(scope, replaying(whole, receive), observed))
+        watch = asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+            if work.done() or answered:
+                await work
+        except Exception as error:
+            if started:
+                raise
+            await response(scope["path"], translate(error))(scope, receive, send)
+        finally:
+            for task in (work, watch):
+                task.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)

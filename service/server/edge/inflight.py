@@ -1,0 +1,80 @@
+"""The memory that requests take, set aside from their heads to their answers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from service.embedding.batching import clients
+from service.embedding.batching.threshold import excess
+
+
+class FullError(Exception):
+    """There is no memory left for this client.
+
+    Attributes:
+        retry_after: seconds until there should be, by how long requests have held theirs.
+    """
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"too many bytes in flight; try again in {retry_after:.0f} s")
+        self.retry_after = retry_after
+
+
+class Inflight:
+    """Memory set aside for requests that are read and worked on, bounded, shared among clients.
+
+    Args:
+        capacity: bytes for all requests at most; see ``threshold`` for a client's part.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.total = 0
+        self._capacity = capacity
+        self._held: Counter[clients.Client] = Counter()
+        self._seconds = 0.0
+
+    @contextmanager
+    def body(self) -> Iterator[Body]:
+        """The memory of one request of the client that the task works for, until its end."""
+        body = Body(self, clients.current())
+        started = time.monotonic()
+        try:
+            yield body
+        finally:
+            if body.bytes:
+                self._give_back(body, time.monotonic() - started)
+
+    def take(self, client: clients.Client, amount: int) -> None:
+        """Raise ``FullError`` where ``amount`` bytes more have no room."""
+        too_much = excess(self._capacity, self.total, self._held[client], amount)
+        if too_much > 0:
+            # Little's law: what is held over the time that it is held is the rate that it leaves at
+            wait = self._seconds * too_much / max(self.total, 1)
+            raise FullError(max(1.0, min(wait, self._seconds)))
+        self.total += amount
+        self._held[client] += amount
+
+    def _give_back(self, body: Body, seconds: float) -> None:
+        self.total -= body.bytes
+        self._held[body.client] -= body.bytes
+        if not self._held[body.client]:
+            del self._held[body.client]
+        self._seconds += 0.1 * (seconds - self._seconds) if self._seconds else seconds
+
+
+class Body:
+    """The memory of one request."""
+
+    def __init__(self, inflight: Inflight, client: clients.Client) -> None:
+        self.client = client
+        self.bytes = 0
+        self._inflight = inflight
+
+    def reach(self, size: int) -> None:
+        """Set ``size`` bytes aside; ``FullError`` where they are not left."""
+        if size > self.bytes:
+            self._inflight.take(self.client, size - self.bytes)
+            self.bytes = size

@@ -1,0 +1,79 @@
+"""ASGI middleware that asks for an API key before it reads a body."""
+
+from __future__ import annotations
+
+import math
+
+from prometheus_client import Counter
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.embedding.charges import charging
+from service.keys.ring import Keyring, Refusal, Verdict
+from service.server.edge.errors import ApiError, response
+
+OPEN_PATHS = frozenset(
+    {"/health", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/models"}
+)
+# where the scope holds the name of the key that a request came with, and what it may do
+KEY = "docsplit.key"
+RIGHTS = "docsplit.rights"
+# longer ones are none; so that hashing what is sent costs next to nothing
+_LONGEST_TOKEN = 512
+
+
+class Keys:
+    """``Authorization: Bearer KEY`` must hold one of the keys, except on ``OPEN_PATHS``.
+
+    Args:
+        app: what it protects.
+        ring: the keys; where none are required, every request passes.
+        refused: counts refusals by reason.
+    """
+
+    def __init__(self, app: ASGIApp, ring: Keyring, refused: Counter) -> None:
+        self._app = app
+        self._ring = ring
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._ring.required or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        verdict = self._ring.check(_token(scope))
+        if verdict.refusal is not None:
+            self._refused.labels(verdict.refusal).inc()
+            await response(scope["path"], _error(verdict.refusal, verdict))(scope, receive, send)
+            return
+        scope[KEY] = verdict.key.name
+        scope[RIGHTS] = verdict.key.rights
+        with charging(verdict.key.tokens):
+            await self._app(scope, receive, send)
+
+
+def _token(scope: Scope) -> bytes:
+    value = dict(scope["headers"]).get(b"authorization", b"")
+    scheme, _, offered = value.partition(b" ")
+    offered = offered.strip()
+    return offered if scheme.lower() == b"bearer" and len(offered) <= _LONGEST_TOKEN else b""
+
+
+def _error(refusal: Refusal, verdict: Verdict) -> ApiError:
+    match refusal:
+        case Refusal.REVOKED:
+            return ApiError(403, "this API key has been revoked", code="key_revoked")
+        case Refusal.EXPIRED:
+            return ApiError(403, "this API key has expired", code="key_expired")
+        case Refusal.RATE:
+            wait = max(1, math.ceil(verdict.wait))
+            return ApiError(
+                429,
+                f"over the rate of this API key; try again in {wait} s",
+                code="rate_limit_exceeded",
+                headers={"retry-after": str(wait)},
+            )
+    return ApiError(
+        401,
+        "no valid API key: send the header Authorization: Bearer KEY",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )

@@ -1,0 +1,83 @@
+"""ASGI middleware that answers a repeated request from memory, before it is parsed."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.embedding.cache.answers import Answer, Answers
+from service.embedding.cache.tenants import Tenants
+from service.embedding.charges import charged
+from service.metrics import Metrics
+from service.server.edge.replay import replaying
+
+# Routes whose answer follows from the body and the bundle alone; which answers of theirs may be
+# kept, they say themselves by ``repeatable``.
+ROUTES = {"/", "/embed", "/v1/embeddings"}
+_MARK = "docsplit.repeatable"
+_TIMES = {b"x-tokenization-time", b"x-queue-time", b"x-inference-time"}
+
+
+def repeatable(scope: Scope) -> None:
+    """Let the answer of this request be given to any other of the same body."""
+    scope[_MARK] = True
+
+
+class Repeats:
+    """Keeps answers and gives them again; inside of what reads bodies and checks keys.
+
+    Args:
+        app: answers what is new.
+        answers: those held.
+        tenants: who is given whose answers.
+        metrics: counts the documents of repeated answers.
+    """
+
+    def __init__(self, app: ASGIApp, answers: Answers, tenants: Tenants, metrics: Metrics) -> None:
+        self._app = app
+        self._answers = answers
+        self._tenants = tenants
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] not in ROUTES or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        request = await receive()
+        accept = next((v for k, v in scope["headers"] if k == b"accept"), b"")
+        key = self._answers.key(
+            self._tenants.current, scope["path"].encode(), accept, request.get("body", b"")
+        )
+        held = self._answers.get(key)
+        if held is not None:
+            scope["docsplit.usage"] = held.usage
+            self._metrics.repeated(held.usage)
+            with charged(held.usage["tokens"]):
+                await send({**held.start, "headers": _headers(scope, held.start)})
+                await send({"type": "http.response.body", "body": held.body})
+            return
+        begun: Message = {}
+
+        async def observed(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                # a copy: middleware outside adds this request's id
+                begun = {**message, "headers": list(message["headers"])}
+            elif scope.get(_MARK) and not message.get("more_body") and begun["status"] == 200:
+                usage = scope["docsplit.usage"]
+                again = {**usage, "cached": usage["windows"]}
+                self._answers.put(key, Answer(begun, message["body"], again))
+            await send(message)
+
+        await self._app(scope, replaying(request, receive), observed)
+
+
+def _headers(scope: Scope, start: Message) -> list[tuple[bytes, bytes]]:
+    milliseconds = 1000 * (time.monotonic() - scope["docsplit.started"])
+    own = {
+        b"x-cache": b"hit",
+        b"x-total-time": f"{milliseconds:.1f}".encode(),
+        **dict.fromkeys(_TIMES, b"0.0"),
+    }
+    return [(name, own.get(name, value)) for name, value in start["headers"]]

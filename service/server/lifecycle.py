@@ -1,0 +1,334 @@
+"""What one process holds, from start to drain."""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import structlog
+from prometheus_client import generate_latest
+
+from bundles.format import Bundle
+from service import executors
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.batching.batcher import Batcher
+from service.embedding.cache.answers import Answers
+from service.embedding.cache.codec import Codec
+from service.embedding.cache.layers import Cache
+from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.shared import SharedCache
+from service.embedding.cache.tenants import Tenants
+from service.embedding.embedder import Embedder
+from service.embedding.engines.buckets import reserve
+from service.embedding.engines.calibration import Calibration, calibrate, splits
+from service.embedding.engines.choose import Choice, buckets, build, choose
+from service.embedding.engines.interface import Engine, EngineError, EngineFacts, facts
+from service.embedding.engines.processor import Processor, detect
+from service.embedding.lookup import CachedVectors, WindowVectors
+from service.embedding.prompts import resolve
+from service.index.store import Store
+from service.keys.ring import Keyring
+from service.learning.background import Background
+from service.learning.stored import HeadStore
+from service.metrics import Metrics
+from service.server.edge.clients import by_token
+from service.server.tracing import tracing
+from service.settings import Settings
+from windowing.tokens import DocumentTokenizer
+
+if TYPE_CHECKING:
+    from service.tracing.exporter import Tracing
+
+log = structlog.get_logger("docsplit")
+
+
+class Phase(enum.StrEnum):
+    """Where a process stands; only READY answers inference and 200 on /readyz."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is there once the engine is.
+
+    Attributes:
+        batcher: None in a process that has its vectors from another one.
+        vectors: behind the cache.
+        fresh: without a cache.
+    """
+
+    engine: EngineFacts
+    batcher: Batcher | None
+    vectors: WindowVectors
+    fresh: WindowVectors
+    embedder: Embedder
+    background: BackgroundEmbedder
+
+
+@dataclass
+class Service:
+    """A bundle, how it is run, and its phase.
+
+    Raises:
+        EngineError: no engine can meet the settings on this machine.
+        ValueError: the bundle's prompts do not fit its windows, tracing is not installed, or the
+            keys' file cannot be used.
+    """
+
+    settings: Settings
+    bundle: Bundle
+    metrics: Metrics = field(default_factory=Metrics)
+    processor: Processor = field(default_factory=detect)
+    phase: Phase = Phase.STARTING
+    started: float = field(default_factory=time.monotonic)
+    choice: Choice = field(init=False)
+    tokenizer: DocumentTokenizer = field(init=False)
+    cache: Cache = field(init=False)
+    answers: Answers = field(init=False)
+    tenants: Tenants = field(init=False)
+    store: Store = field(init=False)
+    heads: HeadStore = field(init=False)
+    background: Background = field(init=False)
+    tracing: Tracing | None = field(init=False)
+    keys: Keyring = field(init=False)
+    calibration: Calibration | None = None
+    running: Running | None = None
+
+    def __post_init__(self) -> None:
+        manifest = self.bundle.manifest
+        self.choice = choose(
+            self.settings.engine,
+            self.settings.precision,
+            self.processor,
+            set(manifest.precisions),
+        )
+        self.tokenizer = DocumentTokenizer(
+            self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
+        )
+        whole = self.settings.cache_bytes // 4
+        self.answers = Answers(whole // self.settings.workers)
+        self.cache = Cache(ProcessCache(self.settings.cache_bytes - whole))
+        self.tenants = Tenants(
+            separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
+        )
+        self.store = Store(
+            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+        )
+        if self.settings.workers == 1:
+            # of several processes the one that follows the indexes tells
+            self.metrics.store_up.set(1)
+        self.heads = HeadStore(self.store, self.bundle)
+        self.background = Background(self.heads, manifest, self.metrics)
+        for name in manifest.prompts:
+            if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
+                raise ValueError(f"prompt {name!r} leaves no room for text in a window")
+        self.tracing = tracing(self.settings, self.bundle, self.choice)
+        self.keys = Keyring(self.settings.api_keys, self.settings.keys_file)
+        self.metrics.keys_stale.set_function(lambda: self.keys.stale)
+
+    @property
+    def degraded(self) -> bool:
+        """Whether Redis is configured and does not answer: slower, never wrong."""
+        return self.cache.shared is not None and not self.cache.shared.healthy
+
+    @property
+    def calibrated(self) -> dict[str, Any] | None:
+        """What was measured at the start, fit for JSON; None where nothing was."""
+        if self.calibration is None:
+            return None
+        told: dict[str, Any] = {"streams": self.calibration.engine.streams}
+        for name in ("threads", "batch_tokens", "reason", "seconds"):
+            told[name] = getattr(self.calibration, name)
+        return told | {"measured": [asdict(one) for one in self.calibration.measured]}
+
+    @property
+    def threads(self) -> int:
+        """CPU cores to compute on; each process beside this one that answers HTTP keeps one."""
+        fronts = self.settings.workers if self.settings.workers > 1 else 0
+        return self.settings.threads or max(1, self.processor.cores - fronts)
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.choice.engine != "onnx-cuda"
+
+    async def start(self) -> None:
+        """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
+        if self.settings.redis_url is not None:
+            self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
+            self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
+        try:
+            self.running = await executors.START.run(self._build)
+        except EngineError as error:
+            self.phase = Phase.FAILED
+            log.error("engine_unusable", reason=str(error))
+            return
+        if self.phase is Phase.STARTING:
+            self.phase = Phase.READY
+            self.metrics.ready.set(1)
+        engine = self.running.engine
+        log.info(
+            "ready",
+            engine=engine.name,
+            precision=engine.arithmetic,
+            device=engine.device,
+            streams=engine.streams,
+            reason=self.choice.reason,
+            processor=self.processor.summary,
+            model=self.bundle.manifest.name,
+            revision=self.bundle.manifest.revision[:12],
+            seconds=round(time.monotonic() - self.started, 2),
+        )
+        streams_chosen_here = self._on_cpu and not self.settings.streams
+        if self.running.batcher is not None and streams_chosen_here and engine.streams > 1:
+            # ready before that: it only makes requests that come alone faster
+            self.running.batcher.lone = await executors.START.run(self._build_lone)
+
+    def _build_lone(self) -> Engine | None:
+        """An engine of one stream that has all cores."""
+        try:
+            engine = build(self.choice, self.bundle, self.threads, 1)
+            self._warm_up(engine)
+        except EngineError as error:
+            log.warning("lone_engine_unusable", reason=str(error))
+            return None
+        return engine
+
+    def _warm_up(self, engine: Engine) -> None:
+        manifest = self.bundle.manifest
+        for length in (16, 128, manifest.max_tokens):
+            ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
+            if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
+                raise EngineError(f"{engine.name} returns vectors that are not finite")
+
+    def follow(self) -> None:
+        """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
+        if self.running is not None:
+            self.store.follow(self.running.background)
+            self.background.follow(self.running.embedder)
+
+    def _shared(self, url: str) -> SharedCache:
+        manifest = self.bundle.manifest
+        secret = self.settings.cache_secret
+        codec = Codec(manifest.dimensions, None if secret is None else secret.get_secret_value())
+        if not codec.signed:
+            log.warning(
+                "cache_not_authenticated",
+                reason="whoever can write to Redis can put wrong vectors into answers; set "
+                "cache_secret. Upserts and trainings compute for themselves until then",
+            )
+        return SharedCache(
+            url,
+            prefix=f"docsplit:{codec.label}:{manifest.revision[:32]}:{self.choice.arithmetic}:",
+            codec=codec,
+            ttl=self.settings.redis_ttl,
+            timeout=self.settings.redis_timeout,
+            on_error=lambda kind: self.metrics.cache_errors.labels(kind).inc(),
+        )
+
+    def _build(self) -> Running:
+        manifest = self.bundle.manifest
+        streams = self.settings.streams or self.threads
+        started = time.monotonic()
+        engine = build(self.choice, self.bundle, self.threads, streams)
+        build_seconds = time.monotonic() - started
+        self._warm_up(engine)
+        if self.settings.calibrate:
+            engine = self._calibrated(engine, build_seconds)
+        batch_tokens = self.settings.batch_tokens or engine.batch_tokens
+        if not self._on_cpu:
+            reserve(engine, buckets(self.bundle), batch_tokens)
+        batcher = Batcher(
+            engine,
+            batch_tokens=batch_tokens,
+            queue_tokens=self.settings.queue_tokens,
+            age_limit=self.settings.queue_age_limit,
+            pad_token_id=manifest.pad_token_id,
+            report=self.metrics.batch,
+        )
+        vectors = CachedVectors(self.cache, batcher, self.tenants)
+        fresh = CachedVectors(Cache(ProcessCache(0)), batcher)
+        self.metrics.watch(
+            queue_tokens=lambda: batcher.queued_tokens,
+            queue_age=lambda: batcher.queue_age,
+            cache_bytes=lambda: self.cache.process.held_bytes + self.answers.held_bytes,
+            tokens_per_second=lambda: batcher.tokens_per_second,
+        )
+        self.metrics.engine.info(
+            {
+                "engine": engine.name,
+                "precision": engine.arithmetic,
+                "device": engine.device,
+                "model": manifest.name,
+                "revision": manifest.revision,
+            }
+        )
+        embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
+        background = BackgroundEmbedder(self.tokenizer, fresh, resolve(manifest, None))
+        return Running(facts(engine), batcher, vectors, fresh, embedder, background)
+
+    def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
+        settings = self.settings
+        found = calibrate(
+            engine,
+            lambda threads, streams: build(self.choice, self.bundle, threads, streams),
+            threads=self.threads,
+            others=splits(settings.threads, settings.streams, self.threads) if self._on_cpu else (),
+            batch_tokens=settings.batch_tokens,
+            build_seconds=build_seconds,
+            vocabulary=self.tokenizer.vocabulary,
+            limit=settings.calibrate,
+        )
+        found.engine.batch_tokens = found.batch_tokens
+        log.info(
+            "calibrated",
+            threads=found.threads,
+            streams=found.engine.streams,
+            batch_tokens=found.batch_tokens,
+            reason=found.reason,
+            seconds=found.seconds,
+            measured=[asdict(measurement) for measurement in found.measured],
+        )
+        self.calibration = found
+        return found.engine
+
+    def check_engine(self) -> None:
+        """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
+        batcher = None if self.running is None else self.running.batcher
+        if batcher is None or self.phase is Phase.FAILED:
+            return
+        if batcher.longest_batch > self.settings.engine_timeout:
+            self.phase = Phase.FAILED
+            self.metrics.ready.set(0)
+            log.error("engine_wedged", seconds=self.settings.engine_timeout)
+
+    async def scrape(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.metrics.registry)
+
+    def drain(self) -> None:
+        """Turn /readyz to 503; requests are still answered."""
+        if self.phase is not Phase.FAILED:
+            self.phase = Phase.DRAINING
+        self.metrics.ready.set(0)
+
+    async def stop(self) -> None:
+        """Leave trainings to others, let the running commits and batches end, free the threads."""
+        await self.background.close()
+        await self.store.close()
+        if self.running is not None:
+            self.running.embedder.close()
+            self.running.background.close()
+            if self.running.batcher is not None:
+                await executors.START.run(self.running.batcher.close)
+            self.running = None
+        if self.cache.shared is not None:
+            await self.cache.shared.close()
+        if self.tracing is not None:
+            await executors.START.run(self.tracing.close)

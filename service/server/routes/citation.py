@@ -1,0 +1,149 @@
+"""/indexes/{name}/citation: the head that tells what a document cites."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from service import executors
+from service.errors import ConflictError, InvalidError, NotFoundError
+from service.server.bodies.names import Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.routes import inference
+from service.server.routes.trainings import TURN
+
+if TYPE_CHECKING:
+    from heads.citation import Candidates
+    from heads.network import Network
+    from service.index.documents import Index
+    from service.learning.store import Head
+
+router = APIRouter(
+    prefix="/indexes/{name}/citation",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
+
+LEAST_LINKS = 10
+LEAST_CITING = 5
+
+
+class CitationOut(BaseModel):
+    """A citation head and how it did on citing documents held out of its training."""
+
+    links: int = Field(description="links between documents of the index")
+    citing: int = Field(description="documents that have any")
+    links_used: int = Field(description="links that the hybrid search finds, of those searched for")
+    citing_used: int = Field(description="their citing documents")
+    held_out: int = Field(description="citing documents held out for the two measures")
+    mrr: float = Field(
+        description="mean reciprocal rank of the first cited document among a held-out "
+        "document's candidates"
+    )
+    hybrid_mrr: float = Field(description="the same in the hybrid search's order")
+    training_seconds: float
+
+
+@router.post("", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
+async def train_citation_head(request: Request, name: Name) -> CitationOut:
+    """Train the index's citation head on the links of its documents, or train it anew."""
+    service = inference.service_of(request)
+    async with deadline.within(request), TURN.taken():
+        index = await (await service.store.indexes()).open(name)
+        from service.learning.citing import examples
+
+        started = time.monotonic()
+        searches, links, citing = await examples(index)
+        if links < LEAST_LINKS or len(searches) < LEAST_CITING:
+            raise InvalidError(
+                f"the index holds {links} links between its documents, which the hybrid search "
+                f"finds from {len(searches)} documents: at least {LEAST_LINKS}, from at least "
+                f"{LEAST_CITING} documents, are needed",
+                "links",
+            )
+        network, report = await executors.TRAINING.run_stoppable(
+            partial(_fit, searches, deadline.of(request))
+        )
+        report |= {
+            "links": links,
+            "citing": citing,
+            "training_seconds": time.monotonic() - started,
+        }
+        from service.learning.store import Head
+
+        uid = index.identity.uid
+        revision = service.bundle.manifest.revision
+        head = Head(uid, uuid.uuid4().hex, revision, ["unlinked", "cites"], report, network)
+        await (await service.heads.citation_heads()).put(head)
+    return CitationOut(**report)
+
+
+@router.get("", responses=documented(401, 404, 409, 422, 503))
+async def describe_citation_head(request: Request, name: Name) -> CitationOut:
+    """What the training said of the index's citation head."""
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+        return CitationOut(**(await citation_head(request, index, name)).report)
+
+
+_NETWORK: dict[int | str, Any] = {
+    200: {
+        "description": "An .npz archive.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    **documented(401, 404, 409, 422, 503),
+}
+
+
+@router.get("/network", responses=_NETWORK, response_model=None, response_class=Response)
+async def download_citation_network(request: Request, name: Name) -> Response:
+    """The citation head's weights, to run it elsewhere."""
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+        head = await citation_head(request, index, name)
+    if head.bundled:
+        raise ConflictError("the index uses the bundle's citation head, which lies in its folder")
+    return Response(head.network.to_bytes(), media_type="application/octet-stream")
+
+
+async def citation_head(request: Request, index: Index, name: str) -> Head:
+    """The citation head of an index, or else the bundle's.
+
+    Raises:
+        NotFoundError: it has none, with the call that trains one.
+        ConflictError: it was trained on another generation's vectors.
+    """
+    heads = await inference.service_of(request).heads.citation_heads()
+    hint = f"train it anew with POST /indexes/{name}/citation"
+    try:
+        return await heads.current(index.identity.uid, index.identity.revision, hint)
+    except NotFoundError as error:
+        brought = heads.brought()
+        if brought is not None:
+            return brought
+        raise NotFoundError(
+            f"the index has no citation head: train one with POST /indexes/{name}/citation"
+        ) from error
+
+
+def _fit(
+    searches: list[Candidates], due: float, stop: threading.Event
+) -> tuple[Network, dict[str, Any]]:
+    from heads import citation
+
+    trained = citation.train(searches, due, stop)
+    return trained.network, {
+        "links_used": trained.links,
+        "citing_used": trained.citing,
+        "held_out": trained.held_out,
+        "mrr": trained.mrr,
+        "hybrid_mrr": trained.hybrid_mrr,
+    }

@@ -1,0 +1,281 @@
+"""/classifiers: train heads on labelled documents, describe, list and delete them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from heads import bounds
+from heads.bounds import MOST_UNLABELLED
+from heads.examples import Examples
+from service import executors
+from service.embedding.cache import lasting
+from service.errors import ConflictError, NotFoundError
+from service.keys.rights import Right
+from service.server.bodies.classifier_bodies import (
+    ClassifierOut,
+    ClassifiersOut,
+    TrainingOut,
+    TrainRequest,
+)
+from service.server.bodies.names import Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import ApiError, documented
+from service.server.lifecycle import Service
+from service.server.routes import inference
+from service.server.routes.trainings import TURN
+from windowing.pooling import Vectors
+
+if TYPE_CHECKING:
+    from heads.learn import Learnt
+    from service.learning.jobs import Job
+    from service.learning.store import Head
+
+router = APIRouter(
+    prefix="/classifiers", tags=["classify"], dependencies=[Depends(rights.of_classifier)]
+)
+
+# more of either, and the request is answered before the training
+MOST_EXAMPLES = 500
+MOST_CHARACTERS = 2_000_000
+
+_TRAIN: dict[int | str, Any] = {
+    202: {"description": "Training in the background.", "model": ClassifierOut},
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
+}
+_READ = documented(401, 404, 409, 422, 503)
+_NETWORK: dict[int | str, Any] = {
+    200: {
+        "description": "An .npz archive.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    **_READ,
+}
+
+
+@router.put("/{name}", responses=_TRAIN, response_model_exclude_none=True)
+async def train_classifier(
+    request: Request, response: Response, name: Name, body: TrainRequest
+) -> ClassifierOut:
+    """Train a classifier, or replace it; the answer comes when all replicas have it.
+
+    With many examples it comes as soon as these are stored, and the training goes on.
+    """
+    service = inference.service_of(request)
+    vectors = None
+    if body.index is not None:
+        rights.require(request, Right.READ_INDEXES, body.index)
+        async with deadline.within(request):
+            index = await (await service.store.indexes()).open(body.index)
+            from service.learning import sources
+
+            texts, vectors = await sources.documents(index, body.ids or [])
+    else:
+        texts = body.inputs or []
+    for position, text in enumerate(texts):
+        if not text.strip():
+            raise ApiError(400, f"input {position} is empty: it holds no text that makes a token")
+    examples = Examples(texts, body.labels, body.multi_label, body.unlabelled)
+    return await _train(request, response, name, examples, vectors, body.background)
+
+
+@router.post("/{name}/retrain", responses=_TRAIN, response_model_exclude_none=True)
+async def retrain_classifier(request: Request, response: Response, name: Name) -> ClassifierOut:
+    """Train a classifier anew for the served bundle, from the examples stored with it.
+
+    Where a training in the background was lost or failed, its examples are taken.
+    """
+    heads = inference.service_of(request).heads
+    async with deadline.within(request):
+        jobs = await heads.jobs()
+        await jobs.idle(name)
+        job = await jobs.get(name)
+        examples = await jobs.examples(job) if job is not None else None
+        resumed = examples is not None
+        try:
+            examples = examples or await (await heads.classifiers()).examples(name)
+        except NotFoundError as error:
+            if job is None:
+                raise
+            raise ConflictError(
+                "the classifier has no examples: its training failed by them; PUT it anew"
+            ) from error
+    return await _train(request, response, name, examples, None, background=resumed)
+
+
+@router.get("", responses=documented(401, 422, 503))
+async def list_classifiers(request: Request) -> ClassifiersOut:
+    """Names of all classifiers that the key may use or train."""
+    heads = inference.service_of(request).heads
+    async with deadline.within(request):
+        # in this order: a training that ends between the two is in both, and not in neither
+        names = set(await (await heads.jobs()).names())
+        names.update(await (await heads.classifiers()).names())
+    known = rights.seen(request, names, Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
+    return ClassifiersOut(classifiers=sorted(known))
+
+
+@router.get("/{name}", responses=_READ, response_model_exclude_none=True)
+async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
+    """What the training said of a classifier, and how far one is that runs."""
+    service = inference.service_of(request)
+    async with deadline.within(request):
+        job = await (await service.heads.jobs()).get(name)
+        return await _describe(service, name, job)
+
+
+@router.get("/{name}/network", responses=_NETWORK, response_model=None, response_class=Response)
+async def download_network(request: Request, name: Name) -> Response:
+    """The classifier's weights, to run it elsewhere."""
+    async with deadline.within(request), TURN.taken():
+        heads = await inference.service_of(request).heads.classifiers()
+        heads.free(name)
+        head = await heads.get(name)
+    return Response(head.network.to_bytes(), media_type="application/octet-stream")
+
+
+@router.delete("/{name}", status_code=204, responses=_READ)
+async def delete_classifier(request: Request, name: Name) -> None:
+    """Delete a classifier and its examples, and end its training."""
+    service = inference.service_of(request)
+    async with deadline.within(request):
+        jobs = await service.heads.jobs()
+        await service.background.cancel(name)
+        job = await jobs.get(name)
+        if job is not None:
+            await jobs.remove(job)
+        try:
+            await (await service.heads.classifiers()).delete(name)
+        except NotFoundError:
+            if job is None:
+                raise
+
+
+async def _train(
+    request: Request,
+    response: Response,
+    name: str,
+    examples: Examples,
+    vectors: Vectors | None,
+    background: bool,
+) -> ClassifierOut:
+    service = inference.service_of(request)
+    further = 0 if examples.unlabelled is None else MOST_UNLABELLED
+    try:
+        bounds.check_training(
+            len(examples.inputs) + further,
+            len(examples.counts()),
+            service.bundle.manifest.dimensions,
+            examples.multi_label,
+        )
+    except ValueError as error:
+        raise ApiError(413, str(error), param="labels") from error
+    if examples.unlabelled is not None:
+        rights.require(request, Right.READ_INDEXES, examples.unlabelled)
+    async with deadline.within(request):
+        (await service.heads.classifiers()).free(name)
+    embedder = inference.embedder_of(service)
+    texts = examples.inputs
+    if vectors is None:
+        most = min(MOST_EXAMPLES, service.settings.max_batch_items)
+        background = background or examples.characters > MOST_CHARACTERS
+    else:
+        most = MOST_EXAMPLES
+    if background or len(texts) > most:
+        async with deadline.within(request):
+            # known to be there before the answer says that all is well
+            await service.heads.unlabelled(examples)
+            job = await service.background.start(name, examples, vectors, embedder)
+            response.status_code = 202
+            response.headers["location"] = f"/classifiers/{name}"
+            return await _describe(service, name, job)
+    TURN.check_room()
+    async with deadline.within(request):
+        jobs = await service.heads.jobs()
+        await jobs.idle(name)
+    if vectors is None:
+        with lasting.work():
+            vectors = inference.vectors(await inference.embed(request, texts))
+    async with deadline.within(request), TURN.taken():
+        head = await _learn(request, service, name, examples, vectors)
+        former = await jobs.get(name)
+        if former is not None and former.state_at(time.time()) != "running":
+            await jobs.remove(former)
+    return _described(service, name, head, None)
+
+
+async def _learn(
+    request: Request, service: Service, name: str, examples: Examples, vectors: Vectors
+) -> Head:
+    heads = await service.heads.classifiers()
+    from service.learning.store import Head
+
+    due = deadline.of(request)
+    further = await service.heads.unlabelled(examples)
+
+    def learn(stop: threading.Event) -> Learnt:
+        # its import takes seconds
+        from heads.learn import learn
+
+        return learn(vectors, examples, due, stop, further)
+
+    learnt = await executors.TRAINING.run_stoppable(learn)
+    revision = service.bundle.manifest.revision
+    head = Head(name, uuid.uuid4().hex, revision, learnt.labels, learnt.report, learnt.network)
+    await heads.put(head, examples)
+    return head
+
+
+async def _describe(service: Service, name: str, job: Job | None) -> ClassifierOut:
+    try:
+        head = await (await service.heads.classifiers()).get(name)
+    except NotFoundError:
+        if job is None:
+            raise
+        head = None
+    if head is not None and job is not None and head.uid == job.uid:
+        # done, and its replica ended before it could say so
+        job = None
+    return _described(service, name, head, job)
+
+
+def _described(service: Service, name: str, head: Head | None, job: Job | None) -> ClassifierOut:
+    training = None if job is None else _training(name, job)
+    if head is None:
+        return ClassifierOut(name=name, training=training)
+    return ClassifierOut(
+        name=name,
+        training=training,
+        revision=head.revision,
+        current=head.revision == service.bundle.manifest.revision,
+        bundled=head.bundled,
+        multi_label=head.multi_label,
+        outputs=head.labels,
+        **head.report,
+    )
+
+
+def _training(name: str, job: Job) -> TrainingOut:
+    state = job.state_at(time.time())
+    hints = {
+        "running": None,
+        "failed": "mend the examples and PUT them anew"
+        if not job.key
+        else f"POST /classifiers/{name}/retrain tries again with the stored examples",
+        "lost": f"another replica takes it over soon; POST /classifiers/{name}/retrain does so now",
+    }
+    return TrainingOut(
+        state=state,
+        stage=job.stage,
+        done=job.done,
+        total=job.total,
+        started=datetime.fromtimestamp(job.started, UTC),
+        error=job.error or None,
+        hint=hints[state],
+    )

@@ -1,0 +1,172 @@
+"""POST /classify and POST /predict: labels of whole documents, as TEI answers them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from heads import bounds
+from heads.examples import UNSURE
+from heads.network import Floats
+from service import executors
+from service.embedding.embedder import Embedded
+from service.errors import ConflictError, NotFoundError
+from service.keys.rights import Right
+from service.learning import explain
+from service.server.bodies.fields import Inputs
+from service.server.bodies.names import INDEX_NAME
+from service.server.edge import deadline, rights
+from service.server.edge.errors import ApiError, documented
+from service.server.routes import inference
+
+if TYPE_CHECKING:
+    from service.learning.store import Head
+
+# documents times labels: what takes longer is computed beside the event loop
+MOST_SCORES_AT_ONCE = 20_000
+JSON = "application/json"
+
+router = APIRouter(tags=["classify"])
+
+
+class ClassifyRequest(BaseModel):
+    """What to label, and by which classifier."""
+
+    model_config = ConfigDict(strict=True)
+
+    inputs: Inputs = Field(description="a document or a list of documents, of any length")
+    classifier: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
+        None, description="its name; may be left out where there is one alone"
+    )
+    top_k: int | None = Field(None, ge=1, description="labels of each answer, at most")
+    raw_scores: bool = Field(False, description="logits in place of calibrated probabilities")
+    threshold: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="below this probability of the best, it comes after `unsure`; of a "
+        "multi-label classifier only labels of at least this probability are given",
+    )
+    explain: bool = Field(False, description="name the windows that carried the decision")
+    truncate: bool = False
+
+
+class Prediction(BaseModel):
+    """A label and its calibrated probability, or logit."""
+
+    label: str
+    score: float
+
+
+class WindowOut(BaseModel):
+    """Characters of a document, in Unicode code points, and what they add to the decision."""
+
+    start: int
+    end: int
+    contribution: float = Field(
+        description="by how much the first label's probability falls without this window"
+    )
+
+
+class Explained(BaseModel):
+    """The answer for an input, with what carried it."""
+
+    labels: list[Prediction]
+    windows: list[WindowOut]
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "For each input labels by falling score.",
+        "model": list[list[Prediction]] | list[Explained],
+    },
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
+}
+
+
+@router.post("/predict", responses=_ANSWERS, response_model=None, response_class=Response)
+@router.post("/classify", responses=_ANSWERS, response_model=None, response_class=Response)
+async def classify(request: Request, body: ClassifyRequest) -> Response:
+    """Labels of whole documents, with calibrated probabilities."""
+    head = await trained_head(request, body.classifier)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    try:
+        bounds.check_answer(len(texts), len(head.labels), body.top_k)
+    except ValueError as error:
+        raise ApiError(422, str(error), param="top_k") from error
+    result = await inference.embed(request, texts, truncate=body.truncate)
+    answer = partial(_answers, head, body, result)
+    if len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
+        async with deadline.within(request):
+            content = await executors.SCORING.run(answer)
+    else:
+        content = answer()
+    return Response(content, headers=inference.headers(request, result), media_type=JSON)
+
+
+def _answers(head: Head, body: ClassifyRequest, result: Embedded) -> bytes:
+    """The answer's JSON; scores are computed and shown for a part of the documents at once."""
+    vectors = inference.vectors(result)
+    rows = max(1, MOST_SCORES_AT_ONCE // len(head.labels))
+    answer: list[Any] = []
+    for first in range(0, len(vectors), rows):
+        part = vectors[first : first + rows]
+        probabilities = head.network.probabilities(part)
+        scores = head.network.logits(part) if body.raw_scores else probabilities
+        documents = result.documents[first : first + rows]
+        for document, row, certain in zip(documents, scores, probabilities, strict=True):
+            labels = _labels(head, row, certain, body.threshold, body.top_k)
+            if body.explain:
+                best = int(certain.argmax())
+                prior = head.share(head.labels[best])
+                windows = explain.decisive(head.network, best, document, prior)
+                answer.append({"labels": labels, "windows": [asdict(w) for w in windows]})
+            else:
+                answer.append(labels)
+    return orjson.dumps(answer)
+
+
+def _labels(
+    head: Head, scores: Floats, certain: Floats, threshold: float, top_k: int | None
+) -> list[dict[str, Any]]:
+    order = np.argsort(-scores, kind="stable")
+    if head.multi_label:
+        order = order[certain[order] >= threshold]
+    labels = [{"label": head.labels[i], "score": float(scores[i])} for i in order[:top_k]]
+    if not head.multi_label and certain.max() < threshold:
+        labels.insert(0, {"label": UNSURE, "score": labels[0]["score"]})
+    return labels[:top_k]
+
+
+async def trained_head(request: Request, name: str | None) -> Head:
+    """A classifier of the served bundle; the only one where ``name`` is None.
+
+    Raises:
+        ApiError, NotFoundError, ConflictError: there is none, of another revision, or no right.
+    """
+    service = inference.service_of(request)
+    async with deadline.within(request):
+        heads = await service.heads.classifiers()
+        if name is None:
+            names = rights.seen(request, await heads.names(), Right.USE_CLASSIFIERS)
+            if len(names) != 1:
+                known = ", ".join(names[:20]) or "none: train one with PUT /classifiers/{name}"
+                raise ApiError(422, f"classifier: name one; there is {known}", param="classifier")
+            [name] = names
+        rights.require(request, Right.USE_CLASSIFIERS, name)
+        hint = f"train it anew from its stored examples with POST /classifiers/{name}/retrain"
+        try:
+            return await heads.current(name, service.bundle.manifest.revision, hint)
+        except NotFoundError:
+            if await (await service.heads.jobs()).get(name) is None:
+                raise
+        raise ConflictError(
+            "the classifier is not trained yet: GET /classifiers/{name} shows how far it is"
+        )

@@ -1,0 +1,191 @@
+"""/indexes/{name}/documents: upsert, get, list and delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from service.embedding.cache import lasting
+from service.embedding.embedder import Embedded
+from service.errors import NotFoundError, VersionError
+from service.index.rows import fields
+from service.server.bodies.conditions import (
+    MISMATCH,
+    IfMatch,
+    IfNoneMatch,
+    conditions,
+    header,
+    mismatch,
+)
+from service.server.bodies.document_bodies import DocumentOut, PageOut, UpsertOut, UpsertRequest
+from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.names import Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import ApiError, documented
+from service.server.routes import inference
+from service.tracing.stages import Stage
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.rows.record import Encoding
+
+router = APIRouter(
+    prefix="/indexes/{name}/documents",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
+
+_READ = documented(401, 404, 409, 422, 503)
+_UPSERT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Durable.", "model": UpsertOut},
+    **MISMATCH,
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
+}
+_PAGE: dict[int | str, dict[str, Any]] = {200: {"model": PageOut}, **_READ}
+_DOCUMENT: dict[int | str, dict[str, Any]] = {200: {"model": DocumentOut}, **_READ}
+_ID = Path(description="the document's id; it may contain slashes", min_length=1, max_length=512)
+
+
+@router.post("", responses=_UPSERT, response_model=None, response_class=Response)
+async def upsert_documents(
+    request: Request,
+    name: Name,
+    body: UpsertRequest,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Embed documents and keep them. The answer comes when they are durable.
+
+    A document that is there with the same text keeps its vectors: nothing is computed for it,
+    unless `force` is true.
+    """
+    service = inference.service_of(request)
+    documents = body.documents
+    inference.check_count(service, len(documents))
+    ids = [document.id for document in documents]
+    if len(set(ids)) < len(ids):
+        raise ApiError(422, "documents: the same id stands there twice", param="documents")
+    wanted = conditions(documents, if_match, if_none_match)
+    try:
+        async with deadline.within(request):
+            indexes = await service.store.indexes()
+            # what a document's version is, only a whole generation knows
+            index = await (indexes.open(name) if wanted else indexes.writable(name))
+            for position, document in enumerate(documents):
+                fields.check(index.identity.fields, document.metadata, position)
+            from service.index import commits
+            from service.index.rows.record import record
+
+            if wanted and (error := commits.check(wanted, await index.standing(list(wanted)))):
+                raise error
+        known, result = await _encodings(request, index, body)
+        async with deadline.within(request):
+            records = [record(document, known[document.id]) for document in documents]
+            with Stage("commit") as stage:
+                stage.note({"docsplit.documents": len(records)})
+                # a value that the index cannot hold fails this request alone
+                upsert = commits.Upsert(await index.rows(records), wanted)
+                held = await service.store.upsert(name, index.identity.uid, upsert)
+    except VersionError as error:
+        return mismatch(error, ids)
+    from service.index.rows import versions
+
+    content = {"upserted": len(ids), "versions": [versions.text(held[one]) for one in ids]}
+    return json_response(content, inference.headers(request, result))
+
+
+async def _encodings(
+    request: Request, index: Index, body: UpsertRequest
+) -> tuple[dict[str, Encoding], Embedded]:
+    """Encodings of all documents by id, and what was computed for them."""
+    from service.index.reuse import kept
+    from service.index.rows.record import encoded
+
+    async with deadline.within(request):
+        stored = {} if body.force else {one.id: one.text for one in body.documents}
+        known = await kept(index, stored)
+    changed = [document for document in body.documents if document.id not in known]
+    result = Embedded([])
+    if changed:
+        with lasting.work():
+            texts = [document.text for document in changed]
+            result = await inference.embed(request, texts, fresh=body.force)
+    for document, embedded in zip(changed, result.documents, strict=True):
+        known[document.id] = encoded(embedded)
+    return known, result
+
+
+@router.get("", responses=_PAGE, response_model=None, response_class=Response)
+async def list_documents(
+    request: Request,
+    name: Name,
+    after: Annotated[str, Query(max_length=512)] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Documents in the order of their ids, a page at a time."""
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+        from service.index.query import listing
+        from service.index.rows import versions
+
+        page = await listing.page(index, after, limit)
+
+    heads = [
+        {
+            "id": head.id,
+            "title": head.title,
+            "metadata": stored_object(head.metadata),
+            "version": versions.text(head.updated),
+        }
+        for head in page.heads
+    ]
+    return json_response({"documents": heads, "next": page.next})
+
+
+@router.get(
+    "/{document_id:path}", responses=_DOCUMENT, response_model=None, response_class=Response
+)
+async def get_document(request: Request, name: Name, document_id: Annotated[str, _ID]) -> Response:
+    """One document as it was given; its version stands in the header `ETag`, too."""
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+        found = await index.get(document_id)
+    from service.index.rows import versions
+
+    version = versions.text(found.updated)
+    content = {
+        "id": found.id,
+        "title": found.title,
+        "metadata": stored_object(found.metadata),
+        "version": version,
+        "text": found.text,
+        "links": found.links,
+    }
+    return json_response(content, {"etag": f'"{version}"'})
+
+
+@router.delete(
+    "/{document_id:path}",
+    status_code=204,
+    responses=MISMATCH | _READ,
+    response_model=None,
+    response_class=Response,
+)
+async def delete_document(
+    request: Request, name: Name, document_id: Annotated[str, _ID], if_match: IfMatch = None
+) -> Response:
+    """Delete one document; durable when acknowledged."""
+    service = inference.service_of(request)
+    condition = header(if_match)
+    async with deadline.within(request):
+        indexes = await service.store.indexes()
+        index = await indexes.writable(name)
+        if not await index.has(document_id) and not await indexes.holds(name, document_id):
+            raise NotFoundError("no document of that id in this index")
+        try:
+            await service.store.delete(name, index.identity.uid, [document_id], condition)
+        except VersionError as error:
+            return mismatch(error, [document_id])
+    return Response(status_code=204)

@@ -1,0 +1,185 @@
+"""POST /embed and POST /: vectors of whole documents, wire-compatible with TEI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from service.embedding.embedder import Document, Embedded
+from service.server.bodies.encoding import EncodingFormat, encode, json_response
+from service.server.bodies.fields import Inputs
+from service.server.edge.errors import documented
+from service.server.edge.repeats import repeatable
+from service.server.routes import inference
+from service.server.routes.similarity import SimilarityRequest, similarity
+from windowing.pooling import shorten
+
+router = APIRouter(tags=["embed"])
+
+DETAILED = "application/vnd.docsplit+json"
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+class EmbedRequest(BaseModel):
+    """What to embed, and how."""
+
+    model_config = ConfigDict(strict=True)
+
+    inputs: Inputs = Field(description="a document or a list of documents, of any length")
+    normalize: bool = Field(
+        True,
+        description="scale each vector to unit length; without it, a document of several windows "
+        "is the plain token-weighted mean of its unit window vectors",
+    )
+    truncate: bool = Field(
+        False, description="keep only as much of each document as fits one window"
+    )
+    truncation_direction: Annotated[Literal["left", "right"], BeforeValidator(_lower)] = Field(
+        "right", description="the side that truncate cuts off"
+    )
+    dimensions: int | None = Field(
+        None, ge=1, description="keep the first components only; the vectors are renormalised"
+    )
+    encoding_format: EncodingFormat = Field(
+        "float", description="JSON numbers, or base64 of little-endian float32"
+    )
+    windows: bool = Field(
+        False, description="answer with an object that shows the windows of each document"
+    )
+    prompt_name: str | None = Field(None, description="a prompt of the model, see /info")
+
+
+def _shape(body: Any) -> str:
+    inputs = body.get("inputs") if isinstance(body, dict) else None
+    return "similarity" if isinstance(inputs, dict) else "embed"
+
+
+EitherRequest = Annotated[
+    Annotated[EmbedRequest, Tag("embed")] | Annotated[SimilarityRequest, Tag("similarity")],
+    Discriminator(_shape),
+]
+
+
+class WindowOut(BaseModel):
+    """A window of a document; offsets count Unicode code points of the input."""
+
+    start: int
+    end: int
+    tokens: int
+    embedding: list[float] | str
+
+
+class UsageOut(BaseModel):
+    """What a document took."""
+
+    tokens: int = Field(description="tokens of the whole document, special tokens left out")
+    used_tokens: int = Field(description="of these, how many the vector stands for")
+    windows: int
+    cached_windows: int
+    truncated: bool
+
+
+class DetailedOut(BaseModel):
+    """Vectors with the windows they are made of."""
+
+    model: str
+    revision: str
+    embeddings: list[list[float] | str]
+    windows: list[list[WindowOut]]
+    usage: list[UsageOut]
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A vector a document; or, with `windows` or the docsplit media type, "
+        "an object.",
+        "model": list[list[float] | str] | DetailedOut,
+        "content": {
+            DETAILED: {"schema": {"$ref": "#/components/schemas/DetailedOut"}},
+        },
+    },
+    **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
+}
+
+
+@router.post("/embed", responses=_ANSWERS, response_model=None, response_class=Response)
+async def embed(request: Request, body: EmbedRequest) -> Response:
+    """Vectors of whole documents. Nothing is cut unless `truncate` asks for it."""
+    service = inference.service_of(request)
+    inference.check_dimensions(service, body.dimensions)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    result = await inference.embed(
+        request,
+        texts,
+        prompt_name=body.prompt_name,
+        truncate=body.truncate,
+        side=body.truncation_direction,
+    )
+    headers = inference.headers(request, result)
+    detailed = DETAILED in request.headers.get("accept", "")
+    if detailed or body.windows:
+        content = _detailed(request, body, result)
+        return json_response(content, headers, DETAILED if detailed else None)
+    repeatable(request.scope)
+    return json_response(encode(_vectors(body, result), body.encoding_format), headers)
+
+
+_EITHER: dict[int | str, dict[str, Any]] = {
+    **_ANSWERS,
+    200: {
+        "description": "As `/embed` or as `/similarity` has it.",
+        "model": list[float] | list[list[float] | str] | DetailedOut,
+    },
+}
+
+
+@router.post("/", responses=_EITHER, response_model=None, response_class=Response)
+async def root(request: Request, body: EitherRequest) -> Response:
+    """`/embed`, or `/similarity` where `inputs` is an object, as hub clients post them."""
+    if isinstance(body, SimilarityRequest):
+        return await similarity(request, body)
+    return await embed(request, body)
+
+
+def _vectors(body: EmbedRequest, result: Embedded) -> NDArray[np.float32]:
+    return inference.vectors(result, unit=body.normalize, dimensions=body.dimensions)
+
+
+def _detailed(request: Request, body: EmbedRequest, result: Embedded) -> dict[str, Any]:
+    manifest = inference.service_of(request).bundle.manifest
+    return {
+        "model": manifest.name,
+        "revision": manifest.revision,
+        "embeddings": encode(_vectors(body, result), body.encoding_format),
+        "windows": [_windows(body, document) for document in result.documents],
+        "usage": [
+            {
+                "tokens": document.tokens,
+                "used_tokens": document.used,
+                "windows": len(document.windows),
+                "cached_windows": document.cached,
+                "truncated": document.truncated,
+            }
+            for document in result.documents
+        ],
+    }
+
+
+def _windows(body: EmbedRequest, document: Document) -> list[dict[str, Any]]:
+    matrix = document.matrix()
+    if body.dimensions is not None:
+        matrix = shorten(matrix, body.dimensions)
+    return [
+        {"start": window.start, "end": window.end, "tokens": window.tokens, "embedding": vector}
+        for window, vector in zip(
+            document.windows, encode(matrix, body.encoding_format), strict=True
+        )
+    ]

@@ -1,0 +1,180 @@
+"""/indexes: create, describe, list and delete indexes of documents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.index.rows.fields import FieldType
+from service.keys.rights import Right
+from service.server.bodies.names import Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import ApiError, documented
+from service.server.routes import inference
+
+router = APIRouter(prefix="/indexes", tags=["index"], dependencies=[Depends(rights.of_index)])
+
+FieldName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")]
+Revision = Annotated[
+    str,
+    Path(
+        pattern="^[0-9a-f]{12}([0-9a-f]{52})?$",
+        description="of the bundle that embedded it: whole, or its first 12 digits",
+    ),
+]
+
+ERRORS = documented(400, 401, 404, 408, 409, 413, 415, 422, 503)
+
+
+MOST_FIELDS = 64
+
+
+def _few(value: Any) -> Any:
+    """Refuse a crowd of fields before any of them is validated."""
+    if isinstance(value, dict) and len(value) > MOST_FIELDS:
+        raise ValueError(f"{len(value)} fields; the limit is {MOST_FIELDS}")
+    return value
+
+
+class IndexRequest(BaseModel):
+    """What an index is created with."""
+
+    model_config = ConfigDict(strict=True)
+
+    fields: Annotated[dict[FieldName, FieldType], BeforeValidator(_few)] = Field(
+        default_factory=dict,
+        max_length=MOST_FIELDS,
+        description="metadata that filters may name, with its type; other metadata is kept too",
+    )
+
+
+class GenerationOut(BaseModel):
+    """The documents of an index as one bundle embedded them."""
+
+    revision: str
+    documents: int
+    state: Literal["complete", "building"]
+    current: bool = Field(description="whether the served bundle is that one")
+
+
+class ProgressOut(BaseModel):
+    """How far the served bundle's generation is."""
+
+    done: int
+    total: int
+
+
+class IndexHead(BaseModel):
+    """An index, without what only those may know who may read it."""
+
+    name: str
+    model: str
+    revision: str
+    current: bool = Field(description="whether it is read; if not, it is being re-embedded")
+    fields: dict[str, FieldType]
+
+
+class IndexOut(IndexHead):
+    """An index."""
+
+    documents: int
+    generations: list[GenerationOut]
+    progress: ProgressOut | None = Field(description="while the index is being re-embedded")
+
+
+class IndexesOut(BaseModel):
+    """The names of all."""
+
+    indexes: list[str]
+
+
+_PUT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "It was there already, with the same fields."},
+    201: {"model": IndexOut | IndexHead, "description": "Created."},
+    **ERRORS,
+}
+
+
+@router.put("/{name}", responses=_PUT)
+async def create_index(
+    request: Request, response: Response, name: Name, body: IndexRequest
+) -> IndexOut | IndexHead:
+    """Create an index, or find it there with the same fields.
+
+    A key that may not read the index gets no counts of documents.
+    """
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        response.status_code = 201 if await indexes.create(name, body.fields) else 200
+    whole = await describe_index(request, name)
+    if rights.may(request, Right.READ_INDEXES, name):
+        return whole
+    return IndexHead(**whole.model_dump(include=set(IndexHead.model_fields)))
+
+
+@router.get("", responses=documented(401, 422, 503))
+async def list_indexes(request: Request) -> IndexesOut:
+    """Names of all indexes that the key may read or write."""
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        names = await indexes.names()
+    return IndexesOut(indexes=rights.seen(request, names, Right.READ_INDEXES, Right.WRITE_INDEXES))
+
+
+@router.get("/{name}", responses=documented(401, 404, 409, 422, 503))
+async def describe_index(request: Request, name: Name) -> IndexOut:
+    """How many documents an index holds, of which model, with which fields and generations."""
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        generations = await indexes.generations(name)
+        counts = [await generation.index.count() for generation in generations]
+    own = indexes.own(generations)
+    current = own is not None and own.complete
+    shown = own if own is not None and current else generations[0]
+    out = [
+        GenerationOut(
+            revision=generation.index.identity.revision,
+            documents=count,
+            state="complete" if generation.complete else "building",
+            current=generation is own,
+        )
+        for generation, count in zip(generations, counts, strict=True)
+    ]
+    total = max(o.documents for o in out if o.state == "complete")
+    done = min(sum(o.documents for o in out if o.current), total)
+    identity = shown.index.identity
+    return IndexOut(
+        name=name,
+        documents=counts[generations.index(shown)],
+        model=identity.model,
+        revision=identity.revision,
+        current=current,
+        fields=identity.fields,
+        generations=out,
+        progress=None if current else ProgressOut(done=done, total=total),
+    )
+
+
+@router.delete(
+    "/{name}/generations/{revision}",
+    status_code=204,
+    responses=documented(401, 404, 409, 422, 503),
+)
+async def delete_generation(request: Request, name: Name, revision: Revision) -> None:
+    """Delete what another bundle embedded, after copying what the served one does not have yet."""
+    service = inference.service_of(request)
+    if service.running is None:
+        raise ApiError(
+            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+        )
+    async with deadline.within(request):
+        await service.store.drop_generation(name, revision, service.running.background)
+
+
+@router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
+async def delete_index(request: Request, name: Name) -> None:
+    """Delete an index with all its documents."""
+    async with deadline.within(request):
+        await inference.service_of(request).store.drop(name)

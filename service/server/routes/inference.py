@@ -1,0 +1,138 @@
+"""What every inference route does around the embedder: readiness, limits, deadline, headers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from fastapi import Request
+from numpy.typing import NDArray
+
+from service.embedding.embedder import Embedded, Embedder
+from service.embedding.prompts import resolve
+from service.server.edge import deadline
+from service.server.edge.errors import ApiError
+from service.server.lifecycle import Phase, Service
+from windowing.pooling import normalise, shorten
+from windowing.tokens import Side
+
+
+def service_of(request: Request) -> Service:
+    """The process's service."""
+    service: Service = request.app.state.service
+    return service
+
+
+def embedder_of(service: Service) -> Embedder:
+    """The embedder, once the model is loaded.
+
+    Raises:
+        ApiError: 503 before that.
+    """
+    if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
+        raise ApiError(
+            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+        )
+    return service.running.embedder
+
+
+def check_count(service: Service, inputs: int) -> None:
+    """Raise 413 where a request has more inputs than it may."""
+    most = service.settings.max_batch_items
+    if inputs > most:
+        raise ApiError(
+            413, f"{inputs} inputs, the limit is {most}: send several requests", param="input"
+        )
+
+
+async def embed(
+    request: Request,
+    texts: Sequence[str],
+    *,
+    prompt_name: str | None = None,
+    truncate: bool = False,
+    side: Side = "right",
+    fresh: bool = False,
+) -> Embedded:
+    """Embed the texts of one request and count them; ``fresh`` takes no window from a cache.
+
+    Raises:
+        ApiError: 413 too many inputs, 400 none, 503 not ready.
+    """
+    service = service_of(request)
+    if not texts:
+        raise ApiError(400, "no input: the list is empty", param="input", code="empty_input")
+    check_count(service, len(texts))
+    embedder = embedder_of(service)
+    prompt = resolve(service.bundle.manifest, prompt_name)
+    due = deadline.of(request)
+    async with asyncio.timeout(due - time.monotonic()):
+        result = await embedder.embed(
+            texts,
+            due,
+            prompt=prompt,
+            truncate=truncate,
+            side=side,
+            vectors=service.running.fresh if fresh and service.running is not None else None,
+        )
+    _count(request, service, result)
+    return result
+
+
+def vectors(
+    result: Embedded, *, unit: bool = True, dimensions: int | None = None
+) -> NDArray[np.float32]:
+    """Document vectors ``[documents, dimensions]``.
+
+    Shortened vectors are scaled to unit length whatever ``unit`` says.
+    """
+    matrix = np.stack([document.vector() for document in result.documents])
+    if dimensions is not None:
+        return shorten(matrix, dimensions)
+    return normalise(matrix) if unit else matrix
+
+
+def check_dimensions(service: Service, dimensions: int | None) -> None:
+    """Raise 422 where the model has fewer dimensions."""
+    most = service.bundle.manifest.dimensions
+    if dimensions is not None and dimensions > most:
+        raise ApiError(422, f"dimensions: this model has {most}", param="dimensions")
+
+
+def headers(request: Request, result: Embedded) -> dict[str, str]:
+    """Headers of an inference answer; times in milliseconds."""
+    windows = sum(len(document.windows) for document in result.documents)
+    cached = sum(document.cached for document in result.documents)
+    elapsed = time.monotonic() - request.scope["docsplit.started"]
+    return {
+        "x-compute-tokens": str(_computed(result)),
+        "x-compute-characters": str(sum(d.characters for d in result.documents)),
+        "x-total-time": _ms(elapsed),
+        "x-tokenization-time": _ms(result.timing.tokenising),
+        "x-queue-time": _ms(result.timing.queued),
+        "x-inference-time": _ms(result.timing.computing),
+        "x-cache": "hit" if cached == windows else "partial" if cached else "miss",
+        "x-truncated": "true" if any(d.truncated for d in result.documents) else "false",
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def _computed(result: Embedded) -> int:
+    return sum(document.computed for document in result.documents)
+
+
+def _count(request: Request, service: Service, result: Embedded) -> None:
+    service.metrics.embedded(result)
+    windows = sum(len(document.windows) for document in result.documents)
+    cached = sum(document.cached for document in result.documents)
+    request.scope["docsplit.usage"] = {
+        "documents": len(result.documents),
+        "windows": windows,
+        "cached": cached,
+        "tokens": _computed(result),
+    }

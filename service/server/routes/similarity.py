@@ -1,0 +1,55 @@
+"""POST /similarity: cosine of one text to others, as hub clients ask for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.server.bodies.encoding import json_response
+from service.server.bodies.fields import valid_text, valid_texts
+from service.server.edge.errors import documented
+from service.server.routes import inference
+
+router = APIRouter(tags=["embed"])
+
+
+class Pairs(BaseModel):
+    """One text and those it is compared with."""
+
+    model_config = ConfigDict(strict=True)
+
+    source_sentence: Annotated[str, BeforeValidator(valid_text)]
+    sentences: Annotated[list[str], BeforeValidator(valid_texts)] = Field(min_length=1)
+
+
+class SimilarityRequest(BaseModel):
+    """Texts to compare; whole documents are welcome."""
+
+    model_config = ConfigDict(strict=True)
+
+    inputs: Pairs
+    truncate: bool = False
+    prompt_name: str | None = None
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Cosine of the source to each sentence, in their order.",
+        "model": list[float],
+    },
+    **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
+}
+
+
+@router.post("/similarity", responses=_ANSWERS, response_model=None, response_class=Response)
+async def similarity(request: Request, body: SimilarityRequest) -> Response:
+    """Cosine similarity of `source_sentence` to each of `sentences`."""
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    result = await inference.embed(
+        request, texts, prompt_name=body.prompt_name, truncate=body.truncate
+    )
+    vectors = inference.vectors(result)
+    return json_response(vectors[1:] @ vectors[0], inference.headers(request, result))

@@ -1,0 +1,149 @@
+"""GET /health, /livez, /readyz, /info and /metrics."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, Field
+
+from service.embedding.engines.calibration import Measurement
+from service.server.edge.errors import NativeError
+from service.server.lifecycle import Phase, Service
+from service.server.routes.inference import service_of
+
+router = APIRouter(tags=["status"])
+
+
+class Ready(BaseModel):
+    """The process's phase, and what does not work while embedding does."""
+
+    status: Phase
+    degraded: bool = False
+    reasons: list[str] = Field(
+        default_factory=list,
+        description="why it is degraded: redis is away, so that all is right and slower; or the "
+        "store is gone (store_gone), its last write failed (store_enospc), or a sync (store_sync)",
+    )
+
+
+class CalibrationInfo(BaseModel):
+    """What was measured at the start to choose threads, streams and batch size, and why these."""
+
+    threads: int
+    streams: int
+    batch_tokens: int
+    reason: str
+    seconds: float
+    measured: list[Measurement]
+
+
+class EngineInfo(BaseModel):
+    """What computes, and why it was chosen."""
+
+    name: str
+    precision: str
+    device: str
+    streams: int
+    batch_tokens: int
+    reason: str
+    processor: str
+    calibration: CalibrationInfo | None
+
+
+class Info(BaseModel):
+    """The model and its limits; field names as text-embeddings-inference has them, and ours."""
+
+    model_id: str
+    model_sha: str
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_client_batch_size: int
+    max_batch_tokens: int
+    version: str
+    dimensions: int
+    window_tokens: int
+    prompts: list[str]
+    licence: str
+    source: str
+    precisions: dict[str, Any]
+    engine: EngineInfo | None
+
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"model": Ready, "description": "Starting, draining or failed."}
+}
+
+
+@router.get("/readyz", responses=_NOT_READY)
+@router.get("/health", responses=_NOT_READY)
+async def readyz(request: Request, response: Response) -> Ready:
+    """200 when requests should be sent here."""
+    service = service_of(request)
+    response.status_code = 200 if service.phase is Phase.READY else 503
+    reasons = ["redis"] if service.degraded else []
+    if service.store.volume.trouble is not None:
+        reasons.append(f"store_{service.store.volume.trouble.lower()}")
+    return Ready(status=service.phase, degraded=bool(reasons), reasons=reasons)
+
+
+@router.get("/livez", responses=_NOT_READY)
+async def livez(request: Request, response: Response) -> Ready:
+    """503 when only a restart can help."""
+    phase = service_of(request).phase
+    response.status_code = 503 if phase is Phase.FAILED else 200
+    return Ready(status=phase)
+
+
+@router.get("/info", responses={401: {"model": NativeError, "description": "No valid API key."}})
+async def info(request: Request) -> Info:
+    """What is served, by which engine, within which limits."""
+    service = service_of(request)
+    manifest = service.bundle.manifest
+    batch_tokens = service.settings.batch_tokens
+    if not batch_tokens and service.running is not None:
+        batch_tokens = service.running.engine.batch_tokens
+    return Info(
+        model_id=manifest.name,
+        model_sha=manifest.revision,
+        model_dtype=service.choice.arithmetic,
+        model_type={"embedding": {"pooling": manifest.pooling}},
+        max_input_length=service.settings.max_document_tokens,
+        max_client_batch_size=service.settings.max_batch_items,
+        max_batch_tokens=batch_tokens,
+        version=version("docsplit"),
+        dimensions=manifest.dimensions,
+        window_tokens=manifest.max_tokens,
+        prompts=sorted(manifest.prompts),
+        licence=manifest.licence,
+        source=manifest.lineage.source,
+        precisions={k: p.parity.model_dump() for k, p in manifest.precisions.items()},
+        engine=_engine(service, batch_tokens),
+    )
+
+
+def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
+    if service.running is None:
+        return None
+    engine = service.running.engine
+    told = service.calibrated
+    return EngineInfo(
+        name=engine.name,
+        precision=engine.arithmetic,
+        device=engine.device,
+        streams=engine.streams,
+        batch_tokens=batch_tokens,
+        reason=service.choice.reason,
+        processor=service.processor.summary,
+        calibration=None if told is None else CalibrationInfo.model_validate(told),
+    )
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics."""
+    return Response(await service_of(request).scrape(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,84 @@
+"""POST /classifiers/{name}/suggest: what to label next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from service import executors
+from service.index.query.filters import Filter, compile_filter
+from service.keys.rights import Right
+from service.server.bodies.names import INDEX_NAME, Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.routes import inference
+from service.server.routes.classify import Prediction, trained_head
+
+router = APIRouter(
+    prefix="/classifiers",
+    tags=["classify"],
+    dependencies=[Depends(rights.to_use_classifier)],
+)
+
+MOST = 200
+SHOWN = 2
+
+
+class SuggestRequest(BaseModel):
+    """Where to look for documents to label."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: Annotated[str, Field(pattern=INDEX_NAME)]
+    count: int = Field(10, ge=1, le=MOST)
+    filter: Filter | None = Field(None, description="documents must pass it, see docs/api.md")
+
+
+class SuggestionOut(BaseModel):
+    """A document whose label would help."""
+
+    id: str
+    title: str | None
+    probabilities: list[Prediction] = Field(description="of the two most probable labels")
+    margin: float = Field(description="how certain the classifier is of it, 0 to 1")
+
+
+@router.post(
+    "/{name}/suggest", responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 500, 503)
+)
+async def suggest_documents(
+    request: Request, name: Name, body: SuggestRequest
+) -> list[SuggestionOut]:
+    """Unlabelled documents of an index whose labels would help the classifier most."""
+    rights.require(request, Right.READ_INDEXES, body.index)
+    service = inference.service_of(request)
+    head = await trained_head(request, name)
+    async with deadline.within(request):
+        index = await (await service.store.indexes()).open(body.index)
+        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        jobs = await service.heads.jobs()
+        given = await (await service.heads.classifiers()).examples(name)
+        labelled = await executors.SCORING.run(given.digests)
+        del given
+        # a training that runs, or waits to be resumed, has labels as well
+        job = await jobs.get(name)
+        if job is not None and (further := await jobs.examples(job)) is not None:
+            labelled |= await executors.SCORING.run(further.digests)
+            del further
+        from service.learning.suggest import suggest
+
+        found = await suggest(index, head.network, labelled, body.count, where)
+    return [
+        SuggestionOut(
+            id=one.id,
+            title=one.title,
+            probabilities=[
+                Prediction(label=head.labels[i], score=float(one.probabilities[i]))
+                for i in (-one.probabilities).argsort(kind="stable")[:SHOWN]
+            ],
+            margin=one.margin,
+        )
+        for one in found
+    ]

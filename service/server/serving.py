@@ -1,0 +1,91 @@
+"""uvicorn, with a drain between SIGTERM and the closing of its sockets."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from service import descriptors
+from service.server.app import create_app
+from service.server.edge.connection import Limits, bounded
+from service.server.lifecycle import Phase, Service
+
+log = structlog.get_logger("docsplit")
+
+# connections that may wait to be accepted
+BACKLOG = 2048
+
+
+class DrainingServer(uvicorn.Server):
+    """On SIGTERM /readyz turns 503; the socket stays open until balancers have noticed.
+
+    A second signal, or SIGINT, closes at once; requests in flight are still answered.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._close_at = math.inf
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Signal handler, see the class."""
+        draining = self._service.phase is Phase.DRAINING
+        wait = self._service.settings.drain_seconds
+        self._service.drain()
+        if sig != signal.SIGTERM or draining or wait == 0:
+            super().handle_exit(sig, frame)
+            return
+        log.info("draining", seconds=wait)
+        self._captured_signals.append(sig)
+        self._close_at = time.monotonic() + wait
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's pulse, ten times a second; a failed or wedged engine ends the process."""
+        drained = time.monotonic() >= self._close_at
+        self._service.check_engine()
+        failed = self._service.phase is Phase.FAILED
+        if failed:
+            # what waits for the engine would wait for ever
+            self.config.timeout_graceful_shutdown = 1
+        return await super().on_tick(counter) or drained or failed
+
+
+def configure(service: Service) -> uvicorn.Config:
+    """What uvicorn is told, whichever process it runs in."""
+    settings = service.settings
+    metrics = service.metrics
+    limits = Limits(
+        head_bytes=settings.max_header_bytes,
+        head_seconds=settings.header_timeout,
+        read_seconds=settings.body_timeout,
+        connections=descriptors.room(max(1, settings.max_connections // settings.workers)),
+        opened=metrics.connections,
+        closed=metrics.connections_closed,
+    )
+    return uvicorn.Config(
+        create_app(service),
+        host=settings.host,
+        port=settings.port,
+        http=bounded(limits),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # uvicorn would trust whatever the loopback address sends; see trusted_proxies
+        proxy_headers=False,
+        # above the usual 60 s of balancers, so that they and not we close idle connections
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.request_timeout) + 1,
+        backlog=BACKLOG,
+    )
+
+
+def run(service: Service) -> int:
+    """Serve until a signal; the exit status is 1 when the engine could not start."""
+    DrainingServer(configure(service), service).run()
+    return 1 if service.phase is Phase.FAILED else 0

@@ -1,0 +1,37 @@
+"""Tracing as the settings have it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from bundles.format import Bundle
+    from service.embedding.engines.choose import Choice
+    from service.tracing.exporter import Tracing
+
+
+def tracing(settings: Settings, bundle: Bundle, choice: Choice) -> Tracing | None:
+    """What sends spans; None, and nothing imported, without ``otlp_endpoint``.
+
+    Raises:
+        ValueError: the packages are missing.
+    """
+    if settings.otlp_endpoint is None:
+        return None
+    try:
+        from service.tracing.exporter import Tracing
+    except ImportError as error:
+        raise ValueError(
+            "otlp_endpoint (--otlp-endpoint, DOCSPLIT_OTLP_ENDPOINT): tracing needs "
+            f"pip install 'docsplit[tracing]': {error}"
+        ) from error
+    attributes = {
+        "docsplit.model": bundle.manifest.name,
+        "docsplit.revision": bundle.manifest.revision,
+        "docsplit.engine": choice.engine,
+        "docsplit.precision": choice.arithmetic,
+    }
+    return Tracing(settings.otlp_endpoint, settings.trace_ratio, version("docsplit"), attributes)

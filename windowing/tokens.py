@@ -1,0 +1,157 @@
+"""Texts to token ids and back to character offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+from tokenizers.models import WordPiece
+
+from windowing import pieces
+from windowing.sentences import sentence_starts
+from windowing.windows import Ids, Positions
+
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A tokenised text, special tokens excluded.
+
+    Attributes:
+        ids: int32 ``[tokens]``.
+        starts: character offset of each token, int64 ``[tokens]``.
+        prompt: how many of the first tokens belong to the prompt.
+        complete: False where tokenising stopped at its limit before the other end of the text.
+    """
+
+    ids: Ids
+    starts: Positions
+    prompt: int
+    complete: bool = True
+
+
+class DocumentTokenizer:
+    """The bundle's tokenizer, applied to whole documents.
+
+    Args:
+        path: a ``tokenizer.json``.
+        max_tokens: longest model input, special tokens included.
+        language: of the sentence rules, see ``sentence_starts``.
+
+    Raises:
+        ValueError: the tokenizer puts more special tokens around a text than fit ``max_tokens``.
+    """
+
+    def __init__(self, path: Path, max_tokens: int, language: str = "en") -> None:
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._language = language
+        self._skips = isinstance(self._tokenizer.model, WordPiece)
+        plain = self._tokenizer.encode("a", add_special_tokens=False).ids
+        full = self._tokenizer.encode("a").ids
+        at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
+        self.prefix = np.array(full[:at], dtype=np.int32)
+        self.suffix = np.array(full[at + len(plain) :], dtype=np.int32)
+        self.capacity = max_tokens - len(self.prefix) - len(self.suffix)
+        if self.capacity < 1:
+            raise ValueError(f"{path}: special tokens leave no room in {max_tokens} tokens")
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def special(self) -> int:
+        """Special tokens around every window."""
+        return len(self.prefix) + len(self.suffix)
+
+    def encode(self, text: str, prompt: str = "") -> Tokens:
+        """Tokenise ``prompt + text`` whole, however long.
+
+        Offsets count characters of ``text``; those of prompt tokens are 0.
+        """
+        steps = self.encoding(text, prompt)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                tokens: Tokens = ended.value
+                return tokens
+
+    def encoding(
+        self, text: str, prompt: str = "", limit: int | None = None, side: Side = "right"
+    ) -> Generator[None, None, Tokens]:
+        """Do what ``encode`` does, and pause between the pieces of a long text.
+
+        Args:
+            text: of any length.
+            prompt: tokenised together with the start of the text.
+            limit: stop after the piece in which the text exceeds so many tokens; None: never.
+            side: begin at the start of the text for ``right``, at its end for ``left``.
+        """
+        joined = prompt + text if prompt else text
+        ranges: Iterable[pieces.Range] = pieces.ranges(joined, skip_long_words=self._skips)
+        if side == "left":
+            ranges = reversed(list(ranges))
+        found: list[tuple[Ids, Positions]] = []
+        count = 0
+        complete = True
+        for begin, end in ranges:
+            if found:
+                yield
+                if limit is not None and count > limit:
+                    complete = False
+                    break
+            part = self._part(joined, begin, end)
+            found.append(part)
+            count += int((part[1] >= len(prompt)).sum())
+        if side == "left":
+            if not complete and prompt:
+                found.append(self._part(prompt, 0, len(prompt)))
+            found.reverse()
+        starts = np.concatenate([part[1] for part in found])
+        in_prompt = int(np.searchsorted(starts, len(prompt)))
+        ids = np.concatenate([part[0] for part in found])
+        return Tokens(ids, np.maximum(starts - len(prompt), 0), in_prompt, complete)
+
+    def count(self, text: str) -> int:
+        """Tokens of ``text`` without special tokens."""
+        return len(self.encode(text).ids)
+
+    def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions]:
+        encoding = self._encode(text[begin:end])
+        return np.array(encoding.ids, dtype=np.int32), _starts(encoding) + begin
+
+    def _encode(self, text: str) -> Encoding:
+        # unlike encode, encode_batch releases the GIL
+        [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        return encoding
+
+    def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]:
+        """Token positions where sentences and where words start, both ascending, 0 excluded.
+
+        Positions count from the first token after the prompt.
+        """
+        starts = tokens.starts[tokens.prompt :]
+        at = np.searchsorted(
+            starts, np.array(sentence_starts(text, self._language), dtype=np.int64)
+        )
+        sentences = np.unique(at[(at > 0) & (at < len(starts))])
+        spaces = np.array([text[s - 1 : s].isspace() for s in starts[1:].tolist()], dtype=np.bool_)
+        return sentences, np.flatnonzero(spaces) + 1
+
+    def model_input(self, parts: Sequence[Ids]) -> Ids:
+        """``parts`` joined and put between the special tokens."""
+        return np.concatenate((self.prefix, *parts, self.suffix))
+
+
+def _starts(encoding: Encoding) -> NDArray[np.int64]:
+    return np.fromiter((o[0] for o in encoding.offsets), dtype=np.int64, count=len(encoding.ids))
