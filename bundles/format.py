@@ -5,7 +5,7 @@ A bundle is a folder::
     bundle.json       this module's ``Manifest``
     tokenizer.json    a Hugging Face ``tokenizers`` file, without truncation or padding
     model.fp16.onnx   fused graph, fp16
-    model.packed.onnx the same without padding, for CUDA alone
+    model.packed.onnx the same without padding, for CUDA only
     model.int8.xml    W8A8 graph (OpenVINO IR), weights in model.int8.bin
     heads/<name>.onnx small graphs on top of the vectors
 
@@ -75,7 +75,7 @@ class TaskParity(_Strict):
 
     @property
     def loss(self) -> float:
-        """How far the graph's figure lies below the source's; negative where it lies above."""
+        """The source's figure minus the graph's; negative where the graph is better."""
         return round(self.source - self.graph, 7)
 
     def __str__(self) -> str:

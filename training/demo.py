@@ -1,7 +1,7 @@
 """``make train-demo``: DocSplit on the Python Enhancement Proposals, on a CPU, in minutes.
 
 Documents are held out by the digest of their ids. No held-out document is trained on, and both
-measures, same-document discrimination and citation retrieval, read held-out documents alone. PEP
+measures, same-document discrimination and citation retrieval, read only held-out documents. PEP
 numbers are deleted from all texts, as "PEP 484" in a citing document would give the answer away.
 """
 

@@ -16,7 +16,7 @@ def plot_run(folder: Path, chance: float | None) -> Path:
 
     Args:
         folder: where ``steps.jsonl`` and ``validations.jsonl`` lie.
-        chance: contrastive loss of an encoder that tells nothing apart, drawn as a line.
+        chance: contrastive loss of an encoder with one vector for all texts, drawn as a line.
 
     Returns:
         The picture's path.
