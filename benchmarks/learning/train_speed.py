@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import resource
 import statistics
 import subprocess
@@ -34,6 +35,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from rich.progress import track
+
+from benchmarks.rig import documents
 
 SIDES = ("docsplit", "sentence-transformers", "docsplit+mlm")
 
@@ -160,30 +163,23 @@ def theirs(case: Case, turns: Turns) -> None:
 
 
 def write_pairs(case: Case) -> None:
-    """Build the token cache, and draw the halves as texts for the other side."""
-    import numpy as np
+    """Build the token cache, and draw DocSplit's halves as texts for the other side."""
+    from sentencex import segment
     from transformers import AutoTokenizer
 
     from training.data.build import open_cache
-    from training.data.sentences import split_sentences
-    from training.data.sources import read_documents
-    from training.settings import ObjectiveSettings
-    from training.views.docsplit import docsplit
-    from training.views.types import ViewContext
 
     settings = _settings(case, f"{case.work}/none", mlm=False).data
     open_cache(settings, AutoTokenizer.from_pretrained(case.start))
-    context = ViewContext(ObjectiveSettings(), 1, -1, np.ones(1, dtype=np.bool_))
+    draw = random.Random(0)
     pairs = []
-    for number, document in enumerate(read_documents(settings)):
-        sentences = split_sentences(document.text)
-        if len(sentences) < settings.min_sentences:
-            continue
-        # Views are drawn on numbers that stand for the sentences.
-        places = [np.array([i]) for i in range(len(sentences))]
-        halves = docsplit(places, np.random.default_rng(number), context)
-        first, second = (" ".join(sentences[int(i[0])] for i in half or []) for half in halves)
-        pairs.append({"anchor": first, "positive": second})
+    for text in documents.read(Path(case.data), sys.maxsize):
+        sentences = [sentence.strip() for sentence in segment("en", text)]
+        halves: tuple[list[str], list[str]] = ([], [])
+        for sentence in sentences:
+            draw.choice(halves).append(sentence)
+        if len(sentences) >= settings.min_sentences and all(halves):
+            pairs.append({"anchor": " ".join(halves[0]), "positive": " ".join(halves[1])})
     Path(case.work, "pairs.json").write_text(json.dumps(pairs), encoding="utf-8")
 
 
