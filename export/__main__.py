@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What follows imports torch and openvino, seconds that --help and typing errors do without.
     from rich.console import Console
 
-    from bundles.format import BundleError
+    from bundles.manifest import BundleError
     from export.errors import DataError, ExportError
     from export.pipeline import Request, export
 
@@ -85,14 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     from rich.console import Console
 
-    from bundles.format import BundleError
+    from bundles.manifest import BundleError
     from export import inspection
     from export.errors import DataError, ExportError
 
     try:
         if command == "inspect":
             return inspection.main(arguments)
-        from export import verification
+        from export.checks import verification
 
         return verification.main(arguments)
     except (ExportError, BundleError, DataError) as error:

@@ -12,24 +12,25 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from bundles.format import Manifest, Precision, PrecisionName, Ranges, seal
-from export import long_attention
-from export.engines import Inputs, check_device
+from bundles.format import seal
+from bundles.manifest import Manifest, Precision, PrecisionName, Ranges
+from export.checkpoint import long_attention
+from export.checkpoint.modules import describe
+from export.checkpoint.source import Source, open_source
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.engines import Inputs, check_device
+from export.checks.finite import check_weights
+from export.checks.gate import MEASURED_BATCH, Gate, Report
 from export.errors import ExportError
-from export.finite import check_weights
-from export.fp16 import FILE as FP16_FILE
-from export.fp16 import write_fp16
-from export.gate import MEASURED_BATCH, Gate, Report
-from export.graph import OPSET, write_graph
-from export.int8 import FILE as INT8_FILE
-from export.int8 import write_int8
-from export.modules import describe
-from export.packed import FILE as PACKED_FILE
-from export.packed import write_packed
+from export.graphs.fp16 import FILE as FP16_FILE
+from export.graphs.fp16 import write_fp16
+from export.graphs.graph import OPSET, write_graph
+from export.graphs.int8 import FILE as INT8_FILE
+from export.graphs.int8 import write_int8
+from export.graphs.packed import FILE as PACKED_FILE
+from export.graphs.packed import write_packed
 from export.passages import CALIBRATION, PEPS, read_passages
-from export.source import Source, open_source
 from export.tasks.held_out import HeldOut, read_tasks
-from export.tokenizer import batches, write_tokenizer
 
 PACKAGES = (
     "nncf",

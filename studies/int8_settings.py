@@ -20,18 +20,18 @@ from rich.progress import Progress, track
 
 from benchmarks.engines.opening import open_encode
 from benchmarks.rig.markdown import table
+from export.checkpoint.source import open_source, reference_vectors
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.engines import Encode, Inputs
+from export.checks.parity import compare
 from export.corpora.reading import Fields
-from export.engines import Encode, Inputs
-from export.graph import write_graph
-from export.int8 import FILE, write_int8
-from export.parity import compare
+from export.graphs.graph import write_graph
+from export.graphs.int8 import FILE, write_int8
 from export.passages import PEPS, read_passages
-from export.source import open_source, reference_vectors
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import figure
 from export.tasks.task import Task
 from export.tasks.windows import Windows, cut, document_vectors
-from export.tokenizer import batches, write_tokenizer
 from service.embedding.engines.processor import detect
 from training.demo import installed_start
 

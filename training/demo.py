@@ -134,7 +134,7 @@ def _measure(
     vectors = embed_texts(
         [run.cache.sentences(int(d)) for d in run.held],
         run.encoder,
-        run.specials,
+        run.preparation.specials,
         run.processes,
         max_tokens=run.settings.backbone.max_tokens,
         windows=_WINDOWS,

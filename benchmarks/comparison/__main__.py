@@ -41,6 +41,7 @@ from benchmarks.comparison.scenarios.scenario import (
 from benchmarks.rig import documents
 from benchmarks.rig.client import Client
 from bundles import format as bundle
+from bundles.manifest import TOKENIZER
 
 ENGINE = "engine"
 NAMES = (
@@ -102,7 +103,7 @@ def _compare(
             f"{given.articles}: too few documents of {LONG} words: {len(articles)}; "
             "give others with --articles"
         )
-    tokenizer = Tokenizer.from_file(str(bundle.load(overhead.BUNDLE).path(bundle.TOKENIZER)))
+    tokenizer = Tokenizer.from_file(str(bundle.load(overhead.BUNDLE).path(TOKENIZER)))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     with contextlib.ExitStack() as stack:

@@ -22,6 +22,7 @@ from rich.table import Table
 from benchmarks.comparison import in_process
 from benchmarks.rig import documents, server
 from bundles import format as bundle
+from bundles.manifest import TOKENIZER
 from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 BUNDLE = Path(__file__).resolve().parents[2] / "models" / "all-minilm-l6-v2-w512"
@@ -73,7 +74,7 @@ def measure(
         cores = os.cpu_count() or 1
         with Console().status("cutting the documents"):
             cut = server.windows(service.url, texts)
-        tokenizer = opened.path(bundle.TOKENIZER)
+        tokenizer = opened.path(TOKENIZER)
         work, tokens = in_process.batches(tokenizer, cut, engine["batch_tokens"])
         same = OpenVinoEngine(graph, precision, cores, cores).run
         reference = in_process.onnx_fp32(opened.graph("fp16"), cores)

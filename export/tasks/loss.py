@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bundles.format import PrecisionName, TaskName, TaskParity
+from bundles.manifest import PrecisionName, TaskName, TaskParity
 from export.errors import ExportError
 from export.tasks.task import Task
 from export.tasks.windows import Vectors

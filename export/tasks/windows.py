@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from export.engines import Encode, Inputs
+from export.checks.engines import Encode, Inputs
 
 # padding included, of one call of an engine
 BATCH_TOKENS = 2048

@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bundles import format as bundle
-from bundles.format import BundleError
+from bundles.manifest import BundleError
 from service.bulk import integrity
 from service.bulk.faults import ClusterError, CommandError
 from service.bulk.sources import SourceError, read, read_links
+from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.engines.interface import EngineError
 from service.embedding.prompts import resolve
@@ -28,7 +29,7 @@ from service.errors import BuildingError, ConflictError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings, SettingsError, load
+from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from service.bulk.encoding import Encoder

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from service.settings import Settings, load
+from service.configuration import load
+from service.settings import Settings
 from tests.conftest import ROOT
 
 helm_python = pytest.importorskip("helm_python", reason="the extra charts is not installed")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bundles.format import Bundle, BundleError, Manifest, Parity, Precision, load, seal
+from bundles.format import Bundle, load, seal
+from bundles.manifest import BundleError, Manifest, Parity, Precision
 
 PARITY = Parity(
     paragraphs=200,

@@ -15,15 +15,15 @@ import torch
 from onnx import helper, numpy_helper
 from transformers import BertModel
 
-import export.fp16
-from bundles.format import Ranges
+import export.graphs.fp16
+from bundles.manifest import Ranges
+from export.checkpoint.source import Source, open_source, reference_vectors
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.parity import measure
 from export.errors import ExportError
-from export.fp16 import FILE, write_fp16
-from export.graph import OUTPUT, TAIL, write_graph
-from export.parity import measure
-from export.ranges import FP16_MAX, SHARE, measure_ranges
-from export.source import Source, open_source, reference_vectors
-from export.tokenizer import batches, write_tokenizer
+from export.graphs.fp16 import FILE, write_fp16
+from export.graphs.graph import OUTPUT, TAIL, write_graph
+from export.graphs.ranges import FP16_MAX, SHARE, measure_ranges
 
 Change = Callable[[BertModel], None]
 
@@ -107,7 +107,7 @@ def test_what_overflows_stays_fp32(
     vectors = run(model, source, sentences, tmp_path)
     assert (vectors * expected).sum(axis=1).min() > 0.9999
     # the control: converted without a look at the ranges the same encoder gives no numbers
-    monkeypatch.setattr(export.fp16, "measure_ranges", measure_nothing)
+    monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
     _, narrow = written(source, sentences, tmp_path)
     overflown = run(narrow, source, sentences, tmp_path)
     assert not np.isfinite(overflown).all()
@@ -153,7 +153,7 @@ def test_an_encoder_within_range_has_no_such_node(
     assert ranges.fp32_nodes == {}
     assert 1 < ranges.largest < 100
     with_ranges = (tmp_path / FILE).read_bytes()
-    monkeypatch.setattr(export.fp16, "measure_ranges", measure_nothing)
+    monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
     written(source, sentences, tmp_path)
     assert (tmp_path / FILE).read_bytes() == with_ranges
 

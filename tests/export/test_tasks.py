@@ -12,9 +12,9 @@ import pytest
 import pytrec_eval
 from tokenizers import Tokenizer
 
+from export.checks.engines import Inputs
 from export.corpora.reading import Fields, read_judged, read_labelled
 from export.corpora.sets import Judged, Labelled
-from export.engines import Inputs
 from export.errors import DataError, ExportError
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses

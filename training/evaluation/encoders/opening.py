@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bundles.format import MANIFEST
+from bundles.manifest import MANIFEST
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Encoder, Representation

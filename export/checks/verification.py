@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundles import format as bundle
-from bundles.format import TOKENIZER, Bundle, Parity, PrecisionName, TaskParity
+from bundles.format import Bundle
+from bundles.manifest import TOKENIZER, Parity, PrecisionName, TaskParity
 from export.errors import ExportError
 from export.tasks.options import add_options, held_out
 
 if TYPE_CHECKING:
-    from export.gate import Report
+    from export.checks.gate import Report
     from export.tasks.held_out import HeldOut
 
 
@@ -105,11 +106,11 @@ def verify(
     import torch
     from tokenizers import Tokenizer
 
-    from export.engines import can_run
-    from export.finite import check_weights
-    from export.gate import Gate
+    from export.checkpoint.source import open_source
+    from export.checks.engines import can_run
+    from export.checks.finite import check_weights
+    from export.checks.gate import Gate
     from export.passages import PEPS, read_passages
-    from export.source import open_source
     from export.tasks.held_out import read_tasks
 
     torch.set_num_threads(threads)

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import torch
 
-from bundles.format import PrecisionName
+from bundles.manifest import PrecisionName
+from export.checkpoint.source import Source
 from export.errors import ExportError
-from export.source import Source
 
 
 def check_weights(source: Source) -> None:

@@ -12,8 +12,8 @@ from onnxruntime.transformers.convert_to_packing_mode import PackingMode
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from export.errors import ExportError
-from export.fp16 import kernels, quiet_optimizer, strip
-from export.graph import INPUTS, OUTPUT
+from export.graphs.fp16 import kernels, quiet_optimizer, strip
+from export.graphs.graph import INPUTS, OUTPUT
 
 FILE = "model.packed.onnx"
 PACKED = ("PackedAttention", "PackedMultiHeadAttention")

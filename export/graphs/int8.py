@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 
 from export.errors import ExportError
-from export.graph import TAIL
+from export.graphs.graph import TAIL
 
 FILE = "model.int8.xml"
 # SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves so much range into

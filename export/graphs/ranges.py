@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from bundles.format import Ranges, WideNode
+from bundles.manifest import Ranges, WideNode
 
 FP16_MAX = 65_504.0
 # Share of fp16's range that a value may reach on the passages; the rest is for texts not seen.

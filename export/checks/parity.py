@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bundles.format import Parity, PrecisionName
+from bundles.manifest import Parity, PrecisionName
 from export.errors import ExportError
 
 # fp16 rounds; int8 also moves paragraphs that are almost equally near to one another, so the

@@ -13,11 +13,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from bundles.format import Pooling
-from export import long_attention
+from bundles.manifest import Pooling
+from export.checkpoint import long_attention
+from export.checkpoint.modules import read_tail
+from export.checkpoint.rotary import check_rotations
 from export.errors import ExportError
-from export.modules import read_tail
-from export.rotary import check_rotations
 
 # Encoders whose graphs the fp16 fusion and the int8 quantiser both understand.
 FAMILIES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from training.trainer.curve import STEPS, VALIDATIONS, read_lines
+from training.reporting.curve import STEPS, VALIDATIONS, read_lines
 
 PLOT = "run.png"
 _SMOOTHING = 0.9

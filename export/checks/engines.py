@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from bundles.format import PrecisionName
+from bundles.manifest import PrecisionName
+from export.checkpoint.source import Source
 from export.errors import ExportError
-from export.graph import OUTPUT
-from export.source import Source
+from export.graphs.graph import OUTPUT
 
 Inputs = dict[str, np.ndarray]
 Encode = Callable[[Inputs], np.ndarray]
