@@ -2,7 +2,7 @@
 
 
 class ExportError(Exception):
-    """Why no bundle was written: one line that names what was wrong and how to mend it."""
+    """Why no bundle was written: one line that names what was wrong and how to fix it."""
 
 
 class DataError(Exception):

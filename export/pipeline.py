@@ -60,8 +60,8 @@ class Request:
         name: the bundle's name; by default the name of ``dest``.
         source_name: what the lineage calls the source; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's own.
-        trust_remote_code: run model code that lies beside the weights.
-        precisions: forms to write; by default fp16 and int8, of a long checkpoint fp16 alone.
+        trust_remote_code: run model code in the folder of the weights.
+        precisions: forms to write; by default fp16 and int8, of a long checkpoint only fp16.
         keep_float: names of operators that int8 leaves in floating point, a regular expression.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many paragraphs parity is measured on.
@@ -133,7 +133,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         ranges: Ranges | None = None
         if {"fp16", "packed"} & set(precisions):
             report("writing the fp16 graph")
-            # alike in length, lest most of what is computed be padding
+            # similar in length, so that little of a batch is padding
             ordered = sorted(passages.calibration, key=len)
             inputs = _inputs(source, tokenizer, ordered, size=MEASURED_BATCH)
             written = write_fp16(source, fp32, Path(scratch), inputs)
@@ -186,7 +186,7 @@ def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
         return ("fp16",) if long else ("fp16", "int8")
     if long and set(request.precisions) != {"fp16"}:
         raise ExportError(
-            f"{source.name}: of a long checkpoint there is fp16 alone, which CPUs compute in f32 "
+            f"{source.name}: a long checkpoint exports only to fp16, which CPUs compute in f32 "
             "or bf16: int8 and packed do not follow its attention; leave --precision out"
         )
     return request.precisions

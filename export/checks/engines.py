@@ -47,7 +47,7 @@ def check_device(precision: PrecisionName) -> None:
     """
     if not can_run(precision):
         raise ExportError(
-            "packed: its kernels exist for CUDA alone, so that its parity cannot be measured here, "
+            "packed: its kernels exist only for CUDA, so that its parity cannot be measured here, "
             "and nothing is written unmeasured; run docsplit-export on a machine with an NVIDIA "
             "GPU and onnxruntime-gpu instead of onnxruntime"
         )

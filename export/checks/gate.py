@@ -33,7 +33,7 @@ class Gate:
         paragraphs: to measure parity on.
         tasks: to measure losses at; may be none.
         threads: processor threads of the engines.
-        report: is told each step, and how far it is.
+        report: gets each step and its progress.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the gate over a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="docsplit-export verify",
-        description="Compare every file of a bundle with its digest, and run the gate anew: encode "
+        description="Compare every file of a bundle with its digest, and repeat the gate: encode "
         "real paragraphs by the fp32 source and by each graph on this machine. Exit status 1 where "
         "a graph is too far from the source, loses too much at a task, or is not finite.",
     )
@@ -88,16 +88,16 @@ def verify(
     threads: int,
     report: Report = lambda step: None,
 ) -> dict[PrecisionName, Parity]:
-    """Parity of each precision that can be run here, measured anew.
+    """Measure the parity of each precision that this machine can run.
 
     Args:
         source: folder or hub name of the checkpoint that the bundle was made of.
-        trust_remote_code: run model code that lies beside its weights.
+        trust_remote_code: run model code in the folder of its weights.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many are encoded.
         held_out: data to measure the loss at tasks on.
         threads: processor threads.
-        report: is told each step, and how far it is.
+        report: gets each step and its progress.
 
     Raises:
         ExportError: another source, too little text, or a graph that the gate refuses.

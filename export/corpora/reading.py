@@ -62,7 +62,7 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
     if len(classes) < 2:
         raise DataError(f"{path}: all documents to train on have the label {classes[0]!r}")
     if unknown:
-        raise DataError(f"{path}: the label {unknown[0]!r} is in the test part alone")
+        raise DataError(f"{path}: only the test part has the label {unknown[0]!r}")
     number = {label: i for i, label in enumerate(classes)}
     parts = []
     for part_rows in (train, test):

@@ -11,7 +11,7 @@ from export.errors import ExportError
 from export.tasks.task import Task
 from export.tasks.windows import Vectors
 
-# Most that a graph's figure may lie below the source's.
+# Largest difference of the source's figure and the graph's.
 LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}
 
 
