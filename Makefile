@@ -45,8 +45,9 @@ test: lint ## check style, types and import directions, then run every test
 # coverage slows tests down, most of all with Python 3.11, which has no sys.monitoring
 COVERAGE_CORE := $(shell $(PYTHON) -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
 
+# coverage leaves connections to its own database for the garbage collector, which warns
 coverage: $(VENV)/.dev ## run every test and hold the share of lines that run
-	COVERAGE_CORE=$(COVERAGE_CORE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 900 --cov --cov-report= $(ARGS)
+	COVERAGE_CORE=$(COVERAGE_CORE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 900 -W ignore::pytest.PytestUnraisableExceptionWarning --cov --cov-report= --cov-fail-under=0 $(ARGS)
 	$(BIN)/coverage report > .cache/coverage/report.txt; status=$$?; tail -1 .cache/coverage/report.txt; exit $$status
 
 # test files that look at more, and longer, in the nightly profile
