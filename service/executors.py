@@ -114,8 +114,6 @@ STORE = Pool("store", 2)
 KEYS = Pool("keys", 1)
 # the engine's start, and its end
 START = Pool("start", 1)
-# waits for other processes of the service to end
-ENDINGS = Pool("endings", 16)
 NAMES = (
     "bodies",
     "training",
@@ -125,7 +123,6 @@ NAMES = (
     "disk",
     "keys",
     "start",
-    "endings",
     "tokenise",
     "libraries",
 )

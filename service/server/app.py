@@ -76,6 +76,10 @@ def create_app(service: Service) -> FastAPI:
             asyncio.create_task(service.keys.watch()),
             asyncio.create_task(interpreter.tend()),
         ]
+        if service.workers is not None:
+            await service.workers.open()
+            # until the engine runs the other workers take all connections
+            await starting
         try:
             yield
         finally:
