@@ -1,6 +1,6 @@
 """One process beside several workers.
 
-    python -m benchmarks.workers
+    python -m benchmarks.comparison.workers
 
 Starts every set-up at once and loads them in turn, so that a machine that slows down slows all of
 them. Measures requests/s and the servers' CPU time per request. The client shares the cores, so the
@@ -23,9 +23,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.client import Client, Load
-from benchmarks.documents import PEPS, read
-from benchmarks.server import started
+from benchmarks.rig.client import Client, Load
+from benchmarks.rig.documents import PEPS, read
+from benchmarks.rig.server import started
 
 CLIENTS = 16
 # requests in a turn
