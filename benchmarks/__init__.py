@@ -1,1 +1,1 @@
-"""Measurements against the public interface; docs/explanation/performance.md has the figures."""
+"""Measurements of the service and the trainer; README.md lists them."""

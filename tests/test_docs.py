@@ -54,7 +54,7 @@ def test_files_and_modules_that_a_page_names_exist(name: str) -> None:
     text = read(name)
     for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|yaml|md|sh))`", text):
         assert (ROOT / path).exists(), path
-    for module in re.findall(r"python -m ((?:benchmarks|training|service)[\w.]*)", text):
+    for module in re.findall(r"python -m ((?:benchmarks|studies|training|service)[\w.]*)", text):
         path = ROOT / module.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").is_file(), module
 
@@ -72,6 +72,18 @@ def test_other_files_name_pages_that_exist() -> None:
     }
     assert len(named) > 15
     assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+@pytest.mark.parametrize("room", ["benchmarks", "studies"])
+def test_the_table_of_a_room_lists_its_commands(room: str) -> None:
+    listed = set(re.findall(r"`python -m ([\w.]+)", read(f"{room}/README.md")))
+    commands = set()
+    for path in (ROOT / room).rglob("*.py"):
+        if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8"):
+            commands.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    # the two programs that run in the environment of a peer
+    peers = {f"benchmarks.comparison.peers.{name}" for name in ("export_onnx", "plain_server")}
+    assert listed == {name.removesuffix(".__main__") for name in commands - peers}
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

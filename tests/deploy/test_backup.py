@@ -96,8 +96,8 @@ def test_what_was_acknowledged_before_a_backup_is_restored(tmp_path: Path) -> No
             assert len(found.json()) == 5
             again = client.post("/classify", json={"inputs": "a cat"}).json()
             assert [p["label"] for p in again[0]] == [p["label"] for p in known[0]]
-            scores = [[p["score"] for p in one[0]] for one in (again, known)]
-            assert np.allclose(*scores, atol=1e-4)
+            scores, former = ([p["score"] for p in one[0]] for one in (again, known))
+            assert np.allclose(scores, former, atol=1e-4)
             # and it can be written to
             body = {"documents": texts(500, 501)}
             client.post("/indexes/papers/documents", json=body).raise_for_status()

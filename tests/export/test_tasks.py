@@ -20,6 +20,7 @@ from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses
 from export.tasks.probe import Probe
 from export.tasks.retrieval import Retrieval
+from export.tasks.task import Task
 from export.tasks.windows import BATCH_TOKENS, cut, document_vectors
 from tests.export.held_out import write_judged, write_labelled, write_rows
 
@@ -51,7 +52,7 @@ def test_windows_hold_every_token_once(tokenizer: Tokenizer, sentences: list[str
     assert max(map(len, windows.rows)) == WINDOW
     first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     for number, text in enumerate(sentences):
-        own = [windows.rows[i].tolist() for i in np.flatnonzero(windows.owner == number)]
+        own = [windows.rows[i].tolist() for i in np.flatnonzero(windows.owner == number).tolist()]
         assert all(row[0] == first and row[-1] == last for row in own)
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         assert [i for row in own for i in row[1:-1]] == ids
@@ -166,7 +167,7 @@ def test_a_loss_up_to_the_limit_is_allowed(kind: str) -> None:
     assert f"the source's 0.7000, a loss of {limit + 0.0001:.4f} where {limit} is allowed" in said
 
 
-def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Retrieval | Probe]:
+def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Task]:
     return read_tasks(held_out, Path("calibration.txt"), passages)
 
 

@@ -36,7 +36,7 @@ def test_an_index_lives_and_dies(server: Server, index: str) -> None:
 def test_documents_come_back_as_they_were_given(server: Server, index: str) -> None:
     upsert(server, index, ONE, TWO)
     path = f"/indexes/{index}/documents/"
-    whole = TWO | {"title": None, "metadata": {}, "links": []}
+    whole: dict[str, object] = TWO | {"title": None, "metadata": {}, "links": []}
     for document, place in ((ONE, "a%2Fb%20c%3F%23%C3%A9"), (whole, "two")):
         held = call(server, "GET", path + place)
         assert held.pop("version")

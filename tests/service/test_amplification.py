@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.amplification import prepare, send
-from benchmarks.worst_bodies import attacks
+from benchmarks.security.amplification import prepare, send
+from benchmarks.security.worst_bodies import attacks
 from tests.conftest import Server, serving
 
 # of one request, over what the idle service takes

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -28,8 +27,8 @@ NAN = 14
 class FakeEngine:
     """Answers with the first token of each row; waits at a gate; fails on POISON."""
 
-    name: ClassVar[EngineName] = "onnx-cpu"
-    arithmetic: ClassVar[Arithmetic] = "f32"
+    name: EngineName = "onnx-cpu"
+    arithmetic: Arithmetic = "f32"
     device = "CPU"
     streams = 1
     batch_tokens = 64

@@ -1,6 +1,6 @@
 """Sentence segmentation.
 
-``sentencex`` was chosen over blingfire and pysbd. ``benchmarks/sentence_segmentation.py``
+``sentencex`` was chosen over blingfire and pysbd. ``studies/sentence_segmentation.py``
 compares their speed and how they treat abbreviations; ``docs/explanation/decisions.md`` has the
 figures.
 """
