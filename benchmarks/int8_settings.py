@@ -19,7 +19,7 @@ import numpy as np
 from rich.progress import Progress, track
 
 from benchmarks.engines import open_encode
-from export.corpora.reading import Fields
+from corpora.fields import Fields
 from export.engines import Encode, Inputs
 from export.graph import write_graph
 from export.int8 import FILE, write_int8

@@ -12,10 +12,12 @@ import pytest
 import pytrec_eval
 from tokenizers import Tokenizer
 
-from export.corpora.reading import Fields, read_judged, read_labelled
-from export.corpora.sets import Judged, Labelled
+from corpora.errors import DataError
+from corpora.fields import Fields
+from corpora.reading import read_judged, read_labelled
+from corpora.sets import Judged, Labelled
 from export.engines import Inputs
-from export.errors import DataError, ExportError
+from export.errors import ExportError
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses
 from export.tasks.probe import Probe
