@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-_HELP = {
-    "text": "column of the text",
-    "id": "column of the document's id",
-    "title": "column of the title",
-    "label": "column of the label",
-}
+_NAMES = ("text", "id", "title", "label")
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Fields:
     @classmethod
     def given(cls, options: argparse.Namespace, limit: int | None = None) -> Fields:
         """What the flags of ``add_field_flags`` set; defaults where a tool lacks a flag."""
-        names = {name: getattr(options, f"{name}_field", name) for name in _HELP}
+        names = {name: getattr(options, f"{name}_field", name) for name in _NAMES}
         return cls(**names, limit=limit)
 
 
@@ -42,5 +37,5 @@ def add_field_flags(parser: argparse._ActionsContainer, *names: str) -> None:
             f"--{name}-field",
             default=name,
             metavar="COLUMN",
-            help=f"{_HELP[name]} (default: {name})",
+            help=f"column of the {name} (default: {name})",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +94,29 @@ def read_linked(
     texts, left_out = _texts(documents, fields, mask)
     names = list(texts)
     names = [names[i] for i in _drawn(len(names), fields.limit)]
-    number = {name: i for i, name in enumerate(names)}
-    links: dict[int, set[int]] = {}
-    for citing, cited in read_links(citations):
-        if citing not in number or cited not in number:
-            left_out += 1
-        elif citing != cited:
-            links.setdefault(number[citing], set()).add(number[cited])
+    links, outside = links_among(names, read_links(citations))
     if not links:
         raise DataError(f"{citations}: no pair of ids that are both in {documents}")
     frozen = {citing: frozenset(cited) for citing, cited in links.items()}
-    return Linked(name, [texts[name] for name in names], frozen, left_out)
+    return Linked(name, [texts[name] for name in names], frozen, left_out + outside)
+
+
+def links_among(
+    names: Sequence[str], links: Iterable[tuple[str, str]]
+) -> tuple[dict[int, set[int]], int]:
+    """Numbers of the documents that each citing one cites, and how many links lead outside.
+
+    A document's mention of itself is no link.
+    """
+    number = {name: i for i, name in enumerate(names)}
+    among: dict[int, set[int]] = {}
+    outside = 0
+    for citing, cited in links:
+        if citing not in number or cited not in number:
+            outside += 1
+        elif citing != cited:
+            among.setdefault(number[citing], set()).add(number[cited])
+    return among, outside
 
 
 def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fields) -> Judged:

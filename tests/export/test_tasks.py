@@ -193,7 +193,7 @@ def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str])
         read(HeldOut([tmp_path / "absent"]))
     with pytest.raises(DataError, match=r"--probe .*claims: no \.parquet"):
         read(HeldOut(probe=[folder]))
-    with pytest.raises(DataError, match=r"corpus\.jsonl: no column label"):
+    with pytest.raises(DataError, match=r"corpus\.jsonl:1: no column label"):
         read(HeldOut(probe=[folder / "corpus.jsonl"]))
     with pytest.raises(ExportError, match="--probe: two sets are named topics"):
         read(HeldOut(probe=[table, table]))

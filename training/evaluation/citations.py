@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,16 +29,6 @@ class Retrieval:
     recall_at_10: float
     queries: int
     links: int
-
-
-def links_among(names: Sequence[str], citations: Iterable[tuple[str, str]]) -> dict[int, set[int]]:
-    """Citations within a set of documents, as numbers; a document's mention of itself is none."""
-    number = {name: i for i, name in enumerate(names)}
-    links: dict[int, set[int]] = {}
-    for citing, cited in citations:
-        if citing in number and cited in number and citing != cited:
-            links.setdefault(number[citing], set()).add(number[cited])
-    return links
 
 
 def reciprocal_ranks(
