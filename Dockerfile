@@ -78,7 +78,7 @@ LABEL org.opencontainers.image.title="docsplit" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
-# the official builds of onnxruntime report to their makers unless told not to
+# the official builds of onnxruntime report to their makers unless this is set
 ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \

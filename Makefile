@@ -65,7 +65,7 @@ format: $(VENV)/.dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt anew
+constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra dev --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt

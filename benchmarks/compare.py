@@ -33,6 +33,7 @@ from benchmarks.results import Results
 from benchmarks.scenarios import latency, overloaded, repeats, throughput
 from benchmarks.scenarios.scenario import FULL, QUICK, Bench, Scenario, ScenarioError, Size
 from bundles import format as bundle
+from bundles.manifest import TOKENIZER
 
 ENGINE = "engine"
 NAMES = (
@@ -94,7 +95,7 @@ def _compare(
             f"{given.articles}: too few documents of {LONG} words: {len(articles)}; "
             "give others with --articles"
         )
-    tokenizer = Tokenizer.from_file(str(bundle.load(serving.BUNDLE).path(bundle.TOKENIZER)))
+    tokenizer = Tokenizer.from_file(str(bundle.load(serving.BUNDLE).path(TOKENIZER)))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     with contextlib.ExitStack() as stack:

@@ -155,9 +155,9 @@ def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
     from tokenizers import Tokenizer
 
     from bundles.format import load
+    from export.checkpoint.source import open_source, reference_vectors
+    from export.checkpoint.tokenizer import batches
     from export.passages import read_passages
-    from export.source import open_source, reference_vectors
-    from export.tokenizer import batches
     from training.demo import installed_start
 
     bundle = load(folder)
@@ -197,8 +197,8 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    from export.graph import SentenceEncoder
-    from export.packed import FILE, write_packed
+    from export.graphs.graph import SentenceEncoder
+    from export.graphs.packed import FILE, write_packed
     from service.embedding.engines.choose import buckets
     from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from export.engines import Encode
+from export.checks.engines import Encode
 from service.embedding.engines.interface import Arithmetic, Engine, EngineName
 from service.embedding.engines.onnx_runtime import OnnxCpuEngine
 from service.embedding.engines.openvino_cpu import OpenVinoEngine

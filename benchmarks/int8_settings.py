@@ -20,17 +20,17 @@ from rich.progress import Progress, track
 
 from benchmarks.engines import open_encode
 from corpora.fields import Fields
-from export.engines import Encode, Inputs
-from export.graph import write_graph
-from export.int8 import FILE, write_int8
-from export.parity import compare
+from export.checkpoint.source import open_source, reference_vectors
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.engines import Encode, Inputs
+from export.checks.parity import compare
+from export.graphs.graph import write_graph
+from export.graphs.int8 import FILE, write_int8
 from export.passages import PEPS, read_passages
-from export.source import open_source, reference_vectors
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import figure
 from export.tasks.task import Task
 from export.tasks.windows import Windows, cut, document_vectors
-from export.tokenizer import batches, write_tokenizer
 from service.embedding.engines.processor import detect
 from training.demo import installed_start
 from training.evaluation.report.text import table

@@ -26,9 +26,9 @@ from rich.table import Table
 
 from benchmarks.engines import open_encode
 from benchmarks.figure import svg
-from export.engines import Encode, Inputs, source_engine
-from export.graph import INPUTS, write_graph
-from export.source import Source, open_source
+from export.checkpoint.source import Source, open_source
+from export.checks.engines import Encode, Inputs, source_engine
+from export.graphs.graph import INPUTS, write_graph
 from service.embedding.engines.processor import detect
 from training.backbones.encoder import open_start
 from training.settings import BackboneSettings

@@ -21,6 +21,7 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from bundles import format as bundle
+from bundles.manifest import TOKENIZER
 from service.embedding.engines.choose import ArithmeticWish, EngineWish, build, choose
 from service.embedding.engines.interface import Engine
 from service.embedding.engines.processor import detect
@@ -55,7 +56,7 @@ def main() -> None:
             plural = "s" if streams > 1 else ""
             sides[f"{made.name} {arithmetic}, {streams} stream{plural}"] = made
     reference = next(iter(sides))
-    words = Tokenizer.from_file(str(opened.path(bundle.TOKENIZER))).get_vocab_size()
+    words = Tokenizer.from_file(str(opened.path(TOKENIZER))).get_vocab_size()
     heads = ["engine"]
     columns: list[dict[str, str]] = []
     for shape in SHAPES:

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from benchmarks import documents, in_process, server
 from bundles import format as bundle
+from bundles.manifest import TOKENIZER
 from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "all-minilm-l6-v2-w512"
@@ -72,7 +73,7 @@ def measure(
         cores = os.cpu_count() or 1
         with Console().status("cutting the documents"):
             cut = server.windows(service.url, texts)
-        tokenizer = opened.path(bundle.TOKENIZER)
+        tokenizer = opened.path(TOKENIZER)
         work, tokens = in_process.batches(tokenizer, cut, engine["batch_tokens"])
         same = OpenVinoEngine(graph, precision, cores, cores).run
         reference = in_process.onnx_fp32(opened.graph("fp16"), cores)

@@ -6,5 +6,5 @@ standard library only, so importing this package must stay free of torch.
 
 from bundles.telemetry import block_telemetry
 
-# Here, so that it holds for whoever imports a runtime after any part of this package.
+# Here, so that it holds for every import of a runtime after any part of this package.
 block_telemetry()

@@ -18,10 +18,10 @@ vectors stay near those of the fp32 source on real paragraphs, its quality near 
 held-out data given, and every weight and value is finite (docs/bundle.md has the thresholds);
 otherwise DEST stays as it was and the exit code is 1.
 
-Two commands tell of a bundle that is there:
+Two commands describe an existing bundle:
 
   docsplit-export inspect BUNDLE    what is inside
-  docsplit-export verify BUNDLE     every digest, and the gate anew
+  docsplit-export verify BUNDLE     check every digest and run the gate again
 
 example:
   docsplit-export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm \\
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What follows imports torch and openvino, seconds that --help and typing errors do without.
     from rich.console import Console
 
-    from bundles.format import BundleError
+    from bundles.manifest import BundleError
     from corpora.errors import DataError
     from export.errors import ExportError
     from export.pipeline import Request, export
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     from rich.console import Console
 
-    from bundles.format import BundleError
+    from bundles.manifest import BundleError
     from corpora.errors import DataError
     from export import inspection
     from export.errors import ExportError
@@ -94,7 +94,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     try:
         if command == "inspect":
             return inspection.main(arguments)
-        from export import verification
+        from export.checks import verification
 
         return verification.main(arguments)
     except (ExportError, BundleError, DataError) as error:
@@ -126,15 +126,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="run the model code that lies beside the weights, as checkpoints that "
+        help="run the model code in the folder of the weights, as checkpoints that "
         "docsplit-train made long need; only for sources you trust",
     )
     parser.add_argument(
         "--precision",
         nargs="+",
         choices=("fp16", "packed", "int8"),
-        help="forms to write (default: fp16 and int8, of a long checkpoint fp16 alone); packed is "
-        "fp16 without padding, for CUDA alone, written only where a GPU is there to measure it on",
+        help="forms to write (default: fp16 and int8, of a long checkpoint only fp16); packed is "
+        "fp16 without padding, for CUDA; it is written only where a GPU can measure it",
     )
     parser.add_argument(
         "--keep-float",

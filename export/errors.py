@@ -2,4 +2,4 @@
 
 
 class ExportError(Exception):
-    """Why no bundle was written: one line that names what was wrong and how to mend it."""
+    """Why no bundle was written: one line that names what was wrong and how to fix it."""

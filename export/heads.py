@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bundles import format as bundle
-from bundles.format import FileEntry, Head, Manifest
+from bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
 from export.errors import ExportError
 
 Matrix = NDArray[np.float32]
@@ -125,14 +125,14 @@ def add_head(
         inputs = 3 * inputs + SIGNALS
     shape = network.weights[0].shape[0], network.weights[-1].shape[1]
     if shape != (inputs, len(labels)):
-        raise bundle.BundleError(
+        raise BundleError(
             f"{root}: head {name!r} maps {shape[0]} values to {shape[1]} labels, not {inputs} to "
             f"{len(labels)}"
         )
     blob = head_graph(network).SerializeToString()
     _check(blob, network, inputs)
     digest = hashlib.sha256(blob).hexdigest()
-    file = f"{bundle.HEADS}/{name}.{digest[:12]}.onnx"
+    file = f"{HEADS}/{name}.{digest[:12]}.onnx"
     entry = Head(file=file, kind=kind, activation=network.activation, labels=labels, report=report)
     former = manifest.heads.get(name)
     files = {k: v for k, v in manifest.files.items() if former is None or k != former.file}
@@ -141,7 +141,7 @@ def add_head(
     made = bundle.validated(
         root, manifest.model_dump() | {"heads": {**manifest.heads, name: entry}, "files": files}
     )
-    (root / bundle.HEADS).mkdir(exist_ok=True)
+    (root / HEADS).mkdir(exist_ok=True)
     (root / file).write_bytes(blob)
     bundle.write(root, made)
     if former is not None and former.file != file:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bundles import format as bundle
-from bundles.format import Manifest, Ranges
+from bundles.manifest import Manifest, Ranges
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -93,7 +93,7 @@ def _passages(documents: list[str], wanted: int, lengths: tuple[int, ...]) -> It
 
 
 def _paragraphs(text: str, chance: random.Random) -> Iterator[str]:
-    """From a random place on, lest every passage be an abstract; then what lies before it."""
+    """From a random place on, so that not every passage is an abstract; then what precedes it."""
     found = [p.strip("\n") for p in re.split(r"\n\s*\n", text) if _WORD.search(p)]
     start = chance.randrange(len(found)) if found else 0
     return iter(found[start:] + found[:start])

@@ -12,24 +12,25 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from bundles.format import Manifest, Precision, PrecisionName, Ranges, seal
-from export import long_attention
-from export.engines import Inputs, check_device
+from bundles.format import seal
+from bundles.manifest import Manifest, Precision, PrecisionName, Ranges
+from export.checkpoint import long_attention
+from export.checkpoint.modules import describe
+from export.checkpoint.source import Source, open_source
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.engines import Inputs, check_device
+from export.checks.finite import check_weights
+from export.checks.gate import MEASURED_BATCH, Gate, Report
 from export.errors import ExportError
-from export.finite import check_weights
-from export.fp16 import FILE as FP16_FILE
-from export.fp16 import write_fp16
-from export.gate import MEASURED_BATCH, Gate, Report
-from export.graph import OPSET, write_graph
-from export.int8 import FILE as INT8_FILE
-from export.int8 import write_int8
-from export.modules import describe
-from export.packed import FILE as PACKED_FILE
-from export.packed import write_packed
+from export.graphs.fp16 import FILE as FP16_FILE
+from export.graphs.fp16 import write_fp16
+from export.graphs.graph import OPSET, write_graph
+from export.graphs.int8 import FILE as INT8_FILE
+from export.graphs.int8 import write_int8
+from export.graphs.packed import FILE as PACKED_FILE
+from export.graphs.packed import write_packed
 from export.passages import CALIBRATION, PEPS, read_passages
-from export.source import Source, open_source
 from export.tasks.held_out import HeldOut, read_tasks
-from export.tokenizer import batches, write_tokenizer
 
 PACKAGES = (
     "nncf",
@@ -59,8 +60,8 @@ class Request:
         name: the bundle's name; by default the name of ``dest``.
         source_name: what the lineage calls the source; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's own.
-        trust_remote_code: run model code that lies beside the weights.
-        precisions: forms to write; by default fp16 and int8, of a long checkpoint fp16 alone.
+        trust_remote_code: run model code in the folder of the weights.
+        precisions: forms to write; by default fp16 and int8, of a long checkpoint only fp16.
         keep_float: names of operators that int8 leaves in floating point, a regular expression.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many paragraphs parity is measured on.
@@ -132,7 +133,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         ranges: Ranges | None = None
         if {"fp16", "packed"} & set(precisions):
             report("writing the fp16 graph")
-            # alike in length, lest most of what is computed be padding
+            # similar in length, so that little of a batch is padding
             ordered = sorted(passages.calibration, key=len)
             inputs = _inputs(source, tokenizer, ordered, size=MEASURED_BATCH)
             written = write_fp16(source, fp32, Path(scratch), inputs)
@@ -185,7 +186,7 @@ def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
         return ("fp16",) if long else ("fp16", "int8")
     if long and set(request.precisions) != {"fp16"}:
         raise ExportError(
-            f"{source.name}: of a long checkpoint there is fp16 alone, which CPUs compute in f32 "
+            f"{source.name}: a long checkpoint exports only to fp16, which CPUs compute in f32 "
             "or bf16: int8 and packed do not follow its attention; leave --precision out"
         )
     return request.precisions

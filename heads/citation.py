@@ -1,6 +1,6 @@
 """The citation head: does a document cite another? A network on both vectors and on search signals.
 
-DocSplit (section 4.3) trains an MLP on [u; v] alone. Here the products u * v stand beside them, as
+DocSplit (section 4.3) trains an MLP on [u; v] only. Here the products u * v join them, as
 in InferSent (Conneau et al. 2017), and what the search says of the pair. On the PEPs (526 citing
 documents, five folds, MRR of the cited among the hybrid search's candidates) the order by [u; v;
 u * v] came to .45, the hybrid search's own to .56, all inputs together to .63.
@@ -79,13 +79,13 @@ def probabilities(network: Scorer, citing: Vectors, cited: Vectors, signals: Vec
 
 
 def train(
-    searches: Sequence[Candidates], due: float, stop: threading.Event | None = None
+    searches: Sequence[Candidates], deadline: float, stop: threading.Event | None = None
 ) -> Trained:
     """Train on the links that a search can find.
 
     Args:
         searches: of citing documents, at least five, each with a link among its candidates.
-        due: deadline on ``time.monotonic``'s clock.
+        deadline: deadline on ``time.monotonic``'s clock.
         stop: ends the training as the deadline does, within a second.
 
     Raises:
@@ -97,12 +97,12 @@ def train(
     tested = {int(i) for i in order[::HELD_OUT]}
     known = [search for i, search in enumerate(searches) if i not in tested]
     unseen = [search for i, search in enumerate(searches) if i in tested]
-    judge = _fit(known, due, stop)
+    judge = _fit(known, deadline, stop)
     scores = [_logits(judge, search) for search in unseen]
     logits = np.concatenate(scores)
     labels = np.concatenate([search.linked for search in unseen]).astype(np.int64)
     temperature = training.calibrate(logits, labels)
-    network = _fit(searches, due, stop)
+    network = _fit(searches, deadline, stop)
     return Trained(
         Network(network.weights, network.biases, temperature),
         int(sum(search.linked.sum() for search in searches)),
@@ -113,7 +113,7 @@ def train(
     )
 
 
-def _fit(searches: Sequence[Candidates], due: float, stop: threading.Event | None) -> Network:
+def _fit(searches: Sequence[Candidates], deadline: float, stop: threading.Event | None) -> Network:
     from heads import training
 
     draw = np.random.default_rng(0)
@@ -132,7 +132,7 @@ def _fit(searches: Sequence[Candidates], due: float, stop: threading.Event | Non
     return training.fit(
         np.vstack(inputs),
         np.concatenate(labels),
-        due,
+        deadline,
         stop,
         hidden=HIDDEN,
         weight_decay=WEIGHT_DECAY,

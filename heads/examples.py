@@ -17,7 +17,7 @@ UNSURE = "unsure"
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Labelled texts, kept so that a head can be trained anew for another bundle.
+    """Labelled texts, kept so that a head can be trained again for another bundle.
 
     Attributes:
         labels: those of each text; exactly one unless ``multi_label``.
@@ -83,7 +83,7 @@ def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
             "fewer, or train several classifiers"
         )
     if len(counts) < 2:
-        held = "one label alone" if counts else "no label at all"
+        held = "only one label" if counts else "no label"
         raise ValueError(f"labels: there is {held}: give examples of two or more")
     if min(counts.values()) < 2:
         raise ValueError(
@@ -97,6 +97,6 @@ def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
             raise ValueError(f"labels: item {position} names a label twice")
     if max(counts.values()) > len(labels) - 2:
         raise ValueError(
-            "labels: a label stands on all examples, or on all but one: give two or more "
+            "labels: all examples, or all but one, have the same label: give two or more "
             "without it, since there is nothing to tell apart otherwise"
         )

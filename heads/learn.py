@@ -23,7 +23,7 @@ class Learnt:
 
     Attributes:
         labels: the network's outputs in order.
-        report: what is told of the training, fit for JSON.
+        report: figures of the training, fit for JSON.
     """
 
     labels: list[str]
@@ -34,7 +34,7 @@ class Learnt:
 def learn(
     vectors: Vectors,
     examples: Examples,
-    due: float,
+    deadline: float,
     stop: threading.Event | None = None,
     unlabelled: Vectors | None = None,
 ) -> Learnt:
@@ -42,7 +42,7 @@ def learn(
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
-        due: deadline on ``time.monotonic``'s clock.
+        deadline: deadline on ``time.monotonic``'s clock.
         stop: ends the training as the deadline does.
         unlabelled: unit rows of further documents; not with several labels a document.
 
@@ -58,10 +58,10 @@ def learn(
         indicators = np.zeros((len(vectors), len(labels)), dtype=np.uint8)
         for row, given in enumerate(examples.labels):
             indicators[row, [column[label] for label in given]] = 1
-        trained = multilabel.train(vectors, indicators, due, stop)
+        trained = multilabel.train(vectors, indicators, deadline, stop)
     else:
         numbers = np.array([column[label] for [label] in examples.labels])
-        trained = training.train(vectors, numbers, due, stop, unlabelled)
+        trained = training.train(vectors, numbers, deadline, stop, unlabelled)
     network = trained.network
     report = {
         "examples": len(vectors),

@@ -40,7 +40,7 @@ class Trained:
 
 
 def train(
-    vectors: Vectors, indicators: Indicators, due: float, stop: threading.Event | None = None
+    vectors: Vectors, indicators: Indicators, deadline: float, stop: threading.Event | None = None
 ) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
@@ -48,24 +48,24 @@ def train(
         vectors: unit rows, float32 ``[examples, dimensions]``.
         indicators: 1 where an example has a label, ``[examples, labels]``; two or more labels, each
             on two examples or more.
-        due: deadline on ``time.monotonic``'s clock.
+        deadline: deadline on ``time.monotonic``'s clock.
         stop: ends the training as the deadline does.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
-    check = training.until(due, stop)
+    check = training.until(deadline, stop)
     number = min(training.FOLDS, int(indicators.sum(axis=0, dtype=np.int64).min()))
     fold = folds(indicators, number, check)
     held_out = np.zeros(indicators.shape, dtype=np.float32)
     for held in (fold == each for each in range(number)):
-        judge = fit(vectors[~held], indicators[~held], due, stop)
+        judge = fit(vectors[~held], indicators[~held], deadline, stop)
         held_out[held] = judge.logits(vectors[held])
     guessed = held_out >= 0
     temperature = calibrate(held_out, indicators, check)
     micro, macro = f1(indicators == 1, guessed)
     return Trained(
-        replace(fit(vectors, indicators, due, stop), temperature=temperature),
+        replace(fit(vectors, indicators, deadline, stop), temperature=temperature),
         number,
         float((guessed == indicators).all(axis=1).mean()),
         micro,
@@ -75,10 +75,10 @@ def train(
 
 
 def fit(
-    vectors: Vectors, indicators: Indicators, due: float, stop: threading.Event | None = None
+    vectors: Vectors, indicators: Indicators, deadline: float, stop: threading.Event | None = None
 ) -> Network:
     """One network with an independent logit a label."""
-    return replace(training.fit(vectors, indicators, due, stop), kind="sigmoid")
+    return replace(training.fit(vectors, indicators, deadline, stop), kind="sigmoid")
 
 
 def f1(truth: NDArray[np.bool_], guessed: NDArray[np.bool_]) -> tuple[float, float]:

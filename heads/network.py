@@ -1,4 +1,4 @@
-"""A trained head: plain matrices, so that serving it takes numpy alone."""
+"""A trained head: plain matrices, so that serving it needs only numpy."""
 
 from __future__ import annotations
 

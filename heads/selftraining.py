@@ -1,7 +1,7 @@
 """Few labels, many documents: pseudo-labels for documents without one.
 
 Self-training (Scudder 1965; as pseudo-labels, Lee 2013): a classifier trained on the labels
-guesses those of further documents, is trained anew with the guesses it is surest of, and so on.
+guesses those of further documents, is trained again with the surest guesses, and so on.
 Measured in docs/classify.md.
 """
 

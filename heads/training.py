@@ -29,7 +29,7 @@ FOLDS = 5
 # reaches .81 to .88 and L-BFGS .894, the same as logistic regression, in a third of the time.
 WEIGHT_DECAY = 0.1
 SCALE = 4.0
-# L-BFGS begins anew after each round
+# L-BFGS starts again after each round
 ROUNDS = 8
 ITERATIONS = 25
 # logits that are turned into probabilities at once
@@ -55,11 +55,11 @@ class Trained:
     log_loss: float
 
 
-def until(due: float, stop: threading.Event | None) -> Check:
+def until(deadline: float, stop: threading.Event | None) -> Check:
     """Raises ``TimeoutError`` once the deadline passed, or ``stop`` was set."""
 
     def check() -> None:
-        if time.monotonic() > due or (stop is not None and stop.is_set()):
+        if time.monotonic() > deadline or (stop is not None and stop.is_set()):
             raise TimeoutError
 
     return check
@@ -68,7 +68,7 @@ def until(due: float, stop: threading.Event | None) -> Check:
 def train(
     vectors: Vectors,
     labels: Labels,
-    due: float,
+    deadline: float,
     stop: threading.Event | None = None,
     unlabelled: Vectors | None = None,
 ) -> Trained:
@@ -77,21 +77,21 @@ def train(
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
         labels: ``[examples]``, 0 to classes - 1, each at least twice.
-        due: deadline on ``time.monotonic``'s clock.
+        deadline: deadline on ``time.monotonic``'s clock.
         stop: ends the training as the deadline does, within a second.
         unlabelled: unit rows of further documents, to learn from by pseudo-labels.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
-    check = until(due, stop)
+    check = until(deadline, stop)
 
     def fitted(vectors: Vectors, labels: Labels) -> Network:
         if unlabelled is None:
-            return fit(vectors, labels, due, stop)
+            return fit(vectors, labels, deadline, stop)
         with threadpool_limits(limits=1, user_api="blas"):
             rows, guesses, weights = extend(vectors, labels, unlabelled, check)
-        return fit(rows, guesses, due, stop, weights=weights, rounds=1)
+        return fit(rows, guesses, deadline, stop, weights=weights, rounds=1)
 
     check()
     classes = int(labels.max()) + 1
@@ -115,7 +115,7 @@ def train(
 def fit(
     vectors: Vectors,
     labels: Targets,
-    due: float,
+    deadline: float,
     stop: threading.Event | None = None,
     *,
     hidden: int = HIDDEN,
@@ -132,7 +132,7 @@ def fit(
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
     outputs = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
-    check = until(due, stop)
+    check = until(deadline, stop)
     objective = Objective(vectors, labels, outputs, weight_decay, weights, check, SCALE)
     layers = Layers.drawn((vectors.shape[1], hidden, objective.logits))
     # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
@@ -145,7 +145,7 @@ def fit(
     first, last = (np.asarray(w, dtype=np.float32) for w in layers.weights)
     bias, offset = (np.asarray(b, dtype=np.float32) for b in layers.biases)
     if objective.logits < outputs:
-        # two classes have one logit; with a zero beside it the softmax is the same
+        # two classes have one logit; a second logit of zero gives the same softmax
         last = np.hstack((np.zeros_like(last), last))
         offset = np.hstack((np.zeros_like(offset), offset))
     return Network((first * np.float32(SCALE), last), (bias, offset))

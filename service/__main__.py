@@ -11,7 +11,8 @@ if os.getpid() == 1:
     # nothing while the imports run, and a drained container would exit with 0, not 143
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
-from service.settings import SettingsError, load, unknown_variables
+from service.configuration import load, unknown_variables
+from service.settings import SettingsError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     import structlog
 
     from bundles import format as bundle
+    from bundles.manifest import BundleError
     from service import logs
     from service.embedding.engines.interface import EngineError
     from service.server import serving as server
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
         service = Service(settings, bundle.load(settings.bundle))
-    except (bundle.BundleError, EngineError, ValueError) as error:
+    except (BundleError, EngineError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
     try:

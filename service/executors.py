@@ -1,7 +1,7 @@
 """The threads of a process: every kind of work has a few of its own.
 
 All kinds would share asyncio's default executor, and a few long calls would hold up all
-the rest. Here trainings wait for trainings alone, and the file of keys is always read.
+the rest. Here trainings wait only for trainings, and the file of keys is always read.
 """
 
 from __future__ import annotations

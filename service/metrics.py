@@ -115,7 +115,7 @@ class Metrics:
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",
-            "1 while a configured cache outside the process answers, 0 while it is left alone",
+            "1 while the configured external cache answers, 0 while the service does not use it",
             ("layer",),
             registry=self.registry,
         )
@@ -252,7 +252,7 @@ class Metrics:
         cache_bytes: Callable[[], float],
         tokens_per_second: Callable[[], float],
     ) -> None:
-        """Read these values anew at every scrape."""
+        """Read these values at every scrape."""
         self.queue_tokens.set_function(queue_tokens)
         self.queue_age.set_function(queue_age)
         self.cache_bytes.set_function(cache_bytes)

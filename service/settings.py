@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
-    CliApp,
     NoDecode,
-    PydanticBaseSettingsSource,
     SettingsConfigDict,
-    YamlConfigSettingsSource,
 )
-from pydantic_settings import (
-    SettingsError as SettingsSourceError,
-)
-from yaml import YAMLError
 
 from bundles.default import DEFAULT_BUNDLE
 from service import memory
@@ -32,7 +23,7 @@ ENV_PREFIX = "DOCSPLIT_"
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used; one line a fault, each with the setting's name."""
+    """Settings are invalid; the message has one line for each, with the setting's name."""
 
 
 class Settings(BaseSettings):
@@ -70,40 +61,48 @@ class Settings(BaseSettings):
         0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one a core"
     )
     batch_tokens: int = Field(
-        0, ge=0, description="padded tokens a batch, at most; 0 leaves it to the engine"
+        0,
+        ge=0,
+        description="largest number of tokens in a batch, with padding; 0 lets the engine choose",
     )
     calibrate: float = Field(
         1.5,
         ge=0,
         le=60,
-        description="seconds at the start for measuring which threads, streams and batch_tokens "
-        "are fastest, of those left at 0; 0 measures nothing",
+        description="seconds at the start for measuring the fastest threads, streams and "
+        "batch_tokens, among those left at 0; 0 measures nothing",
     )
     engine_timeout: float = Field(
-        60.0, gt=0, description="seconds a batch may take before the process gives up and ends"
+        60.0, gt=0, description="seconds a batch may take; beyond this the process ends"
     )
     language: str = Field(
-        "en", pattern="^[a-z]{2,3}$", description="ISO 639 code of the sentence rules"
+        "en",
+        pattern="^[a-z]{2,3}$",
+        description="ISO 639 code of the language whose rules split sentences",
     )
 
     max_document_tokens: int = Field(
-        262_144, ge=1, description="tokens of one document, at most; beyond it the answer is 413"
+        262_144,
+        ge=1,
+        description="largest number of tokens in a document; beyond it the answer is 413",
     )
-    max_batch_items: int = Field(2048, ge=1, description="inputs of one request, at most")
-    max_body_bytes: int = Field(16_777_216, ge=1024, description="body of one request, at most")
+    max_batch_items: int = Field(2048, ge=1, description="largest number of inputs in a request")
+    max_body_bytes: int = Field(
+        16_777_216, ge=1024, description="largest body of a request, in bytes"
+    )
     max_body_values: int = Field(
-        262_144, ge=1024, description="JSON values in the body of one request, at most"
+        262_144, ge=1024, description="largest number of JSON values in the body of a request"
     )
     max_inflight_bytes: int = Field(
         536_870_912,
-        description="memory that each process sets aside for requests that it reads and works on, "
-        "at most; a client alone may have half; requests beyond are answered with 429",
+        description="largest memory that each process reserves for requests in progress; "
+        "one client may reserve half of it; beyond this the answer is 429",
     )
     queue_tokens: int = Field(
         524_288,
         ge=1,
-        description="tokens that may wait of one client alone, and half of what may of all "
-        "together; work beyond is answered with 429",
+        description="tokens that may wait in the queue for one client; all clients together may "
+        "have twice as many; beyond this the answer is 429",
     )
     queue_age_limit: float = Field(
         2.0,
@@ -111,67 +110,73 @@ class Settings(BaseSettings):
         description="seconds after which a client's oldest work leads one in four of its batches",
     )
     max_header_bytes: int = Field(
-        32_768, ge=1024, description="request line and headers of one request, at most"
+        32_768, ge=1024, description="largest request line and headers of a request, in bytes"
     )
     header_timeout: float = Field(
-        20.0, gt=0, description="seconds that request line and headers may take to arrive"
+        20.0, gt=0, description="seconds in which the request line and headers must arrive"
     )
     body_timeout: float = Field(
         20.0,
         gt=0,
-        description="seconds that a body may take to arrive, and one more for every 16 KiB of it",
+        description="seconds in which a body must arrive; every 16 KiB add one second",
     )
     max_connections: int = Field(
         2048,
         ge=1,
-        description="open connections, at most; beyond, the longest idle one makes room for each",
+        description="largest number of open connections; a further one closes the one that has "
+        "been idle longest",
     )
     request_timeout: float = Field(
-        60.0, gt=0, description="seconds a request may take unless x-request-timeout says"
+        60.0, gt=0, description="seconds a request may take unless it sends x-request-timeout"
     )
     max_request_timeout: float = Field(
-        600.0, gt=0, description="seconds that x-request-timeout may ask for, at most"
+        600.0, gt=0, description="largest value of x-request-timeout, in seconds"
     )
     cache_bytes: int = Field(
         67_108_864,
         ge=0,
-        description="memory for vectors of windows seen before and, a quarter of it, for answers "
-        "to requests that come again byte by byte; 0 turns it off",
+        description="bytes of memory for cached vectors of windows and, a quarter of it, for "
+        "answers to identical requests; 0 turns the cache off",
     )
     redis_url: SecretStr | None = Field(
-        None, description="redis://, rediss:// or unix:// of a cache that replicas share"
+        None, description="redis://, rediss:// or unix:// URL of a cache that replicas share"
     )
     redis_ttl: int = Field(604_800, ge=1, description="seconds until an entry in Redis expires")
     redis_timeout: float = Field(
-        0.1, gt=0, le=10, description="seconds a call to Redis may take before it counts as a miss"
+        0.1,
+        gt=0,
+        le=10,
+        description="seconds a call to Redis may take; a slower one counts as a miss",
     )
     cache_secret: SecretStr | None = Field(
         None,
-        description="authenticates the values in Redis; the same for all replicas, 32 characters "
-        "or more. None: upserts and trainings compute what Redis has",
+        description="secret of at least 32 characters that authenticates the values in Redis; all "
+        "replicas share it. None: upserts and trainings do not use Redis",
     )
     cache_sharing: Literal["auto", "shared", "separate"] = Field(
         "auto",
-        description="whether clients share what is cached; auto: not where several API keys are "
-        "configured, or a keys_file",
+        description="whether clients share the cache; auto: separate where several API keys or a "
+        "keys_file are configured, else shared",
     )
 
     index_path: str = Field(
         "data/index",
         min_length=1,
-        description="folder, or s3:// URI, of indexes and trained heads; replicas share it",
+        description="folder or s3:// URI of the indexes and trained heads; all replicas share it",
     )
     durability: Literal["fsync", "commit"] = Field(
         "fsync",
         description="fsync: writes below a folder are on disk before they are acknowledged; "
-        "commit: they are left to the system, and a power failure may take the last of them",
+        "commit: the operating system writes them later; a power failure may lose the newest",
     )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
-        default_factory=list, description="accepted bearer keys, separated by commas; none: open"
+        default_factory=list,
+        description="accepted bearer keys, separated by commas; none: no key is needed",
     )
     keys_file: Path | None = Field(
-        None, description="TOML file of named, hashed keys; read anew when it changes"
+        None,
+        description="TOML file of named, hashed keys; a changed file is read again",
     )
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
@@ -181,26 +186,33 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="addresses and networks whose X-Forwarded-For names the client, separated by "
-        "commas; none: nobody's",
+        "commas; none: the header is ignored",
     )
     model_aliases: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
-        description="further names that /v1 answers to as model, separated by commas",
+        description="further model names that /v1 accepts, separated by commas",
     )
 
     drain_seconds: float = Field(
-        5.0, ge=0, description="seconds between SIGTERM, when /readyz turns 503, and closing"
+        5.0,
+        ge=0,
+        description="seconds between SIGTERM, when /readyz turns 503, and closing the socket",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severity that is logged"
+        "info", description="lowest severity that is logged"
     )
-    log_format: Literal["json", "text"] = Field("json", description="json lines, or text to read")
+    log_format: Literal["json", "text"] = Field(
+        "json", description="json: one object per line; text: for people"
+    )
 
     otlp_endpoint: str | None = Field(
         None, description="http:// or https:// URL of an OpenTelemetry collector; none: no traces"
     )
     trace_ratio: float = Field(
-        1.0, ge=0, le=1, description="share of requests to trace where the caller does not say"
+        1.0,
+        ge=0,
+        le=1,
+        description="share of requests to trace where the request's traceparent does not decide",
     )
 
     @property
@@ -243,7 +255,7 @@ class Settings(BaseSettings):
             parts = urlsplit(origin)
             whole = f"{parts.scheme}://{parts.netloc}"
             if origin != "*" and (parts.scheme not in ("http", "https") or origin != whole):
-                raise ValueError("an origin is https://host, with a port where it has one, or *")
+                raise ValueError("each origin must be https://host, https://host:port or *")
         return origins
 
     @field_validator("workers")
@@ -258,14 +270,14 @@ class Settings(BaseSettings):
     def _redis_scheme(cls, url: SecretStr | None) -> SecretStr | None:
         schemes = ("redis://", "rediss://", "unix://")
         if url is not None and not url.get_secret_value().startswith(schemes):
-            raise ValueError(f"starts with none of {', '.join(schemes)}")
+            raise ValueError(f"must start with one of {', '.join(schemes)}")
         return url
 
     @field_validator("cache_secret")
     @classmethod
     def _hard_to_guess(cls, secret: SecretStr | None) -> SecretStr | None:
         if secret is not None and len(secret.get_secret_value()) < 32:
-            raise ValueError("has fewer than 32 characters")
+            raise ValueError("must have at least 32 characters")
         return secret
 
     @field_validator("otlp_endpoint")
@@ -275,7 +287,7 @@ class Settings(BaseSettings):
             return None
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError("no http:// or https:// URL with a host")
+            raise ValueError("must be an http:// or https:// URL with a host")
         if parts.username is not None or parts.query or parts.fragment:
             raise ValueError(
                 "give scheme, host, port and path; keys go into OTEL_EXPORTER_OTLP_HEADERS"
@@ -286,57 +298,5 @@ class Settings(BaseSettings):
     @classmethod
     def _long_enough(cls, keys: list[SecretStr]) -> list[SecretStr]:
         if any(len(key.get_secret_value()) < 16 for key in keys):
-            raise ValueError("a key has fewer than 16 characters")
+            raise ValueError("each key must have at least 16 characters")
         return keys
-
-
-def load(arguments: list[str]) -> Settings:
-    """Settings by precedence: flags, environment, the file that ``--config`` names, defaults.
-
-    Raises:
-        SettingsError: a value that cannot be used, an unknown name in the file, or no such file.
-        SystemExit: ``--help``, or an unknown flag.
-    """
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--config", default=os.environ.get(f"{ENV_PREFIX}CONFIG") or None)
-    file = finder.parse_known_args(arguments)[0].config
-    if file is not None and not Path(file).is_file():
-        raise SettingsError(f"config (--config, {ENV_PREFIX}CONFIG): no such file: {file}")
-
-    class WithFile(Settings):
-        __doc__ = Settings.__doc__
-
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            in_file = YamlConfigSettingsSource(settings_cls, yaml_file=file)
-            return init_settings, env_settings, in_file
-
-    try:
-        return CliApp.run(WithFile, cli_args=arguments)
-    except ValidationError as error:
-        raise SettingsError("\n".join(_fault(e) for e in error.errors())) from error
-    except (SettingsSourceError, YAMLError) as error:
-        raise SettingsError(f"config: {file}: {error}") from error
-    except ValueError as error:
-        raise SettingsError(f"config: {file}: no mapping of settings to values") from error
-
-
-def unknown_variables() -> list[str]:
-    """Environment variables that look like settings and are none."""
-    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    return sorted(v for v in os.environ if v.startswith(ENV_PREFIX) and v.upper() not in known)
-
-
-def _fault(error: ErrorDetails) -> str:
-    name = str(error["loc"][0]) if error["loc"] else "settings"
-    if name not in Settings.model_fields:
-        return f"{name}: no such setting"
-    flag = name.replace("_", "-")
-    return f"{name} (--{flag}, {ENV_PREFIX}{name.upper()}): {error['msg']}"

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _head(kind: str, arguments: Sequence[str]) -> int:
-    from bundles.format import BundleError
+    from bundles.manifest import BundleError
     from export.errors import ExportError
     from training.heads import citation, classifier
 

@@ -1,7 +1,7 @@
 """``make train-demo``: DocSplit on the Python Enhancement Proposals, on a CPU, in minutes.
 
 Documents are held out by the digest of their ids. No held-out document is trained on, and both
-measures, same-document discrimination and citation retrieval, read held-out documents alone. PEP
+measures, same-document discrimination and citation retrieval, read only held-out documents. PEP
 numbers are deleted from all texts, as "PEP 484" in a citing document would give the answer away.
 """
 
@@ -87,12 +87,13 @@ def main() -> int:
 
 def _demo(given: argparse.Namespace) -> int:
     began = time.monotonic()
+    citations = list(read_links(given.citations))
     start = given.start or installed_start()
     run = TrainingRun(
         demo_settings(given.documents, given.output, start, given.steps, given.seed, given.windows)
     )
     names = run.cache.names(run.held)
-    links, _ = links_among(names, read_links(given.citations))
+    links, _ = links_among(names, citations)
     kept = given.output / "before.json"
     if kept.is_file():  # an interrupted demo goes on; the start weights need no second measuring
         ranks = np.asarray(json.loads(kept.read_text(encoding="utf-8"))["reciprocal_ranks"])
@@ -134,7 +135,7 @@ def _measure(
     vectors = embed_texts(
         [run.cache.sentences(int(d)) for d in run.held],
         run.encoder,
-        run.specials,
+        run.preparation.specials,
         run.processes,
         max_tokens=run.settings.backbone.max_tokens,
         windows=_WINDOWS,

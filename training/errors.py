@@ -1,4 +1,4 @@
-"""What goes wrong in a way the reader of the message can mend."""
+"""Errors that the reader of the message can fix."""
 
 from __future__ import annotations
 

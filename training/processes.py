@@ -22,7 +22,7 @@ class Processes:
     """
 
     def __init__(self, precision: str = "fp32", *, cpu: bool = False) -> None:
-        """Join the process group that the environment describes; alone if there is none.
+        """Join the process group that the environment describes; one process if there is none.
 
         Args:
             precision: ``fp32`` or ``bf16``.
@@ -31,7 +31,7 @@ class Processes:
         # A second run in the same process may ask for another precision.
         if PartialState._shared_state:
             AcceleratorState._reset_state()
-        # Unless told that there is none, accelerate takes processes without an accelerator for
+        # Unless this is set, accelerate takes processes without an accelerator for
         # runs of their own, and each would write the whole run.
         cpu = cpu or not torch.accelerator.is_available()
         self._accelerator = Accelerator(
@@ -71,8 +71,8 @@ class Processes:
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Sum the gradients over the processes, in buckets.
 
-        A parameter that no process has a gradient for keeps none, so that the optimiser leaves it
-        alone everywhere alike.
+        A parameter that no process has a gradient for keeps none, so that the optimiser of
+        every process skips it.
         """
         if self.count == 1:
             return

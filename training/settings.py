@@ -97,7 +97,7 @@ class ObjectiveSettings(_Section):
     )
     mlm_inputs: Literal["shared", "separate"] = Field(
         default="shared",
-        description="shared contrasts the very inputs that are masked, one pass through the "
+        description="shared contrasts the same inputs that are masked, one pass through the "
         "encoder; separate masks a second copy, two passes",
     )
     windows: int = Field(
@@ -121,7 +121,7 @@ class ObjectiveSettings(_Section):
     elongation: int = Field(
         default=0,
         ge=0,
-        description="times the anchor is repeated (laser-self, laser-intra); 0 draws anew each "
+        description="times the anchor is repeated (laser-self, laser-intra); 0 draws it each "
         "time, up to what the window holds",
     )
 
@@ -136,7 +136,7 @@ class ObjectiveSettings(_Section):
 
     @property
     def contrastive(self) -> LossName | None:
-        """The contrastive loss in force; None for plain masked language modelling."""
+        """The contrastive loss; None for plain masked language modelling."""
         if self.view == "mlm":
             return None
         if self.loss == "auto":
@@ -151,9 +151,9 @@ class ObjectiveSettings(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> ObjectiveSettings:
         if self.mix is not None and "mlm" in (self.view, self.mix):
-            raise ValueError("mix takes two kinds of views; mlm makes one of a document alone")
+            raise ValueError("mix takes two kinds of views; mlm makes only one view of a document")
         if self.teacher is not None and self.view == "mlm":
-            raise ValueError("teacher takes two views; mlm makes one of a document alone")
+            raise ValueError("teacher takes two views; mlm makes only one view of a document")
         if self.symmetric and self.contrastive == "nt_xent":
             raise ValueError("symmetric has no meaning for nt_xent, which is symmetric already")
         return self
@@ -195,7 +195,7 @@ class BackboneSettings(_Section):
         "attention serves on a CPU too",
     )
     trust_remote_code: bool = Field(
-        default=False, description="run modelling code that lies beside the start weights"
+        default=False, description="run modelling code from the folder of the start weights"
     )
 
 

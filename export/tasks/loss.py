@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bundles.format import PrecisionName, TaskName, TaskParity
+from bundles.manifest import PrecisionName, TaskName, TaskParity
 from export.errors import ExportError
 from export.tasks.task import Task
 from export.tasks.windows import Vectors
 
-# Most that a graph's figure may lie below the source's.
+# Largest difference of the source's figure and the graph's.
 LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}
 
 

@@ -1,4 +1,4 @@
-"""Classes of documents told from frozen vectors."""
+"""Classes of documents predicted from frozen vectors."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bundles.format import TaskName
+from bundles.manifest import TaskName
 from export.tasks.windows import Vectors
 
 

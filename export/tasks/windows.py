@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from export.engines import Encode, Inputs
+from export.checks.engines import Encode, Inputs
 
 # padding included, of one call of an engine
 BATCH_TOKENS = 2048
@@ -51,7 +51,7 @@ def cut(tokenizer: Tokenizer, texts: Sequence[str], *, max_tokens: int) -> Windo
             for window in (encoding, *encoding.overflowing):
                 rows.append(np.asarray(window.ids, dtype=np.int32))
                 owner.append(number)
-                # a text without tokens has one window, of special tokens alone
+                # a text without tokens has one window with only special tokens
                 weight.append(max(1, window.special_tokens_mask.count(0)))
     return Windows(
         rows, np.asarray(owner, np.int64), np.asarray(weight, dtype=np.float32), len(texts)
@@ -70,7 +70,7 @@ def document_vectors(
         windows: of the texts.
         encode: int64 ``[batch, tokens]`` by name → float32 ``[batch, dimensions]``.
         pad_token_id: fills rows that are shorter than the longest of a batch.
-        advance: is told the share of the tokens that is done, after each batch.
+        advance: gets the finished share of the tokens after each batch.
     """
     total: Vectors | None = None
     done, every = 0, sum(map(len, windows.rows))

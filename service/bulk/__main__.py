@@ -17,13 +17,14 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bundles import format as bundle
-from bundles.format import BundleError
+from bundles.manifest import BundleError
 from corpora.documents import read_documents
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
 from service.bulk import integrity
 from service.bulk.faults import ClusterError, CommandError
+from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.engines.interface import EngineError
 from service.embedding.prompts import resolve
@@ -31,7 +32,7 @@ from service.errors import BuildingError, ConflictError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings, SettingsError, load
+from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

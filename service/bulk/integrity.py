@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from bundles import format as bundle
 from bundles.format import Bundle
 from service.bulk.faults import CommandError
+from service.configuration import load
 from service.errors import NotFoundError
 from service.index.reembed import Embed
 from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings, load
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.index.indexes import Indexes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bundles.format import Manifest
+from bundles.manifest import Manifest
 
 
 class UnknownPromptError(ValueError):

@@ -86,7 +86,7 @@ def _new(given: argparse.Namespace) -> None:
     lines = [f"{name} = {value}" for name, value in fields.items() if value is not None]
     text = f"{text.rstrip()}\n\n" if text.strip() else ""
     _write(path, text + "\n".join([f"[keys.{given.name}]", *lines]) + "\n")
-    # on standard output alone, so that a pipe can take it where it belongs
+    # only on standard output, so that a pipe can pass it on
     print(token)  # noqa: T201
 
 

@@ -2,7 +2,7 @@
 
 A token has 256 random bits, so its SHA-256 cannot be turned back by trying: there is no list of
 likely tokens. Slow hashes (scrypt, Argon2) protect what people choose; here they would cost every
-request milliseconds, and give whoever sends wrong keys a way to keep the service busy.
+request milliseconds, and let anyone who sends wrong keys keep the service busy.
 """
 
 from __future__ import annotations

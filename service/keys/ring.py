@@ -106,14 +106,14 @@ class Keyring:
         """Whose a token is and whether it may ask; an admitted request is counted.
 
         All tokens take the same steps, whatever comes of them: each is hashed, compared with every
-        key in constant time, and asked for its rates. So the time tells nothing of the keys.
+        key in constant time, and asked for its rates. So the time reveals nothing about the keys.
         """
         offered = file.digest(token)
         keys = self._keys
         matches = [hmac.compare_digest(offered, key.digest) for key in keys]
         key = keys[max(position * match for position, match in enumerate(matches))]
         wait = max(key.requests.wait(1.0), key.tokens.wait(0.0))
-        # in this order the first that holds is told
+        # the first of these that holds is reported
         refusals = (
             (not token, Refusal.MISSING),
             (key is keys[0], Refusal.UNKNOWN),
@@ -126,7 +126,7 @@ class Keyring:
         return Verdict(key, held[0] if held else None, wait)
 
     def reload(self) -> None:
-        """Take the keys' file anew if it has changed; if it cannot be used the former keys stay."""
+        """Read the file of keys again if it has changed; an unusable file changes nothing."""
         if self._path is None or (signature := _signature(self._path)) == self._seen:
             return
         self._seen = signature

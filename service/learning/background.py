@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bundles.format import Manifest
+from bundles.manifest import Manifest
 from heads.examples import Examples
 from service import executors
 from service.embedding.batching.batcher import EngineFailedError

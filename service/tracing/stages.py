@@ -98,7 +98,7 @@ class Stage:
         return (time.monotonic() if self._ended is None else self._ended) - self._started
 
     def note(self, attributes: Attributes) -> None:
-        """Add attributes: counts and names of ours, nothing of the caller's."""
+        """Add attributes: our counts and names, never the caller's data."""
         if self._span is not None:
             self._attributes.update(attributes)
 

@@ -22,6 +22,7 @@ import structlog
 import uvicorn
 
 from bundles import format as bundle
+from bundles.manifest import BundleError
 from service import logs
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import Embedder
@@ -230,7 +231,7 @@ def main(arguments: list[str]) -> int:
     try:
         # the engine's process has verified its files
         found = bundle.load(settings.bundle, verify=False)
-    except bundle.BundleError as error:
+    except BundleError as error:
         log.error("bundle_unusable", reason=str(error))
         return 1
     if found.manifest.revision != start["revision"]:

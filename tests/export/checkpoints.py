@@ -11,9 +11,10 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from bundles.format import Bundle, PrecisionName
-from export.engines import open_engine, openvino_engine
-from export.tokenizer import batches
+from bundles.format import Bundle
+from bundles.manifest import PrecisionName
+from export.checkpoint.tokenizer import batches
+from export.checks.engines import open_engine, openvino_engine
 from tests.export.conftest import SIZES
 
 WINDOW = 96

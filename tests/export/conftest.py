@@ -20,7 +20,7 @@ from transformers import (
     RobertaModel,
 )
 
-from export.parity import THRESHOLDS
+from export.checks.parity import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 PEPS = ROOT / "examples" / "peps" / "documents.jsonl.gz"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import export.tokenizer
-from export.tokenizer import batches
+import export.checkpoint.tokenizer
+from export.checkpoint.tokenizer import batches
 
 TEXTS = ["a b", "a b a b a", "b", "a b a b a b a b", "a a a"]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bundles.format import Bundle, BundleError, Manifest, Parity, Precision, load, seal
+from bundles.format import Bundle, load, seal
+from bundles.manifest import BundleError, Manifest, Parity, Precision
 
 PARITY = Parity(
     paragraphs=200,
@@ -194,7 +195,7 @@ def test_the_manifest_is_closed_and_frozen(root: Path) -> None:
 
 def test_the_format_needs_no_heavy_library() -> None:
     code = (
-        "import sys, export.bundle; "
+        "import sys, bundles.format; "
         "print(sorted({'torch', 'numpy', 'onnx', 'onnxruntime', 'openvino', 'nncf', "
         "'transformers'} & set(sys.modules)))"
     )

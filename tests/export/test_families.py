@@ -20,14 +20,15 @@ from sentence_transformers.sentence_transformer.modules import (
 from tokenizers import Tokenizer
 from torch import nn
 
-from bundles.format import Bundle, Manifest, PrecisionName, load
-from export.engines import open_engine
-from export.graph import write_graph
-from export.int8 import write_int8
+from bundles.format import Bundle, load
+from bundles.manifest import Manifest, PrecisionName
+from export.checkpoint.source import open_source, reference_vectors
+from export.checkpoint.tokenizer import batches
+from export.checks.engines import open_engine
+from export.graphs.graph import write_graph
+from export.graphs.int8 import write_int8
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.source import open_source, reference_vectors
-from export.tokenizer import batches
 from tests.export.checkpoints import LOCAL, WINDOW, cosines, encode, save_encoder
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")

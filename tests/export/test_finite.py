@@ -13,12 +13,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import export.pipeline
+from export.checkpoint.source import Source, open_source
+from export.checks.finite import check_graph, check_weights
 from export.errors import ExportError
-from export.finite import check_graph, check_weights
-from export.fp16 import FILE, Written, write_fp16
+from export.graphs.fp16 import FILE, Written, write_fp16
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.source import Source, open_source
 from tests.export.conftest import save_sentence_transformer
 
 

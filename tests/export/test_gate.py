@@ -13,14 +13,15 @@ import onnx
 import pytest
 
 import export.pipeline
-from bundles.format import MANIFEST, Bundle, BundleError, Manifest, digest, load, seal
+from bundles.format import Bundle, digest, load, seal
+from bundles.manifest import MANIFEST, BundleError, Manifest
 from export.__main__ import main
+from export.checkpoint.source import Source
+from export.checks.parity import THRESHOLDS
 from export.errors import ExportError
-from export.fp16 import Written, write_fp16
-from export.parity import THRESHOLDS
+from export.graphs.fp16 import Written, write_fp16
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.source import Source
 from export.tasks.held_out import HeldOut
 from export.tasks.loss import LIMITS
 from tests.export.held_out import write_judged, write_labelled

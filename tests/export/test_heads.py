@@ -9,7 +9,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bundles.format import BundleError, load, seal
+from bundles.format import load, seal
+from bundles.manifest import BundleError
 from export.errors import ExportError
 from export.heads import Activation, Perceptron, add_head
 from tests.export.test_bundle import fields

@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, BertModel
 
-import export.long_attention
+import export.checkpoint.long_attention
 from bundles.format import Bundle, load
 from export.__main__ import main
-from export.engines import source_engine
-from export.graph import INPUTS, OUTPUT, write_graph
-from export.source import Source, open_source, reference_vectors
+from export.checkpoint.source import Source, open_source, reference_vectors
+from export.checks.engines import source_engine
+from export.graphs.graph import INPUTS, OUTPUT, write_graph
 from tests.conftest import ROOT, serving
 from training.backbones.encoder import Encoder
 from training.backbones.extend import extend

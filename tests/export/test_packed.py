@@ -14,15 +14,15 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from export.engines import Inputs, open_engine
+from export.checkpoint.source import Source, open_source, reference_vectors
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.engines import Inputs, open_engine
 from export.errors import ExportError
-from export.fp16 import write_fp16
-from export.graph import OUTPUT, write_graph
-from export.packed import FILE, pack, validate, write_packed
+from export.graphs.fp16 import write_fp16
+from export.graphs.graph import OUTPUT, write_graph
+from export.graphs.packed import FILE, pack, validate, write_packed
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.source import Source, open_source, reference_vectors
-from export.tokenizer import batches, write_tokenizer
 from tests.service.test_cuda import why_not
 
 KERNELS = {
@@ -215,10 +215,10 @@ def request_packed(bert_folder: Path, text_file: Path, tmp_path: Path) -> Reques
 
 @pytest.mark.skipif(why_not() is None, reason="CUDA is here")
 def test_without_cuda_it_is_not_written(request_packed: Request, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="packed: its kernels exist for CUDA alone"):
+    with pytest.raises(ExportError, match="packed: its kernels exist only for CUDA"):
         run(request_packed)
     assert not request_packed.dest.exists()
-    with pytest.raises(ExportError, match="packed: its kernels exist for CUDA alone"):
+    with pytest.raises(ExportError, match="packed: its kernels exist only for CUDA"):
         open_engine("packed", tmp_path / FILE, threads=1)
 
 

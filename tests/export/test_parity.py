@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from export.checks.parity import measure
 from export.errors import ExportError
-from export.parity import measure
 
 N, D = 200, 64
 

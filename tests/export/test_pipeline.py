@@ -15,17 +15,17 @@ from tokenizers import Tokenizer
 import export.pipeline
 from bundles.format import Bundle, load, seal
 from export.__main__ import main
-from export.engines import Inputs, open_engine
+from export.checkpoint.source import Source, open_source, reference_vectors
+from export.checkpoint.tokenizer import batches
+from export.checks.engines import Inputs, open_engine
+from export.checks.parity import THRESHOLDS
 from export.errors import ExportError
-from export.fp16 import Written
-from export.graph import INPUTS, OUTPUT
-from export.packed import write_packed
-from export.parity import THRESHOLDS
+from export.graphs.fp16 import Written
+from export.graphs.graph import INPUTS, OUTPUT
+from export.graphs.packed import write_packed
 from export.passages import CALIBRATION
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.source import Source, open_source, reference_vectors
-from export.tokenizer import batches
 from tests.export.checkpoints import encode
 from tests.export.conftest import save_sentence_transformer
 from tests.service.test_cuda import why_not

@@ -14,15 +14,15 @@ import torch
 from onnx import helper, numpy_helper
 from transformers import BertModel
 
-import export.fp16
-from bundles.format import Ranges
+import export.graphs.fp16
+from bundles.manifest import Ranges
+from export.checkpoint.source import Source, open_source, reference_vectors
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.parity import measure
 from export.errors import ExportError
-from export.fp16 import FILE, write_fp16
-from export.graph import OUTPUT, TAIL, write_graph
-from export.parity import measure
-from export.ranges import FP16_MAX, SHARE, measure_ranges
-from export.source import Source, open_source, reference_vectors
-from export.tokenizer import batches, write_tokenizer
+from export.graphs.fp16 import FILE, write_fp16
+from export.graphs.graph import OUTPUT, TAIL, write_graph
+from export.graphs.ranges import FP16_MAX, SHARE, measure_ranges
 
 Change = Callable[[BertModel], None]
 

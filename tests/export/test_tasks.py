@@ -16,7 +16,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields
 from corpora.reading import read_judged, read_labelled
 from corpora.sets import Judged, Labelled
-from export.engines import Inputs
+from export.checks.engines import Inputs
 from export.errors import ExportError
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses

@@ -101,8 +101,8 @@ def test_unsure_below_the_threshold(server: Server, topics: str) -> None:
     [
         ({}, 422, "inputs"),
         ({"inputs": [], "labels": []}, 422, "inputs"),
-        ({"inputs": ["a"], "labels": ["x"]}, 422, "one label alone"),
-        ({"inputs": ["a", "b"], "labels": ["x", "x"]}, 422, "one label alone"),
+        ({"inputs": ["a"], "labels": ["x"]}, 422, "only one label"),
+        ({"inputs": ["a", "b"], "labels": ["x", "x"]}, 422, "only one label"),
         ({"inputs": ["a", "b", "c"], "labels": ["x", "x", "y"]}, 422, "single example"),
         ({"inputs": ["a", "b"], "labels": ["x"]}, 422, "2 inputs and 1 labels"),
         ({"inputs": ["a", "b"] * 2, "labels": ["x", ""] * 2}, 422, "labels"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundles.format import PrecisionName
+from bundles.manifest import PrecisionName
 from service.embedding.engines.choose import ArithmeticWish, Choice, EngineWish, choose
 from service.embedding.engines.interface import EngineError
 from service.embedding.engines.processor import Processor, detect

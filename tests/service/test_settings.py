@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import main
-from service.settings import Settings, SettingsError, load
+from service.configuration import load
+from service.settings import Settings, SettingsError
 
 
 def test_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from pydantic import SecretStr
 
+from service.configuration import load
 from service.embedding.batching.batcher import Computed
 from service.embedding.batching.clients import BACKGROUND, Client, working_for
 from service.embedding.cache.layers import Cache, Source
@@ -22,7 +23,7 @@ from service.embedding.lookup import CachedVectors
 from service.keys import file
 from service.server.edge.clients import by_token, identify
 from service.server.edge.keys import KEY
-from service.settings import Settings, load
+from service.settings import Settings
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
 from windowing.pooling import Vectors

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from service.configuration import load
 from service.embedding.batching import clients
 from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
 from service.embedding.cache import lasting
@@ -22,7 +23,7 @@ from service.embedding.engines.interface import EngineFacts
 from service.embedding.lookup import Found
 from service.server.edge.errors import ApiError
 from service.server.lifecycle import Phase, Service
-from service.settings import Settings, load
+from service.settings import Settings
 from service.workers import wire
 from service.workers.channel import FrontChannel
 from service.workers.client import EngineClient, Status

@@ -21,12 +21,12 @@ from transformers import AutoModel
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.processes import Processes
+from training.reporting.curve import read_lines
+from training.reporting.progress import RunProgress
 from training.settings import Settings, ViewName
 from training.trainer.checkpoint import Checkpoints
-from training.trainer.curve import read_lines
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.loop import TrainingRun
-from training.trainer.progress import RunProgress
 
 MakeSettings = Callable[..., Settings]
 
@@ -90,7 +90,9 @@ def test_output_opens_in_sentence_transformers_with_the_same_vectors(
     assert opened.max_seq_length == 32
     text = "Bal dem kir kol. Dus bal."
     ids = np.asarray(run.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
-    vector = embed_texts([[ids]], run.encoder, run.specials, run.processes, max_tokens=32)
+    vector = embed_texts(
+        [[ids]], run.encoder, run.preparation.specials, run.processes, max_tokens=32
+    )
     np.testing.assert_allclose(opened.encode([text]), vector.numpy(), atol=1e-5)
 
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))

@@ -267,7 +267,7 @@ class _Encoder(nn.Module):
 
 
 class LongBertModel(PreTrainedModel):
-    """The encoder; its parameters bear the names of ``BertModel``'s."""
+    """The encoder; its parameters have the names of ``BertModel``'s."""
 
     config_class = LongBertConfig
     base_model_prefix = "bert"

@@ -27,13 +27,13 @@ Measure encoders on the protocols of the papers, and print one table.
 
 An ENCODER is the folder of a bundle, the folder or hub name of a sentence-transformers encoder
 (a checkpoint of docsplit-train is one), or the URL of a running service; NAME=ENCODER calls it
-NAME in the report. The controls, random vectors and TF-IDF, are measured beside it.
+NAME in the report. The controls, random vectors and TF-IDF, are measured too.
 
   docsplit-evaluate models/docsplit-minilm-l6-w512 --data examples/peps --out runs/peps
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
 What is measured already is not measured again: the same command goes on after an interruption.
-Without ENCODER and --data the report is written anew from the results in --out. docs/evaluation.md
+Without ENCODER and --data the report is rewritten from the results in --out. docs/evaluation.md
 explains tasks, data and report.
 """
 
@@ -169,12 +169,12 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of the vectors; default: .cache/evaluation",
     )
     add("--limit", type=_count, metavar="N", help="documents of each set (and part), at most")
-    add("--first-window", action="store_true", help="read the first window of documents alone")
+    add("--first-window", action="store_true", help="read only the first window of each document")
     add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
     add(
         "--trust-remote-code",
         action="store_true",
-        help="run modelling code that lies beside an encoder's weights",
+        help="run modelling code in the folder of an encoder's weights",
     )
     add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
     add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")

@@ -12,7 +12,7 @@ import spacy
 from HanTa.HanoverTagger import HanoverTagger
 from spacy.language import Language
 
-# C5, the corpus's tags, by their beginning; forms of "be", "do" and "have" are not told apart
+# C5, the corpus's tags, by their beginning; forms of "be", "do" and "have" share one tag
 # into auxiliaries and full verbs there
 _UNIVERSAL = {
     "NP": "PROPN",

@@ -33,7 +33,7 @@ class Request:
         out: folder of the results.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
-        trust_remote_code: run modelling code that lies beside its weights.
+        trust_remote_code: run modelling code in the folder of its weights.
     """
 
     encoders: Sequence[str]
@@ -106,7 +106,7 @@ class _Evaluation:
 
 
 def called(representation: Representation, options: Options) -> str:
-    """The name in the report; what reads first windows alone says so."""
+    """The name in the report; it says where only first windows are read."""
     if options.reading == "whole" or representation.kind == "texts":
         return representation.name
     return f"{representation.name}, first window"

@@ -42,7 +42,7 @@ def validate(
 ) -> Validation:
     """Measure an encoder on held-out documents.
 
-    The texts depend on the documents alone, never on the objective or the run's seed, so that runs
+    The texts depend only on the documents, never on the objective or the run's seed, so that runs
     can be compared. Discrimination is the contrastive report's check during training (section 5,
     "2 spans ... from the same document or different document") on two spans that do not overlap.
     Retrieval uses the two halves of DocSplit (section 2.2).

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bundles.format import Manifest
+from bundles.manifest import Manifest
 from export.heads import Perceptron, add_head
 
 

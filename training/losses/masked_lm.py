@@ -81,7 +81,7 @@ class MaskedLMHead(nn.Module):
         self.dense = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, eps=epsilon)
         self.bias = nn.Parameter(torch.zeros(embeddings.num_embeddings))
-        self._tied = (embeddings,)  # in a tuple: the table is registered with the encoder alone
+        self._tied = (embeddings,)  # in a tuple: only the encoder registers the table
         with torch.no_grad():
             self.dense.weight.copy_(torch.eye(width))
             self.dense.bias.zero_()

@@ -22,7 +22,7 @@ class DivergenceWatch:
 
         Args:
             window: steps.
-            chance: loss of an encoder that tells nothing apart.
+            chance: loss of an encoder that gives every text the same vector.
         """
         self._recent: deque[float] = deque(maxlen=window)
         self._lowest = math.inf

@@ -7,60 +7,38 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from training.data.batches import BatchOrder
-from training.data.specials import Specials
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.validation import Validation, pick, validate
 from training.losses.contrastive import chance
 from training.processes import Processes
+from training.reporting.curve import Curve
+from training.reporting.plot import plot_run
+from training.reporting.progress import RunProgress
+from training.reporting.record import run_record
 from training.settings import Settings
 from training.trainer.best import BestModel
 from training.trainer.checkpoint import Checkpoints
-from training.trainer.curve import Curve
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
 from training.trainer.opening import open_run
 from training.trainer.output import save_model, write_record
-from training.trainer.plot import plot_run
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
-from training.trainer.progress import RunProgress
-from training.trainer.record import run_record
+from training.trainer.result import RunResult
 from training.trainer.resumption import compare, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
-SETTINGS = "settings.json"
 _CPU_CHUNK = 2_048
 _ACCELERATOR_CHUNK = 65_536
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended.
-
-    Attributes:
-        step: optimiser steps taken.
-        finished: false where it was interrupted; it goes on when called again.
-        stopped_early: whether early stopping ended it.
-        first: validation of the start weights; None without held-out documents.
-        last: validation of the model that was written.
-        model: its folder; None where the run was interrupted.
-    """
-
-    step: int
-    finished: bool
-    stopped_early: bool
-    first: Validation | None
-    last: Validation | None
-    model: Path | None
 
 
 class TrainingRun:
@@ -130,9 +108,16 @@ class TrainingRun:
         curve = None
         if self.processes.is_main:
             curve = Curve(self.output, tensorboard=self.settings.run.tensorboard, resume_at=start)
-            self._write_settings()
+            written = self.settings.model_dump_json(indent=2) + "\n"
+            (self.output / "settings.json").write_text(written, encoding="utf-8")
+        shown = RunProgress(
+            self.total,
+            start,
+            self.settings.run.evaluate_every,
+            enabled=self.processes.is_main,
+        )
         try:
-            with Interruption() as interruption, self._progress(start) as progress:
+            with Interruption() as interruption, shown as progress:
                 step, early = self._steps(start, stop, curve, progress, interruption)
         finally:
             if curve is not None:
@@ -236,11 +221,8 @@ class TrainingRun:
             self._seen[key] += value
         return {
             "step": step,
-            "loss": mean["total"],
-            "contrastive": mean["contrastive"],
-            "teacher": mean["teacher"],
-            "mlm": mean["mlm"],
-            "accuracy": mean["accuracy"],
+            "loss": mean.pop("total"),
+            **mean,
             "learning_rate": rate,
             "gradient_norm": norm,
             **counts,
@@ -250,23 +232,15 @@ class TrainingRun:
     def _check(
         self, step: int, loss: float, norm: float, rate: float, batches: Sequence[Batch]
     ) -> None:
+        def names() -> list[str]:
+            return self.cache.names([d for b in batches for d in b.documents])
+
         try:
-            self._watch.check(
-                step,
-                loss,
-                norm,
-                rate,
-                lambda: self.cache.names([d for b in batches for d in b.documents]),
-            )
+            self._watch.check(step, loss, norm, rate, names)
         except DivergedError as error:
             past = self._checkpoints.steps()
             held = f"step {past[-1]}" if past else "none yet"
             raise DivergedError(f"{error}. Last checkpoint: {held}") from None
-
-    @property
-    def specials(self) -> Specials:
-        """The tokenizer's special tokens."""
-        return self.preparation.specials
 
     def validation(self) -> Validation | None:
         """Validate the encoder as it is; None without held-out documents."""
@@ -363,8 +337,8 @@ class TrainingRun:
                 "folder, or set run.resume"
             )
         state = self._checkpoints.load(steps[-1])
-        mine = fixed_settings(self.settings, self.cache.root.name)
-        compare(self.output, json.loads(state["settings"]), mine)
+        own = fixed_settings(self.settings, self.cache.root.name)
+        compare(self.output, json.loads(state["settings"]), own)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])
@@ -374,15 +348,3 @@ class TrainingRun:
         self._best.resume(state)
         self._seen = state["seen"]
         return steps[-1]
-
-    def _write_settings(self) -> None:
-        text = self.settings.model_dump_json(indent=2)
-        (self.output / SETTINGS).write_text(text + "\n", encoding="utf-8")
-
-    def _progress(self, start: int) -> RunProgress:
-        return RunProgress(
-            self.total,
-            start,
-            self.settings.run.evaluate_every,
-            enabled=self.processes.is_main,
-        )

@@ -27,13 +27,13 @@ def save_model(
         encoder: the model.
         tokenizer: its tokenizer.
         max_tokens: longest input, special tokens included.
-        folder: where to; a model that is there is replaced.
+        folder: the target; an existing model is replaced.
     """
     draft = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     encoder.backbone.save_pretrained(draft)
-    # Readers of tokenizer.json alone should get whole texts; max_seq_length is below.
+    # Who reads only tokenizer.json should get whole texts; max_seq_length is below.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.save_pretrained(draft)

@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of like length that are encoded together.
+    """Rows of similar length that are encoded together.
 
     Attributes:
         number: place in the batch's list of chunks; with the batch's number it seeds dropout.

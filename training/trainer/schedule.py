@@ -24,7 +24,7 @@ def learning_rate(step: int, total: int, peak: float, warmup: float) -> float:
 
 
 def adamw(modules: Iterable[nn.Module], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW whose weight decay leaves biases and layer norms alone."""
+    """AdamW whose weight decay excludes biases and layer norms."""
     parameters = {id(p): p for m in modules for p in m.parameters() if p.requires_grad}
     matrices = [p for p in parameters.values() if p.dim() > 1]
     others = [p for p in parameters.values() if p.dim() <= 1]

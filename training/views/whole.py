@@ -17,7 +17,7 @@ def simcse(document: Document, rng: np.random.Generator, context: ViewContext) -
 
 
 def mlm(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """The document alone, for masked language modelling without contrast.
+    """The whole document, for masked language modelling without contrast.
 
     Devlin et al. 2019, "BERT", section 3.1; the baseline of the contrastive report's section 4.
     """

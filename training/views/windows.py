@@ -10,8 +10,8 @@ from training.views.types import Ids, View
 def pack_windows(view: View, window: int, most: int) -> list[Ids]:
     """Pack a view's pieces into windows of at most ``window`` tokens, ``most`` windows at most.
 
-    A window ends where the next sentence no longer fits; a sentence longer than a window is cut. As
-    the first window alone is kept when ``most`` is 1, that one is filled to the last token.
+    A window ends where the next sentence no longer fits; a longer sentence is cut. Where
+    ``most`` is 1, the only window is filled to the last token.
 
     Args:
         view: pieces of token ids, none empty.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bundles.format import Bundle, BundleError, PrecisionName
+from bundles.format import Bundle
+from bundles.manifest import BundleError, PrecisionName
 from service.embedding.engines.buckets import Buckets
 from service.embedding.engines.interface import Arithmetic, Engine, EngineError, EngineName
 from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda

@@ -19,10 +19,10 @@ from training.evaluation.encoders.opening import opened
 from training.evaluation.encoders.random_vectors import RandomVectors
 from training.evaluation.encoders.store import Store
 from training.evaluation.results import Measured
-from training.evaluation.tasks.buckets import NAMES, bucket_of
 from training.evaluation.tasks.citation_links import by_perceptron
 from training.evaluation.tasks.elongation import repeated
 from training.evaluation.tasks.geometry import similarities
+from training.evaluation.tasks.length import BUCKETS, bucket_of
 from training.evaluation.tasks.pairs import split_pairs
 from training.evaluation.tasks.registry import TASKS
 from training.evaluation.tasks.same_document import span_pairs
@@ -193,7 +193,7 @@ def test_length(sets: dict[str, AnySet], model: Representation, words: Represent
 def test_buckets_are_the_papers() -> None:
     lengths = {50: "0-50", 51: "51-100", 100: "51-100", 300: "201-300", 301: "301-600"}
     found = bucket_of(["w " * words for words in lengths])
-    assert [NAMES[i] for i in found] == list(lengths.values())
+    assert [BUCKETS[i] for i in found] == list(lengths.values())
 
 
 def test_geometry(sets: dict[str, AnySet], model: Representation, noise: Representation) -> None:

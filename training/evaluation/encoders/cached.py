@@ -61,7 +61,7 @@ class CachedEncoder:
         held = self._store.get(list(by_digest), reading)
         missing = [digest for digest in by_digest if digest not in held]
         if missing:
-            # Texts of like length pad each other least.
+            # Texts of similar length need the least padding.
             missing.sort(key=lambda digest: len(by_digest[digest]))
             held |= self._computed(missing, by_digest, reading)
         return np.stack([held[digest] for digest in digests])

@@ -38,7 +38,7 @@ class FolderEncoder:
         path: folder, or a name on the hub.
         name: as the report calls it.
         max_tokens: longest window, special tokens included; default what the folder says.
-        trust_remote_code: run modelling code that lies beside the weights.
+        trust_remote_code: run modelling code in the folder of the weights.
 
     Raises:
         SettingsError: nothing to open there, no fast tokenizer, or no window length.
@@ -54,7 +54,7 @@ class FolderEncoder:
     ) -> None:
         from sentence_transformers import SentenceTransformer
 
-        # registers the long backbone: its checkpoints open without running the code beside them
+        # registers the long backbone: its checkpoints open without running code from their folder
         import training.backbones.extend  # noqa: F401
 
         try:
@@ -135,7 +135,7 @@ class FolderEncoder:
         sentences = split_sentences(text) or [text]
         encoded = self._tokenizer.encode_batch(sentences, add_special_tokens=False)
         pieces: View = [np.asarray(e.ids, dtype=np.int64) for e in encoded if e.ids]
-        # Where the tokenizer drops every character, a lone padding token stands for the text.
+        # Where the tokenizer drops every character, one padding token stands for the text.
         return pieces or [np.asarray([self._specials.pad], dtype=np.int64)]
 
     def _windows(self, rows: list[np.ndarray]) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bundles.format import MANIFEST
+from bundles.manifest import MANIFEST
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Encoder, Representation
@@ -38,11 +38,11 @@ def opened(
             name on the hub, ``random`` or ``tf-idf``; with ``NAME=`` before it, called so.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
-        trust_remote_code: run modelling code that lies beside its weights.
+        trust_remote_code: run modelling code in the folder of its weights.
         progress: where embedding is shown.
 
     Raises:
-        SettingsError: nothing of the kind there.
+        SettingsError: no such encoder.
         HeadError: the bundle cannot be served.
     """
     name, place = split_name(given)

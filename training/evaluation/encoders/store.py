@@ -53,7 +53,7 @@ class Store:
             part = list(digests[first : first + _AT_ONCE])
             marks = ",".join("?" * len(part))
             rows = self._database.execute(
-                f"SELECT digest, vector FROM vectors WHERE reading = ? AND digest IN ({marks})",  # noqa: S608 - question marks alone
+                f"SELECT digest, vector FROM vectors WHERE reading = ? AND digest IN ({marks})",  # noqa: S608 - only question marks
                 [reading, *part],
             )
             found.update((digest, np.frombuffer(vector, dtype="<f4")) for digest, vector in rows)

@@ -26,7 +26,7 @@ def partition_isotropy(vectors: Floats) -> float:
     """``min Z(c) / max Z(c)`` over the eigenvectors c of ``VᵀV`` and their opposites.
 
     ``Z(c)`` is the sum of ``exp(c·v)`` over the rows v (Mu & Viswanath 2018, eq. 7 and 8; there
-    over the eigenvectors alone, whose sign is arbitrary). 1 is isotropic.
+    over the eigenvectors only, whose sign is arbitrary). 1 is isotropic.
     """
     wide = vectors.astype(np.float64)
     _, directions = np.linalg.eigh(wide.T @ wide)

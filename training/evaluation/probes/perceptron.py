@@ -187,7 +187,7 @@ class _Best:
 
 
 class _Order:
-    """Batches of each member's examples, shuffled anew every epoch."""
+    """Batches of each member's examples, shuffled every epoch."""
 
     def __init__(self, pools: Tensor, seed: int) -> None:
         self._pools = pools

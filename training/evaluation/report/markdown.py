@@ -79,5 +79,5 @@ def _section(task: Task, data: str, results: Sequence[Result]) -> str:
 def _counts(result: Result) -> str:
     found = [f"{value} {name}" for name, value in result.measured.counts.items()]
     if result.left_out:
-        found.append(f"{result.left_out} rows left out for want of text or partner")
+        found.append(f"{result.left_out} rows left out because text or partner is missing")
     return ", ".join(found) + "."

@@ -26,13 +26,13 @@ class CitationRetrieval(Task):
 
     name = "citation-retrieval"
     title = "Citation retrieval"
-    source = "DocSplit, section 3.5 (its setting; the paper reports accuracy on pairs alone)"
+    source = "DocSplit, section 3.5 (its setting; the paper reports only accuracy on pairs)"
     differences = (
         "No paper's figure to compare with. Every other document of the set is a candidate. By "
-        "cosine; and by cosine + MLP: the best 100 by cosine, ranked anew by the sum of cosine "
+        "cosine; and by cosine + MLP: the best 100 by cosine, ranked again by the sum of cosine "
         "and the logit of an MLP on [u; v; u·v], each standardised over the 100. The MLP is "
         "trained on balanced pairs; in each of five folds no pair touches the fold's citing "
-        "documents. TF-IDF has cosine alone. Identifiers that name the cited document are masked "
+        "documents. TF-IDF has only cosine. Identifiers that name the cited document are masked "
         "where --mask, or the project for a set it knows, says so."
     )
     columns: ClassVar[Mapping[str, str]] = {
@@ -94,7 +94,7 @@ def _reranked(
     least = min(map(len, trained))
     if least < 2:
         return rank(similar, _relevant(data, queries))
-    # linked and unlinked by turns, so that a pool cut short stays balanced
+    # linked and unlinked in turn, so that a pool cut short stays balanced
     turns = [pairs.reshape(2, -1, 2).transpose(1, 0, 2).reshape(-1, 2) for pairs in trained]
     labels = np.concatenate([halves(p).reshape(2, -1).T.ravel() for p in trained])
     every = np.concatenate(turns)

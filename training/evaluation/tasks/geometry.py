@@ -56,7 +56,7 @@ class Geometry(Task):
     uses = ("seed", "sample", "reading")
 
     def suits(self, representation: Representation) -> bool:
-        """Dense vectors alone: the space of words has another geometry for each set."""
+        """Only dense vectors: the space of words has another geometry for each set."""
         return not representation.sparse
 
     def run(self, representation: Representation, data: AnySet, options: Options) -> Measured:

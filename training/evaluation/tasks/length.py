@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,11 +13,13 @@ from export.tasks.ranking import rank
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.probes.classifier import classify
 from training.evaluation.results import Figure, Measured, Series
-from training.evaluation.tasks.buckets import NAMES, bucket_of
 from training.evaluation.tasks.citation_retrieval import cosines
 from training.evaluation.tasks.task import Options, Task
 
 _LEAST = 10
+# The papers' buckets (SimLTE, appendix A) end with "more than 300"; long documents need more.
+_EDGES = (50, 100, 200, 300, 600, 1200, 2400)
+BUCKETS = ("0-50", "51-100", "101-200", "201-300", "301-600", "601-1200", "1201-2400", "> 2400")
 
 
 class Length(Task):
@@ -55,22 +57,22 @@ class Length(Task):
         if isinstance(data, Linked):
             texts = [data.documents[i] for i in sorted(data.links)]
         buckets = bucket_of(texts)
-        long = buckets > NAMES.index("201-300")
+        long = buckets > BUCKETS.index("201-300")
         figures = {name: Figure(value=float(values.mean())) for name, values in found.items()}
         if "first" in found:
             gain = found["whole"] - found["first"]
             figures["difference"] = Figure(value=float(gain.mean()))
             if long.any():
                 figures["difference_long"] = Figure(value=float(gain[long].mean()))
-        shown = [i for i in range(len(NAMES)) if (buckets == i).sum() >= _LEAST]
+        shown = [i for i in range(len(BUCKETS)) if (buckets == i).sum() >= _LEAST]
         series = {
             name: Series(
-                x=[NAMES[i] for i in shown],
+                x=[BUCKETS[i] for i in shown],
                 y=[float(values[buckets == i].mean()) for i in shown],
             )
             for name, values in found.items()
         }
-        counts = {f"{NAMES[i]} words": int((buckets == i).sum()) for i in range(len(NAMES))}
+        counts = {f"{BUCKETS[i]} words": int((buckets == i).sum()) for i in range(len(BUCKETS))}
         return Measured(figures=figures, series=series, counts=counts)
 
 
@@ -99,3 +101,9 @@ def _reciprocal_ranks(
     relevant = [dict.fromkeys(data.links[int(query)], 1.0) for query in queries]
     similar = cosines(own.features(data.documents, reading), queries)
     return rank(similar, relevant).reciprocal_rank
+
+
+def bucket_of(texts: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Number of the bucket of each text by its words, int64 ``[texts]``."""
+    words = np.asarray([len(text.split()) for text in texts])
+    return np.asarray(np.searchsorted(_EDGES, words, side="left"), dtype=np.int64)

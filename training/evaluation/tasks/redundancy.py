@@ -25,7 +25,7 @@ class Redundancy(Task):
     title = "Redundancy"
     source = "SimLTE, appendix A (Table 3); DocSplit, appendix A.2 (equation 2, Table 4)"
     differences = (
-        "On a sample of --sample documents. Lemmas are told apart by their part of speech, and "
+        "On a sample of --sample documents. Lemmas are distinguished by their part of speech, and "
         "proper nouns count as nouns; the papers say neither. Each bucket shows the mean over its "
         "documents. Needs spaCy and a pipeline (--spacy-model); not among the tasks that are "
         "measured unless --tasks names it."

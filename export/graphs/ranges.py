@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from bundles.format import Ranges, WideNode
+from bundles.manifest import Ranges, WideNode
 
 FP16_MAX = 65_504.0
 # Share of fp16's range that a value may reach on the passages; the rest is for texts not seen.
@@ -85,8 +85,10 @@ def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, float]]:
 def _probe(
     model: onnx.ModelProto, constants: dict[str, float], threads: int
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """A graph whose outputs are the largest magnitudes alone, so that no value has to be kept, and
-    the name of each by the value's."""
+    """A graph that outputs only the largest magnitude of each value, and the outputs' names.
+
+    So no value has to be kept. The names are by the value's name.
+    """
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     graph = probe.graph
@@ -194,7 +196,7 @@ def _session(model: onnx.ModelProto, threads: int) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # what the graph says is measured, not what another optimiser makes of it
+    # this measures the graph as it is written, before another optimiser changes it
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 
 from export.errors import ExportError
-from export.graph import TAIL
+from export.graphs.graph import TAIL
 
 FILE = "model.int8.xml"
 # SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves so much range into
@@ -90,8 +90,10 @@ def _has_quantised_inputs(op: ov.Node) -> bool:
 
 
 def _store_weights_as_fp16(model: ov.Model) -> None:
-    """Keep matrices that stayed in fp32 as fp16, save the tail's; ``save_model`` leaves quantised
-    models alone."""
+    """Keep matrices that stayed in fp32 as fp16, but not the tail's.
+
+    ``save_model`` does not compress quantised models.
+    """
     for op in model.get_ops():
         if op.get_type_name() != "Constant" or op.get_element_type() != ov.Type.f32:
             continue

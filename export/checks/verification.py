@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundles import format as bundle
-from bundles.format import TOKENIZER, Bundle, Parity, PrecisionName, TaskParity
+from bundles.format import Bundle
+from bundles.manifest import TOKENIZER, Parity, PrecisionName, TaskParity
 from export.errors import ExportError
 from export.tasks.options import add_options, held_out
 
 if TYPE_CHECKING:
-    from export.gate import Report
+    from export.checks.gate import Report
     from export.tasks.held_out import HeldOut
 
 
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the gate over a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="docsplit-export verify",
-        description="Compare every file of a bundle with its digest, and run the gate anew: encode "
+        description="Compare every file of a bundle with its digest, and repeat the gate: encode "
         "real paragraphs by the fp32 source and by each graph on this machine. Exit status 1 where "
         "a graph is too far from the source, loses too much at a task, or is not finite.",
     )
@@ -87,16 +88,16 @@ def verify(
     threads: int,
     report: Report = lambda step: None,
 ) -> dict[PrecisionName, Parity]:
-    """Parity of each precision that can be run here, measured anew.
+    """Measure the parity of each precision that this machine can run.
 
     Args:
         source: folder or hub name of the checkpoint that the bundle was made of.
-        trust_remote_code: run model code that lies beside its weights.
+        trust_remote_code: run model code in the folder of its weights.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
         paragraphs: how many are encoded.
         held_out: data to measure the loss at tasks on.
         threads: processor threads.
-        report: is told each step, and how far it is.
+        report: gets each step and its progress.
 
     Raises:
         ExportError: another source, too little text, or a graph that the gate refuses.
@@ -105,11 +106,11 @@ def verify(
     import torch
     from tokenizers import Tokenizer
 
-    from export.engines import can_run
-    from export.finite import check_weights
-    from export.gate import Gate
+    from export.checkpoint.source import open_source
+    from export.checks.engines import can_run
+    from export.checks.finite import check_weights
+    from export.checks.gate import Gate
     from export.passages import PEPS, read_passages
-    from export.source import open_source
     from export.tasks.held_out import read_tasks
 
     torch.set_num_threads(threads)

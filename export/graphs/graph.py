@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bundles.format import Pooling
-from export import long_attention
-from export.rotary import tabled_rotations
-from export.source import Source
+from bundles.manifest import Pooling
+from export.checkpoint import long_attention
+from export.checkpoint.rotary import tabled_rotations
+from export.checkpoint.source import Source
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"

@@ -15,10 +15,10 @@ import onnx
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.optimizer import optimize_model
 
-from bundles.format import Ranges
-from export.graph import TAIL
-from export.ranges import measure_ranges
-from export.source import Source
+from bundles.manifest import Ranges
+from export.checkpoint.source import Source
+from export.graphs.graph import TAIL
+from export.graphs.ranges import measure_ranges
 
 FILE = "model.fp16.onnx"
 FUSED = (
@@ -52,7 +52,7 @@ def write_fp16(
     """Fuse the graph ``fp32``, convert it to fp16 and write ``model.fp16.onnx`` into ``folder``.
 
     Inputs stay int64 and the output float32. Pooling and normalisation are computed in fp32, and
-    so is every node whose values come near to what fp16 can hold (``export.ranges``).
+    so is every node whose values come near to what fp16 can hold (``export.graphs.ranges``).
 
     Args:
         source: says how many heads there are.

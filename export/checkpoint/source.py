@@ -13,11 +13,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from bundles.format import Pooling
-from export import long_attention
+from bundles.manifest import Pooling
+from export.checkpoint import long_attention
+from export.checkpoint.modules import read_tail
+from export.checkpoint.rotary import check_rotations
 from export.errors import ExportError
-from export.modules import read_tail
-from export.rotary import check_rotations
 
 # Encoders whose graphs the fp16 fusion and the int8 quantiser both understand.
 FAMILIES = (
@@ -98,7 +98,7 @@ def open_source(
         source: a folder, or a name on the Hugging Face hub.
         source_name: what to call it in the lineage; by default the hub name or the folder's name.
         max_tokens: window of the bundle, special tokens included; by default the checkpoint's own.
-        trust_remote_code: run model code that lies beside the weights, as long checkpoints need.
+        trust_remote_code: run model code in the folder of the weights, as long checkpoints need.
 
     Raises:
         ExportError: the checkpoint cannot be opened, or does something a bundle cannot express.
@@ -208,7 +208,7 @@ def _windows(
     """The window its authors configured and the longest that the model has positions for."""
     table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
     limit = int(encoder.config.max_position_embeddings)
-    # RoBERTa and its kin count positions from padding_idx + 1.
+    # RoBERTa and similar models count positions from padding_idx + 1.
     if isinstance(table, nn.Embedding) and table.padding_idx is not None:
         limit = table.num_embeddings - table.padding_idx - 1
     elif encoder.config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):

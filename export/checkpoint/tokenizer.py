@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from bundles.format import TOKENIZER
+from bundles.manifest import TOKENIZER
+from export.checkpoint.source import Source
 from export.errors import ExportError
-from export.source import Source
 
 # of a batch; a long model takes gigabytes for eight of its windows at once
 PADDED_TOKENS = 8_192

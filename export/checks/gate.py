@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from bundles.format import Parity, PrecisionName, TaskParity
-from export.engines import Encode, open_engine, source_engine
-from export.finite import check_graph
-from export.parity import measure
-from export.source import Source, reference_vectors
+from bundles.manifest import Parity, PrecisionName, TaskParity
+from export.checkpoint.source import Source, reference_vectors
+from export.checkpoint.tokenizer import batches
+from export.checks.engines import Encode, open_engine, source_engine
+from export.checks.finite import check_graph
+from export.checks.parity import measure
 from export.tasks.loss import figure, judge, refuse_losses
 from export.tasks.task import Task
 from export.tasks.windows import Windows, cut, document_vectors
-from export.tokenizer import batches
 
 MEASURED_BATCH = 8
 
@@ -33,7 +33,7 @@ class Gate:
         paragraphs: to measure parity on.
         tasks: to measure losses at; may be none.
         threads: processor threads of the engines.
-        report: is told each step, and how far it is.
+        report: gets each step and its progress.
     """
 
     def __init__(

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import torch
 
-from bundles.format import PrecisionName
+from bundles.manifest import PrecisionName
+from export.checkpoint.source import Source
 from export.errors import ExportError
-from export.source import Source
 
 
 def check_weights(source: Source) -> None:
@@ -32,7 +32,7 @@ def check_graph(precision: PrecisionName, path: Path) -> None:
         ExportError: one is not finite; names the file and the constant.
     """
     for name, values in (_openvino if precision == "int8" else _onnx)(path):
-        # An infinity that stands alone is a bound, for instance what masks attention.
+        # A single infinity is a bound, for instance the one that masks attention.
         wrong = np.isnan(values) if values.size == 1 else ~np.isfinite(values)
         if wrong.any():
             raise ExportError(f"{path.name}: the constant {name} holds values that are not finite")

@@ -12,13 +12,13 @@ from onnxruntime.transformers.convert_to_packing_mode import PackingMode
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from export.errors import ExportError
-from export.fp16 import kernels, quiet_optimizer, strip
-from export.graph import INPUTS, OUTPUT
+from export.graphs.fp16 import kernels, quiet_optimizer, strip
+from export.graphs.graph import INPUTS, OUTPUT
 
 FILE = "model.packed.onnx"
 PACKED = ("PackedAttention", "PackedMultiHeadAttention")
 _CONTRIB = "com.microsoft"
-# where each operator has the mask, whose form says how padding can be told
+# where each operator has the mask, whose form says how to find padding
 _MASK_INPUT = {"Attention": 3, "MultiHeadAttention": 4}
 
 
@@ -90,8 +90,8 @@ def validate(model: onnx.ModelProto, layers: int) -> None:
 
 
 def _use_flash_attention(graph: onnx.GraphProto) -> None:
-    """``PackedAttention`` → ``MatMul``, ``Reshape`` and ``PackedMultiHeadAttention``, which alone
-    of the two has flash attention (ONNX Runtime's packed_multihead_attention.cc; from 513 tokens
+    """``PackedAttention`` → ``MatMul``, ``Reshape`` and ``PackedMultiHeadAttention``, the only
+    one with flash attention (ONNX Runtime's packed_multihead_attention.cc; from 513 tokens
     on, below them it takes TensorRT's fused kernels where they exist).
 
     Its packed query is ``[tokens, heads, 3, size of a head]``, so the weight's columns change
@@ -131,7 +131,7 @@ def _use_flash_attention(graph: onnx.GraphProto) -> None:
 
 
 def _check_mask(graph: onnx.GraphProto, attention: list[onnx.NodeProto]) -> None:
-    """``RemovePadding`` reads how long each row is; other masks would be misread in silence."""
+    """``RemovePadding`` reads how long each row is; it would silently misread other masks."""
     if not attention:
         raise ExportError("packed: the fused graph has no attention kernel to pack")
     made_by = {name: node.op_type for node in graph.node for name in node.output}

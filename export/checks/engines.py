@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from bundles.format import PrecisionName
+from bundles.manifest import PrecisionName
+from export.checkpoint.source import Source
 from export.errors import ExportError
-from export.graph import OUTPUT
-from export.source import Source
+from export.graphs.graph import OUTPUT
 
 Inputs = dict[str, np.ndarray]
 Encode = Callable[[Inputs], np.ndarray]
@@ -47,7 +47,7 @@ def check_device(precision: PrecisionName) -> None:
     """
     if not can_run(precision):
         raise ExportError(
-            "packed: its kernels exist for CUDA alone, so that its parity cannot be measured here, "
+            "packed: its kernels exist only for CUDA, so that its parity cannot be measured here, "
             "and nothing is written unmeasured; run docsplit-export on a machine with an NVIDIA "
             "GPU and onnxruntime-gpu instead of onnxruntime"
         )

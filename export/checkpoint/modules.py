@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import fullname, load_file_path
 from torch import nn
 
-from bundles.format import Pooling
+from bundles.manifest import Pooling
 from export.errors import ExportError
 
 EXPORTED = "Transformer → Pooling, then Dense and Normalize in any order"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from training.trainer.curve import STEPS, VALIDATIONS, read_lines
+from training.reporting.curve import STEPS, VALIDATIONS, read_lines
 
 PLOT = "run.png"
 _SMOOTHING = 0.9
@@ -16,7 +16,7 @@ def plot_run(folder: Path, chance: float | None) -> Path:
 
     Args:
         folder: where ``steps.jsonl`` and ``validations.jsonl`` lie.
-        chance: contrastive loss of an encoder that tells nothing apart, drawn as a line.
+        chance: contrastive loss of an encoder with one vector for all texts, drawn as a line.
 
     Returns:
         The picture's path.

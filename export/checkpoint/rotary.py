@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from export.errors import ExportError
 
-# Scalings whose frequencies depend on the position alone, not on how long the text is.
+# Scalings whose frequencies depend only on the position, not on the length of the text.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 # Services pad windows to multiples of a few tokens, perhaps beyond the longest window.
 _ROUND = 64

@@ -1,4 +1,4 @@
-"""What a run did, step by step: JSON lines while it runs, CSV and TensorBoard beside them."""
+"""What a run did, step by step: JSON lines while it runs, and CSV and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_lines(path: Path) -> list[dict[str, float]]:
 
 
 def write_csv(path: Path) -> None:
-    """Write a JSON lines file's records beside it as CSV."""
+    """Write the records of a JSON lines file as a CSV file next to it."""
     records = read_lines(path)
     if not records:
         return

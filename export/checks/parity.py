@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bundles.format import Parity, PrecisionName
+from bundles.manifest import Parity, PrecisionName
 from export.errors import ExportError
 
 # fp16 rounds; int8 also moves paragraphs that are almost equally near to one another, so the
@@ -25,7 +25,7 @@ def measure(
     """Compare unit vectors, float32 ``[paragraphs, dimensions]``, with those of the fp32 source.
 
     Raises:
-        ExportError: a figure lies below its threshold, or a vector is not finite or not of
+        ExportError: a figure is below its threshold, or a vector is not finite or not of
             length 1.
     """
     if vectors.shape != reference.shape:

@@ -1,0 +1,213 @@
+"""What ``bundle.json`` holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+FORMAT = 1
+MANIFEST = "bundle.json"
+TOKENIZER = "tokenizer.json"
+HEADS = "heads"
+HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+
+PrecisionName = Literal["fp16", "packed", "int8"]
+Pooling = Literal["mean", "cls", "max"]
+TaskName = Literal["retrieval", "probe"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class BundleError(Exception):
+    """A folder that is no valid bundle; the message names the file and the reason."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class FileEntry(_Strict):
+    """Content of one file of the bundle."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+class TaskParity(_Strict):
+    """What one precision loses of the fp32 source at a task on held-out data."""
+
+    task: TaskName
+    data: str = Field(description="name of the file or folder")
+    data_sha256: Sha256 = Field(description="digest of all that was read of it")
+    documents: int = Field(ge=1)
+    cases: int = Field(ge=1, description="answers that the figures are means of")
+    metric: str
+    source: float = Field(ge=0, le=1)
+    graph: float = Field(ge=0, le=1)
+    threshold: float = Field(ge=0, description="most that may be lost")
+
+    @property
+    def loss(self) -> float:
+        """The source's figure minus the graph's; negative where the graph is better."""
+        return round(self.source - self.graph, 7)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.task} on {self.data}, {self.cases} answers: {self.metric} {self.graph:.4f}, "
+            f"the source's {self.source:.4f}, loss {self.loss:.4f} of {self.threshold}"
+        )
+
+
+class Parity(_Strict):
+    """How far the vectors of one precision lie from the fp32 source, on real paragraphs.
+
+    ``neighbour_agreement`` is the share of paragraphs whose nearest other paragraph is the same
+    under both encoders. ``tasks`` is empty where no held-out data was given.
+    """
+
+    paragraphs: int = Field(ge=200)
+    cosine_mean: float
+    cosine_min: float
+    neighbour_agreement: float = Field(ge=0, le=1)
+    engine: str = Field(description="runtime and device that computed the vectors")
+    thresholds: dict[str, float]
+    tasks: list[TaskParity] = Field(default_factory=list)
+
+
+class WideNode(_Strict):
+    """A node that computes in fp32 because fp16 is too narrow for it."""
+
+    kernel: str
+    magnitude: float = Field(description="largest absolute value that it reads, holds or writes")
+    of: Literal["activation", "weight"]
+
+
+class Ranges(_Strict):
+    """How far the values of the fused graph reach in fp32, on the calibration passages."""
+
+    passages: int = Field(ge=1)
+    limit: float = Field(description="magnitude beyond which a node stays fp32")
+    largest: float = Field(description="of all activations")
+    largest_at: str = Field(description="name of a node that reads, holds or writes it")
+    fp32_nodes: dict[str, WideNode]
+
+
+class Precision(_Strict):
+    """One numeric form of the encoder."""
+
+    runtime: Literal["onnx", "openvino"]
+    file: str = Field(description="the graph; its weights may lie in further files of the bundle")
+    kernels: dict[str, int] = Field(
+        description="fused or quantised operators in the graph, counted"
+    )
+    parity: Parity
+    ranges: Ranges | None = Field(
+        default=None, description="of the fp16 forms; older bundles have none"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        if self.ranges is None:
+            fields.pop("ranges", None)
+        return fields
+
+
+class Lineage(_Strict):
+    """Where the weights came from and what turned them into this bundle."""
+
+    source: str
+    source_sha256: Sha256 = Field(description="digest of the source's weights")
+    settings: dict[str, str | int | float | bool]
+    packages: dict[str, str]
+
+
+class Head(_Strict):
+    """A network on the vectors of whole documents.
+
+    A classifier reads the document's vector, a citation scorer ``[u; v; u * v; signals]`` of two
+    documents and of what a search says of the pair.
+    """
+
+    file: str
+    kind: Literal["classifier", "citation"]
+    activation: Literal["softmax", "sigmoid"]
+    labels: list[str] = Field(min_length=2, description="outputs in order")
+    report: dict[str, Any] = Field(description="what the training measured")
+
+
+class Manifest(_Strict):
+    """``bundle.json``."""
+
+    format: Literal[1] = 1
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    revision: Sha256
+    dimensions: int = Field(ge=1)
+    pooling: Pooling
+    normalised: Literal[True] = True
+    max_tokens: int = Field(ge=8, description="longest window, special tokens included")
+    pad_token_id: int = Field(ge=0)
+    prompts: dict[str, str] = Field(default_factory=dict)
+    default_prompt: str | None = None
+    precisions: dict[PrecisionName, Precision]
+    heads: dict[Annotated[str, Field(pattern=HEAD_NAME)], Head] = Field(default_factory=dict)
+    licence: str
+    lineage: Lineage
+    files: dict[str, FileEntry]
+
+    @field_validator("files")
+    @classmethod
+    def _paths_stay_inside(cls, files: dict[str, FileEntry]) -> dict[str, FileEntry]:
+        for name in files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\\" in name or name == MANIFEST:
+                raise ValueError(f"{name!r} is not a path inside the bundle")
+        return files
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        needed = [TOKENIZER, *(p.file for p in self.precisions.values())]
+        needed += [head.file for head in self.heads.values()]
+        missing = [name for name in needed if name not in self.files]
+        if missing:
+            raise ValueError(f"files lists no digest of {', '.join(missing)}")
+        if not self.precisions:
+            raise ValueError("a bundle needs at least one precision")
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt {self.default_prompt!r} is not among the prompts")
+        if self.revision != self.content_hash():
+            raise ValueError("revision is not the hash of the content")
+        return self
+
+    def content_hash(self) -> str:
+        """SHA-256 over all that shapes a vector: the files' digests and the encoding settings.
+
+        Name, licence, lineage, the parity report and heads are left out: they can be re-measured,
+        re-worded or added without changing one vector, and caches, indexes and heads that belong
+        to the revision should then stay valid.
+        """
+        content = {
+            "format": self.format,
+            "dimensions": self.dimensions,
+            "pooling": self.pooling,
+            "normalised": self.normalised,
+            "max_tokens": self.max_tokens,
+            "pad_token_id": self.pad_token_id,
+            "prompts": self.prompts,
+            "default_prompt": self.default_prompt,
+            "precisions": {k: (p.runtime, p.file) for k, p in self.precisions.items()},
+            "files": {k: f.sha256 for k, f in self.files.items() if not k.startswith(f"{HEADS}/")},
+        }
+        encoded = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(encoded.encode()).hexdigest()

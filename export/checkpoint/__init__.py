@@ -1,0 +1,1 @@
+"""Read a checkpoint: its modules, attention, position codes and tokenizer."""

@@ -1,0 +1,1 @@
+"""Write ONNX graphs: fp16, packed, int8."""

@@ -1,0 +1,73 @@
+"""Rooms and their layers: pyproject.toml has the contracts of import-linter."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+MOST_LINES = 350
+MOST_FILES = 15
+ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "importlinter"
+]["root_packages"]
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [program, "--no-cache"], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rooms")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def test_the_contracts_hold(copy: Path) -> None:
+    result = lint(copy)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "contract"),
+    [
+        ("service/shelf.py", "", "service.shelf"),
+        ("service/index/shelf.py", "", "service.index.shelf"),
+        ("service/index/rows/shelf.py", "import service.server.app", "inside the service"),
+        ("heads/shelf.py", "import service.settings", "heads"),
+        ("service/keys/shelf.py", "import export.errors", "without torch"),
+    ],
+)
+def test_a_module_in_the_wrong_room_breaks_a_contract(
+    copy: Path, module: str, text: str, contract: str
+) -> None:
+    path = copy / module
+    path.write_text(text, encoding="utf-8")
+    try:
+        result = lint(copy)
+    finally:
+        path.unlink()
+    assert result.returncode != 0
+    assert contract in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "benchmarks"])
+def test_files_and_packages_are_small(room: str) -> None:
+    files = [*(ROOT / room).rglob("*.py")]
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in files}
+    assert not {path: n for path, n in lengths.items() if n > MOST_LINES}
+    packages = {path.parent for path in files}
+    sizes = {folder: len([*folder.glob("*.py")]) for folder in packages}
+    assert not {folder: n for folder, n in sizes.items() if n > MOST_FILES}

@@ -1,0 +1,1 @@
+"""What a training run shows: progress, records, curves and plots."""
