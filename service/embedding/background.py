@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from service.embedding.batching.batcher import OverloadedError
 from service.embedding.batching.clients import BACKGROUND, working_for
 from service.embedding.embedder import Document, Embedder
-from service.embedding.lookup import WindowVectors
+from service.embedding.lookup import CachedVectors
 from windowing.tokens import DocumentTokenizer
 
 # a chunk lets requests go first, for 2 s at most: a service that is never idle gets done, too
@@ -28,7 +28,7 @@ class BackgroundEmbedder:
         prompt: put before every window.
     """
 
-    def __init__(self, tokenizer: DocumentTokenizer, vectors: WindowVectors, prompt: str) -> None:
+    def __init__(self, tokenizer: DocumentTokenizer, vectors: CachedVectors, prompt: str) -> None:
         self._vectors = vectors
         self._prompt = prompt
         self._turn = asyncio.Lock()

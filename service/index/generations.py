@@ -34,6 +34,8 @@ _SCHEMA = pa.schema(
         pa.field("completed", pa.float64(), nullable=False),
     ]
 )
+# two tables of the same rows: damage to one harms no index
+_COPIES = ("generations", "generations_copy")
 _DROPPED = pa.schema(
     [
         pa.field("table", pa.string(), nullable=False, metadata=PRIMARY_KEY),
@@ -96,31 +98,64 @@ class Registry:
         self._gone: dict[str, float] = {}
 
     async def complete(self, identity: Identity) -> bool:
-        """Whether a generation is complete; what has become so stays so."""
+        """Whether a generation is complete; what has become so stays so.
+
+        Raises:
+            StoreError: neither copy of the table says so, and one cannot be read.
+        """
         if identity.original or identity.generation in self._known:
             return True
         where = col("generation").eq(lit(identity.generation))
-        table = await self._database.find("generations")
-        if table is None:
-            return False
-        found = await table.query().where(where).select(["uid"]).to_arrow()
-        if found.num_rows:
+        faults: list[Exception] = []
+        lacking: list[str] = []
+        for name in _COPIES:
+            try:
+                table = await self._database.find(name)
+                held = 0 if table is None else await table.count_rows(where.to_sql())
+            except Exception as error:
+                if not _unreadable(error):
+                    raise
+                faults.append(error)
+            else:
+                lacking += [] if held else [name]
+        if len(lacking) + len(faults) < len(_COPIES):
             self._known.add(identity.generation)
-        return bool(found.num_rows)
+            for name in lacking:
+                # an earlier version wrote the first alone, or a repair lost the row
+                await self._mark(name, identity)
+            return True
+        if faults:
+            raise faults[0]
+        return False
 
     async def mark(self, identity: Identity) -> None:
-        """Tell all processes that a generation is complete, which is on disk before."""
+        """Tell all processes that a generation is complete, which is on disk before.
+
+        Raises:
+            StoreError: no copy of the table can be written.
+        """
         await self._database.sync()
+        outcomes = [await self._mark(name, identity) for name in _COPIES]
+        faults = [fault for fault in outcomes if fault is not None]
+        if len(faults) == len(_COPIES):
+            raise faults[0]
+        await self._database.sync()
+
+    async def _mark(self, name: str, identity: Identity) -> Exception | None:
         row = {
             "generation": [identity.generation],
             "uid": [identity.uid],
             "revision": [identity.revision],
             "completed": [time.time()],
         }
-        table = await self._database.provide("generations", _SCHEMA)
-        merge = table.merge_insert("generation").when_not_matched_insert_all()
-        await merge.execute(pa.table(row, schema=_SCHEMA))
-        await self._database.sync()
+        try:
+            table = await self._database.provide(name, _SCHEMA)
+            merge = table.merge_insert("generation").when_not_matched_insert_all()
+            await merge.execute(pa.table(row, schema=_SCHEMA))
+        except Exception as error:  # noqa: BLE001 the other copy may take it
+            log.error("generation_not_noted", table=name, outline=outline(error))
+            return error
+        return None
 
     async def drop(self, tables: Collection[str]) -> None:
         """Tell all processes that tables are deleted, all of them at once.
@@ -145,9 +180,8 @@ class Registry:
             held = await table.query().to_arrow()
             found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
             self._gone = dict(found)
-        except (OSError, RuntimeError, ValueError, StoreError) as error:
-            told = error.reason if isinstance(error, StoreError) else lance_fault(error)
-            if told is None or told == "gone":
+        except Exception as error:
+            if not _unreadable(error):
                 raise
             log.error("dropped_tables_unreadable", outline=outline(error))
         return self._gone
@@ -156,6 +190,12 @@ class Registry:
         """Forget that tables are deleted."""
         gone = col("table").isin([lit(name) for name in tables])
         await (await self._database.provide("dropped", _DROPPED)).delete(gone.to_sql())
+
+
+def _unreadable(error: Exception) -> bool:
+    """Whether an error says that a table is damaged, and not that the store is gone."""
+    reason = error.reason if isinstance(error, StoreError) else lance_fault(error)
+    return reason is not None and reason != "gone"
 
 
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:

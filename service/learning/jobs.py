@@ -16,7 +16,7 @@ import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
-from heads.examples import Examples
+from heads.examples import Examples, digests
 from service import executors
 from service.errors import ConflictError
 from service.index.rows.schema import PRIMARY_KEY
@@ -106,6 +106,7 @@ class Jobs:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._reading = asyncio.Lock()
 
     async def get(self, name: str) -> Job | None:
         """The training of a classifier that runs, failed or was lost."""
@@ -198,10 +199,20 @@ class Jobs:
 
     async def examples(self, job: Job) -> Examples | None:
         """What a job trains on; None where that is gone."""
+        blob = await self._blob(job)
+        return await executors.STORE.run(Examples.from_bytes, blob) if blob else None
+
+    async def labelled(self, job: Job) -> set[bytes]:
+        """Digests of the texts that a job trains on; none where they are gone."""
+        # one compressed list at a time
+        async with self._reading:
+            blob = await self._blob(job)
+            return await executors.SCORING.run(digests, blob) if blob else set()
+
+    async def _blob(self, job: Job) -> bytes | None:
         found = await (await self._examples()).query().where(_eq("key", job.key)).to_arrow()
-        if not found.num_rows:
-            return None
-        return await executors.STORE.run(Examples.from_bytes, found["examples"][0].as_py())
+        blobs: list[bytes] = found["examples"].to_pylist()
+        return blobs[0] if blobs else None
 
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False where the job was cancelled or replaced."""

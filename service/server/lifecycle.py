@@ -25,9 +25,9 @@ from service.embedding.embedder import Embedder
 from service.embedding.engines.buckets import reserve
 from service.embedding.engines.calibration import Calibration, calibrate, splits
 from service.embedding.engines.choose import Choice, buckets, build, choose
-from service.embedding.engines.interface import Engine, EngineError, EngineFacts, facts
+from service.embedding.engines.interface import Engine, EngineError
 from service.embedding.engines.processor import Processor, detect
-from service.embedding.lookup import CachedVectors, WindowVectors
+from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
 from service.index.store import Store
 from service.keys.ring import Keyring
@@ -35,6 +35,7 @@ from service.learning.background import Background
 from service.learning.stored import HeadStore
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
+from service.server.scrape import Scrape
 from service.server.tracing import tracing
 from service.settings import Settings
 from windowing.tokens import DocumentTokenizer
@@ -59,15 +60,14 @@ class Running:
     """What is there once the engine is.
 
     Attributes:
-        batcher: None in a process that has its vectors from another one.
         vectors: behind the cache.
         fresh: without a cache.
     """
 
-    engine: EngineFacts
-    batcher: Batcher | None
-    vectors: WindowVectors
-    fresh: WindowVectors
+    engine: Engine
+    batcher: Batcher
+    vectors: CachedVectors
+    fresh: CachedVectors
     embedder: Embedder
     background: BackgroundEmbedder
 
@@ -100,6 +100,7 @@ class Service:
     keys: Keyring = field(init=False)
     calibration: Calibration | None = None
     running: Running | None = None
+    workers: Scrape | None = None
 
     def __post_init__(self) -> None:
         manifest = self.bundle.manifest
@@ -112,18 +113,20 @@ class Service:
         self.tokenizer = DocumentTokenizer(
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
-        whole = self.settings.cache_bytes // 4
-        self.answers = Answers(whole // self.settings.workers)
-        self.cache = Cache(ProcessCache(self.settings.cache_bytes - whole))
+        for_answers = self.settings.cache_bytes // 4
+        self.answers = Answers(for_answers)
+        self.cache = Cache(ProcessCache(self.settings.cache_bytes - for_answers))
         self.tenants = Tenants(
             separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
         )
         self.store = Store(
-            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+            self.settings.index_path,
+            self.bundle,
+            self.metrics,
+            self.settings.durability,
+            self.settings.index_cache_bytes,
         )
-        if self.settings.workers == 1:
-            # of several processes the one that follows the indexes tells
-            self.metrics.store_up.set(1)
+        self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, self.bundle)
         self.background = Background(self.heads, manifest, self.metrics)
         for name in manifest.prompts:
@@ -150,9 +153,8 @@ class Service:
 
     @property
     def threads(self) -> int:
-        """CPU cores to compute on; each process beside this one that answers HTTP keeps one."""
-        fronts = self.settings.workers if self.settings.workers > 1 else 0
-        return self.settings.threads or max(1, self.processor.cores - fronts)
+        """CPU cores to compute on."""
+        return self.settings.threads or self.processor.cores
 
     @property
     def _on_cpu(self) -> bool:
@@ -186,7 +188,7 @@ class Service:
             seconds=round(time.monotonic() - self.started, 2),
         )
         streams_chosen_here = self._on_cpu and not self.settings.streams
-        if self.running.batcher is not None and streams_chosen_here and engine.streams > 1:
+        if streams_chosen_here and engine.streams > 1:
             # ready before that: it only makes requests that come alone faster
             self.running.batcher.lone = await executors.START.run(self._build_lone)
 
@@ -271,7 +273,7 @@ class Service:
         )
         embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
         background = BackgroundEmbedder(self.tokenizer, fresh, resolve(manifest, None))
-        return Running(facts(engine), batcher, vectors, fresh, embedder, background)
+        return Running(engine, batcher, vectors, fresh, embedder, background)
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings
@@ -300,16 +302,17 @@ class Service:
 
     def check_engine(self) -> None:
         """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
-        batcher = None if self.running is None else self.running.batcher
-        if batcher is None or self.phase is Phase.FAILED:
+        if self.running is None or self.phase is Phase.FAILED:
             return
-        if batcher.longest_batch > self.settings.engine_timeout:
+        if self.running.batcher.longest_batch > self.settings.engine_timeout:
             self.phase = Phase.FAILED
             self.metrics.ready.set(0)
             log.error("engine_wedged", seconds=self.settings.engine_timeout)
 
     async def scrape(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """The metrics of all workers in Prometheus' text format."""
+        if self.workers is not None:
+            return await self.workers.all()
         return generate_latest(self.metrics.registry)
 
     def drain(self) -> None:
@@ -325,10 +328,11 @@ class Service:
         if self.running is not None:
             self.running.embedder.close()
             self.running.background.close()
-            if self.running.batcher is not None:
-                await executors.START.run(self.running.batcher.close)
+            await executors.START.run(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()
         if self.tracing is not None:
             await executors.START.run(self.tracing.close)
+        if self.workers is not None:
+            await self.workers.close()
