@@ -16,12 +16,6 @@ from tests.conftest import ROOT, Server
 
 _ROOMS = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "studies/README.md")
 PAGES = [*_ROOMS, *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
-    "README.md",
-    "CONTRIBUTING.md",
-    "benchmarks/README.md",
-    "studies/README.md",
-    *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
-]
 
 
 def read(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from service.bulk.sources import Source
+from corpora.documents import Document
 from service.embedding.cache import lasting
 from service.embedding.embedder import Embedder, EmptyInputError, TooLongError
 from service.index.rows.record import Encoding, encoded
@@ -24,7 +24,7 @@ class Work:
         known: encodings that the index holds already, by id.
     """
 
-    sources: list[Source]
+    sources: list[Document]
     known: dict[str, Encoding]
 
     @property

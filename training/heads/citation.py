@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from corpora.fields import add_field_flags
 from training.errors import HeadError
 from training.heads.bundling import into_bundle
 from training.heads.served import environment, flags, served
@@ -28,9 +29,10 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--documents", type=Path, required=True, help="as docsplit-index reads: .jsonl or a folder"
+        "--documents", type=Path, required=True, help="a file or folder, as for docsplit-index"
     )
-    parser.add_argument("--links", type=Path, help="CSV file with the columns citing and cited")
+    parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
+    add_field_flags(parser, "text", "id", "title")
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", default="citation", help="default: citation")
     parser.add_argument(
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
 def _index(given: argparse.Namespace, path: Path) -> None:
     command = [sys.executable, "-m", "service.bulk", str(given.documents), "--index", "documents"]
     command += [*flags(given.bundle, path), "--log-level", "error"]
+    for name in ("text", "id", "title"):
+        command += [f"--{name}-field", getattr(given, f"{name}_field")]
     if given.links is not None:
         command += ["--links", str(given.links)]
     done = subprocess.run(command, env=environment(), check=False)  # noqa: S603

@@ -12,9 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from corpora.fields import Fields, add_field_flags
+from corpora.files import TABLES
+from corpora.reading import read_examples
 from training.errors import HeadError
 from training.heads.bundling import into_bundle
-from training.heads.examples import read_examples
 from training.heads.served import Client, served
 
 _POLL_SECONDS = 0.5
@@ -29,15 +31,12 @@ def main(arguments: Sequence[str]) -> int:
         "training are those of PUT /classifiers.",
         allow_abbrev=False,
     )
-    parser.add_argument("--data", type=Path, required=True, help=".csv, .jsonl or .parquet file")
+    parser.add_argument("--data", type=Path, required=True, help=f"{', '.join(TABLES)} file")
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", required=True, help="lower-case letters, digits, - and _")
-    parser.add_argument("--text-field", default="text", help="default: text")
-    parser.add_argument(
-        "--label-field", default="label", help="a string, or a list of several; default: label"
-    )
+    add_field_flags(parser, "text", "label")
     given = parser.parse_args(arguments)
-    texts, labels = read_examples(given.data, given.text_field, given.label_field)
+    texts, labels = read_examples(given.data, Fields.given(given))
     with (
         tempfile.TemporaryDirectory() as work,
         served(given.bundle, Path(work, "index")) as client,
