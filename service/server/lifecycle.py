@@ -62,6 +62,10 @@ class Running:
         batcher: None in a process that has its vectors from another one.
         vectors: behind the cache.
         fresh: without a cache.
+        embedder: for requests.
+        background: for trainings, whose documents often come again: through the cache.
+        reembedder: for documents of other bundles' indexes. They are embedded once, and would drive
+            out of the cache what requests need.
     """
 
     engine: EngineFacts
@@ -70,6 +74,7 @@ class Running:
     fresh: WindowVectors
     embedder: Embedder
     background: BackgroundEmbedder
+    reembedder: BackgroundEmbedder
 
 
 @dataclass
@@ -210,8 +215,8 @@ class Service:
     def follow(self) -> None:
         """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
         if self.running is not None:
-            self.store.follow(self.running.background)
-            self.background.follow(self.running.embedder)
+            self.store.follow(self.running.reembedder)
+            self.background.follow(self.running.background)
 
     def _shared(self, url: str) -> SharedCache:
         manifest = self.bundle.manifest
@@ -269,9 +274,30 @@ class Service:
                 "revision": manifest.revision,
             }
         )
-        embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
-        background = BackgroundEmbedder(self.tokenizer, fresh, resolve(manifest, None))
-        return Running(facts(engine), batcher, vectors, fresh, embedder, background)
+        return self._run(facts(engine), batcher, vectors, fresh)
+
+    def _run(
+        self,
+        engine: EngineFacts,
+        batcher: Batcher | None,
+        vectors: WindowVectors,
+        fresh: WindowVectors,
+        workers: int = 2,
+    ) -> Running:
+        prompt = resolve(self.bundle.manifest, None)
+        limit = self.settings.max_document_tokens
+        embedder = Embedder(self.tokenizer, vectors, limit, workers)
+        # a document that was taken once stays, also where the limit was lowered since
+        unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
+        return Running(
+            engine,
+            batcher,
+            vectors,
+            fresh,
+            embedder,
+            BackgroundEmbedder(embedder, prompt, self.metrics.embedded),
+            BackgroundEmbedder(unlimited, prompt),
+        )
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings
@@ -324,7 +350,7 @@ class Service:
         await self.store.close()
         if self.running is not None:
             self.running.embedder.close()
-            self.running.background.close()
+            self.running.reembedder.close()
             if self.running.batcher is not None:
                 await executors.START.run(self.running.batcher.close)
             self.running = None

@@ -24,12 +24,8 @@ import uvicorn
 from bundles import format as bundle
 from bundles.manifest import BundleError
 from service import logs
-from service.embedding.background import BackgroundEmbedder
-from service.embedding.embedder import Embedder
-from service.embedding.engines.interface import EngineFacts
-from service.embedding.prompts import resolve
 from service.server import serving as server
-from service.server.lifecycle import Phase, Running, Service
+from service.server.lifecycle import Phase, Service
 from service.settings import Settings
 from service.workers import metrics, wire
 from service.workers.client import EngineClient, RemoteVectors, Status
@@ -118,22 +114,14 @@ class FrontService(Service):
             self.status, self.phase, self.closing = status, status.phase, status.closing
             self.told_at = time.monotonic()
             if self.running is None and status.engine is not None and not self.closing:
-                self.running = self._run(status.engine)
+                vectors, fresh = (
+                    RemoteVectors(self.client, lambda: self.status, cached=cached)
+                    for cached in (True, False)
+                )
+                # a front has one core
+                self.running = self._run(status.engine, None, vectors, fresh, workers=1)
         if self.running is not None or self.closing or self.phase is Phase.FAILED:
             self.settled.set()
-
-    def _run(self, engine: EngineFacts) -> Running:
-        vectors = RemoteVectors(self.client, lambda: self.status, cached=True)
-        fresh = RemoteVectors(self.client, lambda: self.status, cached=False)
-        return Running(
-            engine,
-            None,
-            vectors,
-            fresh,
-            # a front has one core
-            Embedder(self.tokenizer, vectors, self.settings.max_document_tokens, workers=1),
-            BackgroundEmbedder(self.tokenizer, fresh, resolve(self.bundle.manifest, None)),
-        )
 
 
 class FrontServer(uvicorn.Server):

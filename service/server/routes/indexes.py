@@ -170,7 +170,7 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
             503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
         )
     async with deadline.within(request):
-        await service.store.drop_generation(name, revision, service.running.background)
+        await service.store.drop_generation(name, revision, service.running.reembedder)
 
 
 @router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
