@@ -14,32 +14,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import structlog
-from lancedb.expr import col, lit
 
 from service.errors import StoreError, lance_fault
 from service.index.documents import Index
-from service.index.rows.schema import PRIMARY_KEY, Identity
+from service.index.rows.keyed import KeyedTable
+from service.index.rows.schema import Identity
 from service.index.storage.database import Database
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("generation", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("uid", pa.string(), nullable=False),
-        pa.field("revision", pa.string(), nullable=False),
-        pa.field("completed", pa.float64(), nullable=False),
-    ]
-)
-_DROPPED = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("dropped", pa.float64(), nullable=False),
-    ]
-)
 
 
 def stem(name: str, revision: str) -> str:
@@ -87,11 +72,19 @@ class Registry:
     for another, since both ids and names are drawn anew for each.
 
     Args:
-        database: where its table lies.
+        database: where its tables lie.
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._complete = KeyedTable(
+            database,
+            "generations",
+            generation=pa.string(),
+            uid=pa.string(),
+            revision=pa.string(),
+            completed=pa.float64(),
+        )
+        self._dropped = KeyedTable(database, "dropped", table=pa.string(), dropped=pa.float64())
         self._known: set[str] = set()
         self._gone: dict[str, float] = {}
 
@@ -99,38 +92,31 @@ class Registry:
         """Whether a generation is complete; what has become so stays so."""
         if identity.original or identity.generation in self._known:
             return True
-        where = col("generation").eq(lit(identity.generation))
-        table = await self._database.find("generations")
-        if table is None:
+        if await self._complete.get(identity.generation) is None:
             return False
-        found = await table.query().where(where).select(["uid"]).to_arrow()
-        if found.num_rows:
-            self._known.add(identity.generation)
-        return bool(found.num_rows)
+        self._known.add(identity.generation)
+        return True
 
     async def mark(self, identity: Identity) -> None:
         """Tell all processes that a generation is complete, which is on disk before."""
-        await self._database.sync()
+        await self._complete.sync()
         row = {
-            "generation": [identity.generation],
-            "uid": [identity.uid],
-            "revision": [identity.revision],
-            "completed": [time.time()],
+            "generation": identity.generation,
+            "uid": identity.uid,
+            "revision": identity.revision,
+            "completed": time.time(),
         }
-        table = await self._database.provide("generations", _SCHEMA)
-        merge = table.merge_insert("generation").when_not_matched_insert_all()
-        await merge.execute(pa.table(row, schema=_SCHEMA))
-        await self._database.sync()
+        await self._complete.put(row, replace=False)
+        await self._complete.sync()
 
     async def drop(self, tables: Collection[str]) -> None:
         """Tell all processes that tables are deleted, all of them at once.
 
         A writer may bring the folder of a removed table back, so that only this tells.
         """
-        rows = {"table": list(tables), "dropped": [time.time()] * len(tables)}
-        table = await self._database.provide("dropped", _DROPPED)
-        merge = table.merge_insert("table").when_not_matched_insert_all()
-        await merge.execute(pa.table(rows, schema=_DROPPED))
+        now = time.time()
+        rows = [{"table": table, "dropped": now} for table in tables]
+        await self._dropped.put(*rows, replace=False)
 
     async def dropped(self) -> dict[str, float]:
         """Tables that are deleted, whether or not something of them is left, and since when.
@@ -139,12 +125,7 @@ class Registry:
         read and written on, and at worst what is left of a deleted one is seen.
         """
         try:
-            table = await self._database.find("dropped")
-            if table is None:
-                return {}
-            held = await table.query().to_arrow()
-            found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
-            self._gone = dict(found)
+            self._gone = {row["table"]: row["dropped"] for row in await self._dropped.rows()}
         except (OSError, RuntimeError, ValueError, StoreError) as error:
             told = error.reason if isinstance(error, StoreError) else lance_fault(error)
             if told is None or told == "gone":
@@ -154,8 +135,7 @@ class Registry:
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""
-        gone = col("table").isin([lit(name) for name in tables])
-        await (await self._database.provide("dropped", _DROPPED)).delete(gone.to_sql())
+        await self._dropped.delete(self._dropped.of(*tables))
 
 
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:
