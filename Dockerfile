@@ -59,6 +59,7 @@ WORKDIR /app
 COPY models/docsplit-minilm-l6-w512 ./models/docsplit-minilm-l6-w512
 COPY bundles ./bundles
 COPY heads ./heads
+COPY ranking ./ranking
 COPY service ./service
 COPY windowing ./windowing
 # readable to any user, whatever umask the clone was made under
@@ -88,6 +89,7 @@ COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/models ./models
 COPY --from=build /app/bundles ./bundles
 COPY --from=build /app/heads ./heads
+COPY --from=build /app/ranking ./ranking
 COPY --from=build /app/service ./service
 COPY --from=build /app/windowing ./windowing
 COPY --from=build /build/sbom.cdx.json ./sbom.cdx.json

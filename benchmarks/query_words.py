@@ -22,8 +22,8 @@ from rich.table import Table
 from scipy.sparse import csr_matrix, diags
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from ranking.terms import SAMPLE, SAMPLE_CHARACTERS, words
 from service.bulk.sources import read, read_links
-from service.index.query.words import SAMPLE, SAMPLE_CHARACTERS, words
 
 K1, B = 1.2, 0.75
 DEPTH = 100

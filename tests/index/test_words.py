@@ -8,9 +8,10 @@ from typing import cast
 
 import pytest
 
+from ranking.terms import MOST_WORDS, count
 from service.index.documents import Index
 from service.index.query import words
-from service.index.query.words import MOST_WORDS, Vocabulary, count
+from service.index.query.words import Vocabulary
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-import tempfile
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from export.corpora.tables import rows
+from export.heads import add_head
+from heads.citation import learn
+from training.data.sources import read_documents
 from training.errors import HeadError
-from training.heads.bundling import into_bundle
-from training.heads.served import environment, flags, served
-
-_LABELS = ["unlinked", "cites"]
+from training.evaluation.citations import links_among, read_citations
+from training.heads.embedding import add_cache_flag, embed
+from training.heads.searches import searches
+from training.settings import DataSettings
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,22 +31,34 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--documents", type=Path, required=True, help="as docsplit-index reads: .jsonl or a folder"
+        "--documents", type=Path, required=True, help="file with the columns id and text, or folder"
     )
-    parser.add_argument("--links", type=Path, help="CSV file with the columns citing and cited")
+    parser.add_argument(
+        "--links",
+        type=Path,
+        help="CSV file with the columns citing and cited; default: the lists of ids in the column "
+        "links of the documents",
+    )
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", default="citation", help="default: citation")
-    parser.add_argument(
-        "--index-path", type=Path, help="keep the index here, to go on where a run was interrupted"
-    )
+    add_cache_flag(parser)
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as work:
-        path = given.index_path or Path(work, "index")
-        _index(given, path)
-        with served(given.bundle, path) as client:
-            report = client.json("POST", "/indexes/documents/citation")
-            archive = client.read("GET", "/indexes/documents/citation/network")
-    into_bundle(given.bundle, given.name, "citation", archive, _LABELS, report)
+    texts, links = _read(given.documents, given.links)
+    started = time.monotonic()
+    found = searches(texts, embed(given.bundle, given.cache, texts), links)
+    try:
+        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf)
+    except ValueError as error:
+        raise HeadError(str(error)) from None
+    report = learnt.report | {"training_seconds": time.monotonic() - started}
+    add_head(
+        given.bundle,
+        given.name,
+        learnt.network,
+        kind="citation",
+        labels=learnt.labels,
+        report=report,
+    )
     Console(highlight=False).print(
         f"{given.bundle}: citation head {given.name} of {report['links']} links; the first cited "
         f"document of held-out ones ranks by MRR {report['mrr']:.3f}, in the hybrid search's order "
@@ -54,11 +69,15 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _index(given: argparse.Namespace, path: Path) -> None:
-    command = [sys.executable, "-m", "service.bulk", str(given.documents), "--index", "documents"]
-    command += [*flags(given.bundle, path), "--log-level", "error"]
-    if given.links is not None:
-        command += ["--links", str(given.links)]
-    done = subprocess.run(command, env=environment(), check=False)  # noqa: S603
-    if done.returncode:
-        raise HeadError("the documents could not be indexed; the reason stands above")
+def _read(documents: Path, links: Path | None) -> tuple[list[str], dict[int, set[int]]]:
+    """Texts, and what they cite by number; of several documents of one id the first counts."""
+    texts: dict[str, str] = {}
+    for document in read_documents(DataSettings(path=str(documents))):
+        if document.text.strip():
+            texts.setdefault(document.id, document.text)
+    if links is not None:
+        pairs = read_citations(links)
+    else:
+        named = rows(documents, ["id", "links"])
+        pairs = [(str(row["id"]), str(cited)) for row in named for cited in row["links"] or ()]
+    return list(texts.values()), links_among(list(texts), pairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
+from ranking.fusion import fuse, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
 from service.index.rows.checksums import Part, sound, texts
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 Direction = Literal["cites", "cited_by"]
 
-# Reciprocal rank fusion's constant (Cormack, Clarke and Büttcher 2009).
-RRF = 60
 # how deep each ranking is read for fusion, at least
 CANDIDATES = 100
 # an approximate search finds so many times the wanted rows, which are ranked by their full vectors:
@@ -128,30 +127,12 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
     by_cosine = _hits(near, query)
     hits = _hits(worded, query) | by_cosine
     ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)[:depth]
-    weights = _shares(worded)
+    weights = shares(texts(worded["id"]), worded["_score"].to_pylist())
     scores = fuse(ranked, list(weights))
     return [
         replace(hits[name], score=score, words=weights.get(name, 0.0))
         for name, score in scores.items()
     ]
-
-
-def _shares(worded: pa.Table) -> dict[str, float]:
-    scores = worded["_score"].to_pylist()
-    span = max(scores[0] - scores[-1], 1e-9) if scores else 1.0
-    return {
-        name: (score - scores[-1]) / span
-        for name, score in zip(texts(worded["id"]), scores, strict=True)
-    }
-
-
-def fuse(*rankings: Sequence[str]) -> dict[str, float]:
-    """Reciprocal rank fusion: the sum of 1 / (60 + rank) over the rankings, highest first."""
-    scores: dict[str, float] = {}
-    for ranking in rankings:
-        for rank, name in enumerate(ranking, start=1):
-            scores[name] = scores.get(name, 0.0) + 1 / (RRF + rank)
-    return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
