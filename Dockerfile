@@ -58,13 +58,15 @@ RUN --mount=type=secret,id=pip.conf \
 WORKDIR /app
 COPY models/docsplit-minilm-l6-w512 ./models/docsplit-minilm-l6-w512
 COPY bundles ./bundles
+COPY corpora ./corpora
 COPY heads ./heads
 COPY ranking ./ranking
 COPY service ./service
 COPY windowing ./windowing
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
-    && python -m compileall -q --invalidation-mode unchecked-hash bundles heads service windowing \
+    && python -m compileall -q --invalidation-mode unchecked-hash \
+         bundles corpora heads service windowing \
     && mkdir /data
 
 FROM ${BASE}
@@ -88,6 +90,7 @@ WORKDIR /app
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/models ./models
 COPY --from=build /app/bundles ./bundles
+COPY --from=build /app/corpora ./corpora
 COPY --from=build /app/heads ./heads
 COPY --from=build /app/ranking ./ranking
 COPY --from=build /app/service ./service

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from corpora.tables import rows
 
 PEPS = Path(__file__).resolve().parent.parent / "examples" / "peps" / "documents.jsonl.gz"
 
@@ -15,21 +15,13 @@ def read(path: Path, count: int, seed: int = 0, split: str | None = None) -> lis
     """``count`` documents drawn without replacement.
 
     Args:
-        path: JSONL (plain or gzip) or Parquet with a column ``text``.
+        path: a table with a column ``text``.
         count: how many.
         seed: of the draw.
         split: only the rows whose column ``split`` says so.
     """
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        columns = ["text"] if split is None else ["text", "split"]
-        rows = pyarrow.parquet.read_table(path, columns=columns).to_pylist()
-    else:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
-    texts = [row["text"] for row in rows if split is None or row["split"] == split]
+    found = rows(path, ["text"] if split is None else ["text", "split"], [])
+    texts = [row["text"] for _, row in found if split is None or row["split"] == split]
     texts = [text for text in texts if text and text.strip()]
     return random.Random(seed).sample(texts, min(count, len(texts)))
 

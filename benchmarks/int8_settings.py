@@ -19,11 +19,11 @@ import numpy as np
 from rich.progress import Progress, track
 
 from benchmarks.engines import open_encode
+from corpora.fields import Fields
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches, write_tokenizer
 from export.checks.engines import Encode, Inputs, named
 from export.checks.parity import compare
-from export.corpora.reading import Fields
 from export.graphs.graph import write_graph
 from export.graphs.int8 import FILE, write_int8
 from export.passages import PEPS, read_passages

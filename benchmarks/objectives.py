@@ -23,9 +23,9 @@ import numpy as np
 from rich.console import Console
 from scipy import stats
 
-from export.corpora.reading import Fields
+from corpora.catalogue import Found, discover
+from corpora.fields import Fields
 from training.errors import SettingsError, TrainingError
-from training.evaluation.corpora.catalogue import Found, discover
 from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.report.text import figure, table
 from training.evaluation.results import Figure, every
@@ -94,7 +94,7 @@ def chosen_sets(given: argparse.Namespace) -> list[Found]:
     Raises:
         SettingsError: one is not in the data.
     """
-    fields = Fields("text", "label", given.limit)
+    fields = Fields(limit=given.limit)
     sets = [found for found in discover(given.data, fields, {}) if found.name in given.sets]
     missing = sorted(set(given.sets) - {found.name for found in sets})
     if missing:

@@ -22,8 +22,8 @@ from rich.table import Table
 from scipy.sparse import csr_matrix, diags
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from corpora.documents import read_documents
 from ranking.terms import SAMPLE, SAMPLE_CHARACTERS, words
-from service.bulk.sources import read, read_links
 
 K1, B = 1.2, 0.75
 DEPTH = 100
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("links", type=Path)
     parser.add_argument("--queries", type=int, default=500)
     given = parser.parse_args()
-    sources = list(read(given.documents, read_links(given.links)))
+    sources = list(read_documents(given.documents, links=given.links))
     place = {source.id: number for number, source in enumerate(sources)}
     links = {place[s.id]: {place[c] for c in s.links if c in place and c != s.id} for s in sources}
     citing = np.array([number for number, cited in links.items() if cited])

@@ -26,7 +26,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from service.bulk.sources import Source, read
+from corpora.documents import Document, read_documents
 
 MILLION = 1_000_000
 
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--price", type=float, default=0.04, help="of a core for an hour")
     given = parser.parse_args()
-    sources = list(islice(read(given.source, {}), given.documents))
+    sources = list(islice(read_documents(given.source), given.documents))
     one, all_ = index(sources[:1]), index(sources)
     cores = len(os.sched_getaffinity(0))
     factor = MILLION / (len(sources) - 1)
@@ -70,7 +70,7 @@ def main() -> None:
     Console().print(table)
 
 
-def index(sources: list[Source]) -> Run:
+def index(sources: list[Document]) -> Run:
     """Index documents in a process of its own."""
     with tempfile.TemporaryDirectory() as work:
         rows = [json.dumps({"id": s.id, "text": s.text, "title": s.title}) for s in sources]

@@ -10,12 +10,12 @@ script.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from corpora.documents import read_texts
 
 PROBE = (
     "Dr. Smith went to Washington, D.C. on Jan. 5th. He met Mr. J. Doe (cf. Fig. 3). "
@@ -56,11 +56,10 @@ def segmenters() -> dict[str, tuple[Segmenter, int]]:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("documents", type=Path, help=".jsonl.gz with a text field")
+    parser.add_argument("documents", type=Path, help="file or folder of documents")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
-    with gzip.open(given.documents, "rt", encoding="utf-8") as stream:
-        texts = [json.loads(line)["text"] for line in stream]
+    texts = [document.text for document in read_texts(given.documents)]
     print("| segmenter | MB/s | sentences of the probe (5 are right) | all right |")
     print("|---|---|---|---|")
     for name, (segmenter, count) in segmenters().items():

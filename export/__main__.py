@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from rich.console import Console
 
     from bundles.manifest import BundleError
-    from export.errors import DataError, ExportError
+    from corpora.errors import DataError
+    from export.errors import ExportError
     from export.pipeline import Request, export
 
     console = Console(stderr=True)
@@ -86,8 +87,9 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     from rich.console import Console
 
     from bundles.manifest import BundleError
+    from corpora.errors import DataError
     from export import inspection
-    from export.errors import DataError, ExportError
+    from export.errors import ExportError
 
     try:
         if command == "inspect":
@@ -145,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="real text to calibrate int8 and to measure parity on, never the same passages: one "
-        "document a line, or .jsonl with a field text, .gz or not (default: examples/peps)",
+        "document a line, or a table with a column text, packed or not (default: examples/peps)",
     )
     parser.add_argument(
         "--paragraphs",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from corpora.documents import text_of
+from corpora.fields import Fields
+from corpora.files import lines, suffix
+from corpora.tables import is_table, rows
 from export.errors import ExportError
 
 PEPS = Path(__file__).parent.parent / "examples" / "peps" / "documents.jsonl.gz"
@@ -35,12 +37,13 @@ def read_passages(
     """Cut ``calibration`` + ``parity`` passages from the documents of a file; always the same ones.
 
     Args:
-        path: UTF-8, one document a line, or JSON lines with a field ``text``; ``.gz`` is
-            unpacked. None means the Python Enhancement Proposals of ``examples/peps``.
+        path: a table with a column ``text``, or UTF-8 text, one document a line; compressed or
+            not. None means the Python Enhancement Proposals of ``examples/peps``.
         max_tokens: the window that the longest passages should fill.
 
     Raises:
-        ExportError: the file cannot be read or holds too few different passages.
+        DataError: the file cannot be read.
+        ExportError: it holds too few different passages.
     """
     if path is None:
         path = PEPS
@@ -57,20 +60,11 @@ def read_passages(
 
 
 def _documents(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    jsonl = path.name.removesuffix(".gz").endswith((".jsonl", ".json"))
-    number = 0
-    try:
-        with opener(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):  # noqa: B007  named in the errors
-                if line.strip():
-                    yield json.loads(line)["text"] if jsonl else line.strip()
-    except OSError as error:
-        raise ExportError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ExportError(f"{path}: not UTF-8 after line {number}") from error
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ExportError(f"{path}: line {number} is no JSON object with a field text") from error
+    if is_table(path) or suffix(path) == ".json":
+        for where, row in rows(path, ["text"], []):
+            yield text_of(row, where, Fields()).text
+    else:
+        yield from (line.strip() for _, line in lines(path) if line.strip())
 
 
 def _lengths(max_tokens: int) -> tuple[int, ...]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from corpora.errors import DataError
 from training.command_line import parse
-from training.errors import DataError, HeadError, TrainingError
+from training.errors import HeadError, TrainingError
 
 _INTERRUPTED = 130
 

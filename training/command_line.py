@@ -83,7 +83,11 @@ def _flags(arguments: Sequence[str]) -> dict[str, Any]:
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings")
     source: CliSettingsSource[Any] = CliSettingsSource(
-        Flags, root_parser=parser, cli_parse_args=list(arguments), cli_avoid_json=True
+        Flags,
+        root_parser=parser,
+        cli_parse_args=list(arguments),
+        cli_avoid_json=True,
+        cli_shortcuts={"data.text_field": "text-field", "data.id_field": "id-field"},
     )
     values: dict[str, Any] = source()
     return values

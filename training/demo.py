@@ -21,13 +21,14 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from training.errors import DataError, SettingsError, TrainingError
+from corpora.documents import read_links
+from corpora.errors import DataError
+from corpora.reading import links_among
+from training.errors import SettingsError, TrainingError
 from training.evaluation.citations import (
     Retrieval,
     citation_retrieval,
     difference_interval,
-    links_among,
-    read_citations,
     reciprocal_ranks,
 )
 from training.evaluation.embedding import embed_texts
@@ -86,13 +87,13 @@ def main() -> int:
 
 def _demo(given: argparse.Namespace) -> int:
     began = time.monotonic()
-    citations = read_citations(given.citations)
+    citations = list(read_links(given.citations))
     start = given.start or installed_start()
     run = TrainingRun(
         demo_settings(given.documents, given.output, start, given.steps, given.seed, given.windows)
     )
     names = run.cache.names(run.held)
-    links = links_among(names, citations)
+    links, _ = links_among(names, citations)
     kept = given.output / "before.json"
     if kept.is_file():  # an interrupted demo goes on; the start weights need no second measuring
         ranks = np.asarray(json.loads(kept.read_text(encoding="utf-8"))["reciprocal_ranks"])

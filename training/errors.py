@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-from export.errors import DataError
-
-__all__ = [
-    "AveragingError",
-    "CheckpointError",
-    "DataError",
-    "DivergedError",
-    "HeadError",
-    "SettingsError",
-    "TrainingError",
-]
-
 
 class TrainingError(Exception):
     """Base of the room's own errors; the command line prints the message without a traceback."""

@@ -31,8 +31,9 @@ class DataSettings(_Section):
     """Where the documents come from."""
 
     path: str = Field(
-        description="file or folder (.jsonl, .csv, .parquet, .txt, the first two and .txt also "
-        ".gz), a folder written by Dataset.save_to_disk, or a dataset's name on the hub"
+        description="file or folder (.parquet, .csv, .tsv, .jsonl, .txt, .md, .rst, each also with "
+        ".gz, .bz2 or .zst), a folder written by Dataset.save_to_disk, or a dataset's name on the "
+        "hub"
     )
     text_field: str = Field(default="text", description="field or column that holds the text")
     id_field: str = Field(

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from export.corpora.reading import Fields, judged_files, read_judged, read_labelled
-from export.corpora.tables import is_table, stem
-from export.errors import DataError, ExportError
+from corpora.catalogue import judged_files
+from corpora.errors import DataError
+from corpora.fields import Fields
+from corpora.files import TABLES, stem
+from corpora.reading import read_judged, read_labelled
+from corpora.tables import is_table
+from export.errors import ExportError
 from export.tasks.probe import Probe
 from export.tasks.retrieval import Retrieval
 from export.tasks.task import Task
@@ -54,7 +58,7 @@ def read_tasks(held_out: HeldOut, calibration: Path, passages: Sequence[str]) ->
         tasks.append(Retrieval(read_judged(*files, name, held_out.fields)))
     for path in held_out.probe:
         if not is_table(path):
-            raise DataError(f"--probe {path}: no .parquet, .csv, .tsv or .jsonl file")
+            raise DataError(f"--probe {path}: no {', '.join(TABLES)} file")
         _check_file([path], calibration)
         tasks.append(Probe(read_labelled(path, stem(path), held_out.fields)))
     names = [(task.name, task.data) for task in tasks]

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corpora.fields import Fields, add_field_flags
+
 if TYPE_CHECKING:
     from export.tasks.held_out import HeldOut
 
@@ -41,19 +43,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="read at most N documents of a set (of a table N of each part), the same ones every "
         "time; every answer to a query stays (default: all)",
     )
-    group.add_argument("--text-field", default="text", help="column of the text (default: text)")
-    group.add_argument("--label-field", default="label", help="of the label (default: label)")
+    add_field_flags(group, "text", "id", "title", "label")
 
 
 def held_out(options: argparse.Namespace) -> HeldOut:
     """What the options ask for."""
-    from export.corpora.reading import Fields
     from export.tasks.held_out import HeldOut
 
     return HeldOut(
         retrieval=options.retrieval,
         probe=options.probe,
-        fields=Fields(options.text_field, options.label_field, options.documents),
+        fields=Fields.given(options, options.documents),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from export.corpora.sets import Labelled
+from corpora.sets import Labelled
 from windowing.pooling import Vectors
 
 _ITERATIONS = 1000

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from export.corpora.sets import Judged
+from corpora.sets import Judged
 from export.tasks.ranking import rank
 from windowing.pooling import Vectors
 

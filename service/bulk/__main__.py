@@ -18,9 +18,12 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bundles import format as bundle
 from bundles.manifest import BundleError
+from corpora.documents import read_documents
+from corpora.errors import DataError
+from corpora.fields import Fields, add_field_flags
+from corpora.files import FORMATS
 from service.bulk import integrity
 from service.bulk.faults import ClusterError, CommandError
-from service.bulk.sources import SourceError, read, read_links
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.engines.interface import EngineError
@@ -32,13 +35,16 @@ from service.server.lifecycle import Service
 from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from corpora.documents import Document
     from service.bulk.encoding import Encoder
     from service.index.documents import Index
     from service.index.indexes import Indexes
 
 
 _UNUSABLE = (
-    SourceError,
+    DataError,
     SettingsError,
     ConflictError,
     BundleError,
@@ -71,12 +77,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--threads.",
         allow_abbrev=False,
     )
-    parser.add_argument("source", type=Path, help=".jsonl, .jsonl.gz, text file, or a folder")
+    parser.add_argument("source", type=Path, help=f"{FORMATS} file, packed or not, or a folder")
     parser.add_argument("--index", required=True, help="its name; created where it is missing")
     parser.add_argument(
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
-    parser.add_argument("--links", type=Path, help="CSV file with the columns citing and cited")
+    parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
+    add_field_flags(parser, "text", "id", "title")
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="embed on a Ray cluster: auto, host:port, local"
     )
@@ -86,9 +93,14 @@ def main(arguments: list[str] | None = None) -> int:
     given, rest = parser.parse_known_args(arguments)
     try:
         if not re.fullmatch(INDEX_NAME, given.index):
-            raise SourceError("--index: lower-case letters, digits, - and _; up to 63")
+            raise CommandError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
-        links = read_links(given.links)
+        documents = read_documents(
+            given.source,
+            Fields.given(given),
+            typed=[name for name, kind in fields.items() if kind != "string"],
+            links=given.links,
+        )
         # variables that are meant for the service would leave cores idle here, or stop the start
         settings = load(rest).model_copy(update={"workers": 1, "keys_file": None})
         with ExitStack() as stack:
@@ -97,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
                 from service.bulk.cluster import on_cluster
 
                 cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-            return asyncio.run(_index(settings, given.source, given.index, fields, links, cluster))
+            return asyncio.run(_index(settings, documents, given.index, fields, cluster))
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
         return 130
@@ -111,15 +123,14 @@ def _field(item: str) -> tuple[str, FieldType]:
     for known in get_args(FieldType):
         if kind == known and re.fullmatch("[a-z][a-z0-9_]{0,62}", name):
             return name, known
-    raise SourceError(f"--field {item}: NAME=TYPE, TYPE one of {', '.join(get_args(FieldType))}")
+    raise CommandError(f"--field {item}: NAME=TYPE, TYPE one of {', '.join(get_args(FieldType))}")
 
 
 async def _index(
     settings: Settings,
-    source: Path,
+    documents: Iterable[Document],
     name: str,
     fields: dict[str, FieldType],
-    links: dict[str, list[str]],
     cluster: Encoder | None,
 ) -> int:
     console = Console(stderr=True)
@@ -148,7 +159,7 @@ async def _index(
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
             encode = cluster or here(embedder)
             sync = indexes.database.sync
-            report = await load_documents(index, encode, read(source, links), show, sync)
+            report = await load_documents(index, encode, documents, show, sync)
         await optimize(index.table, sync)
         await service.store.record(name)
     finally:

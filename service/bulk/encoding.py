@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from service.bulk.sources import Source
+from corpora.documents import Document
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
 from service.index.rows.record import Encoding, encoded
@@ -21,7 +21,7 @@ class Work:
         known: encodings that the index holds already, by id.
     """
 
-    sources: list[Source]
+    sources: list[Document]
     known: dict[str, Encoding]
 
     @property

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from corpora.documents import Document
 from service.bulk.encoding import Encoder, Work
-from service.bulk.sources import Source
 from service.errors import InvalidError
 from service.index.documents import Index
 from service.index.reuse import kept
@@ -37,7 +37,7 @@ class Report:
 async def load_documents(
     index: Index,
     encode: Encoder,
-    sources: Iterable[Source],
+    sources: Iterable[Document],
     progress: Callable[[Report], None],
     sync: Callable[[], Awaitable[None]],
 ) -> Report:
@@ -61,7 +61,7 @@ async def load_documents(
     return report
 
 
-async def _works(index: Index, sources: Iterable[Source], report: Report) -> AsyncIterator[Work]:
+async def _works(index: Index, sources: Iterable[Document], report: Report) -> AsyncIterator[Work]:
     seen: set[str] = set()
     for batch in _batches(sources):
         fresh = []
@@ -78,7 +78,7 @@ async def _works(index: Index, sources: Iterable[Source], report: Report) -> Asy
         yield Work(changed, await kept(index, {source.id: source.text for source in changed}))
 
 
-def _fits(index: Index, source: Source, report: Report) -> bool:
+def _fits(index: Index, source: Document, report: Report) -> bool:
     wrong = fields.unservable(source.id, source.text, source.title, source.metadata, source.links)
     if wrong is not None:
         # an id with a lone surrogate could not be printed
@@ -92,8 +92,8 @@ def _fits(index: Index, source: Source, report: Report) -> bool:
     return True
 
 
-def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    batch: list[Source] = []
+def _batches(sources: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
     size = 0
     for source in sources:
         if batch and (size + len(source.text) > BATCH_CHARACTERS or len(batch) == BATCH_DOCUMENTS):
@@ -105,5 +105,5 @@ def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
         yield batch
 
 
-def _digest(index: Index, source: Source) -> str:
+def _digest(index: Index, source: Document) -> str:
     return digest(source.text, source.title, source.metadata, source.links, index.identity.revision)

@@ -70,7 +70,7 @@ def test_a_bundle_from_the_command_line(
     assert "exists already" in capsys.readouterr().err
     arguments[1] = str(tmp_path / "other")
     assert main([*arguments, *options, "--probe", str(judged / "queries.jsonl")]) == 1
-    assert "queries.jsonl: no column label" in capsys.readouterr().err
+    assert "queries.jsonl:1: no column label" in capsys.readouterr().err
     assert not Path(arguments[1]).exists()
 
 

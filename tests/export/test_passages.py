@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from corpora.errors import DataError
 from export.errors import ExportError
 from export.passages import read_passages
 
@@ -37,10 +38,10 @@ def test_files_of_lines_and_of_json(tmp_path: Path, name: str) -> None:
     ("name", "data", "reason"),
     [
         ("few.txt", b"one line\none line\n", r"1 different passages, 20 are needed"),
-        ("bad.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', "line 2 is no JSON object"),
-        ("bad.jsonl", b"plain\n", "line 1 is no JSON object"),
+        ("bad.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', "bad.jsonl:2: no column text"),
+        ("bad.jsonl", b"plain\n", "bad.jsonl:1: no valid JSON"),
         ("bad.txt", b"fine\n\xff\xfe\n", "not UTF-8"),
-        ("bad.txt.gz", b"plain", "gzip"),
+        ("bad.txt.gz", b"plain", "not readable"),
         ("empty.txt", b"", "0 different passages"),
     ],
 )
@@ -49,11 +50,11 @@ def test_files_that_do_not_serve_are_named(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    with pytest.raises(ExportError, match=reason) as refusal:
+    with pytest.raises((DataError, ExportError), match=reason) as refusal:
         read_passages(path, parity=12, calibration=8)
     assert str(path) in str(refusal.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="No such file"):
+    with pytest.raises(DataError, match="No such file"):
         read_passages(tmp_path / "absent", parity=12)

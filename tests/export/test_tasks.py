@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from export.corpora.reading import Fields, read_judged, read_labelled
-from export.corpora.sets import Judged, Labelled
-from export.errors import DataError, ExportError
+from corpora.errors import DataError
+from corpora.fields import Fields
+from corpora.reading import read_judged, read_labelled
+from corpora.sets import Judged, Labelled
+from export.errors import ExportError
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses
 from export.tasks.probe import Probe
@@ -118,7 +120,7 @@ def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str])
         read(HeldOut([tmp_path / "absent"]))
     with pytest.raises(DataError, match=r"--probe .*claims: no \.parquet"):
         read(HeldOut(probe=[folder]))
-    with pytest.raises(DataError, match=r"corpus\.jsonl: no column label"):
+    with pytest.raises(DataError, match=r"corpus\.jsonl:1: no column label"):
         read(HeldOut(probe=[folder / "corpus.jsonl"]))
     with pytest.raises(ExportError, match="--probe: two sets are named topics"):
         read(HeldOut(probe=[table, table]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -10,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from service.bulk.__main__ import main
@@ -60,6 +63,25 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
         assert call(server, "GET", "/indexes/bulk/documents/c")["text"] == "changed"
 
 
+def test_tables_give_what_json_lines_give(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": i, "text": f"text {i}", "title": f"Title {i}", "year": 2000} for i in "abcd"
+    ]
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "links.csv").write_text("citing,cited\na,b\nc,d\n")
+    with gzip.open(folder / "early.csv.gz", "wt") as stream:
+        stream.write("id,body,title,year\na,text a,Title a,2000\nb,text b,Title b,2000\n")
+    table = pa.Table.from_pylist(rows[2:]).rename_columns(["id", "body", "title", "year"])
+    pq.write_table(table, folder / "late.parquet")
+    flags = ("--field", "year=integer", "--links", str(folder / "links.csv"))
+    first = run(folder, tmp_path / "index", *flags, "--text-field", "body")
+    assert "4 written, 0 unchanged, 0 repeated ids, 0 refused" in first.stderr
+    file = write(tmp_path / "documents.jsonl", *rows[:3], rows[3] | {"year": 2001})
+    second = run(file, tmp_path / "index", *flags)
+    assert "1 written, 3 unchanged, 0 repeated ids, 0 refused" in second.stderr
+
+
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)
@@ -88,7 +110,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = write(tmp_path / "bad.jsonl", {"id": "a", "text": "a"}, {"id": 5})
     for source, flags, hint in (
-        (tmp_path / "nowhere", (), "give a folder"),
+        (tmp_path / "nowhere", (), "no such file or folder"),
         (bad, (), "bad.jsonl:2"),
         (bad, ("--field", "year=date"), "TYPE one of"),
         (bad, ("--index", "../x"), "lower-case"),

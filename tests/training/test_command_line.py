@@ -34,7 +34,9 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_flags_alone_and_switches() -> None:
-    settings = parse([*NEEDED, "--run.resume", "false", "--objective.symmetric", "true"])
+    switches = ["--run.resume", "false", "--objective.symmetric", "true"]
+    settings = parse([*NEEDED, *switches, "--text-field", "body", "--id-field", "key"])
+    assert (settings.data.text_field, settings.data.id_field) == ("body", "key")
     assert not settings.run.resume
     assert settings.objective.symmetric
 

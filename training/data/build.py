@@ -21,16 +21,17 @@ import numpy as np
 import sentencex
 from transformers import PreTrainedTokenizerBase
 
+from corpora.documents import Document
+from corpora.errors import DataError
 from training.data import cache as layout
 from training.data.cache import CacheCounts, TokenCache
 from training.data.near_duplicates import later_duplicates, load_signatures, signature
 from training.data.sentences import split_sentences
-from training.data.sources import Document, fingerprint, read_documents
+from training.data.sources import fingerprint, read_documents
 from training.data.specials import whole_text_tokenizer
-from training.errors import DataError
 from training.settings import DataSettings
 
-FORMAT = 1
+FORMAT = 2
 _BLOCK = 100
 _PROGRESS = "progress.json"
 _STREAMS = (

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from export.tasks.ranking import rank
-from training.errors import DataError
 
 _RESAMPLES = 2_000
 
@@ -32,32 +29,6 @@ class Retrieval:
     recall_at_10: float
     queries: int
     links: int
-
-
-def read_citations(path: Path) -> list[tuple[str, str]]:
-    """Pairs of citing and cited id from a CSV file with the columns ``citing`` and ``cited``.
-
-    Raises:
-        DataError: no such file, or columns missing.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            reader = csv.DictReader(stream)
-            if not {"citing", "cited"} <= set(reader.fieldnames or ()):
-                raise DataError(f"{path}:1: expected the columns citing and cited")
-            return [(row["citing"], row["cited"]) for row in reader]
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
-
-
-def links_among(names: Sequence[str], citations: Iterable[tuple[str, str]]) -> dict[int, set[int]]:
-    """Citations within a set of documents, as numbers; a document's mention of itself is none."""
-    number = {name: i for i, name in enumerate(names)}
-    links: dict[int, set[int]] = {}
-    for citing, cited in citations:
-        if citing in number and cited in number and citing != cited:
-            links.setdefault(number[citing], set()).add(number[cited])
-    return links
 
 
 def reciprocal_ranks(

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from training.errors import DataError, SettingsError, TrainingError
+from corpora.errors import DataError
+from corpora.fields import Fields, add_field_flags
+from training.errors import SettingsError, TrainingError
 
 if TYPE_CHECKING:
     from training.evaluation.run import Request
@@ -71,8 +73,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
 
 
 def _request(given: argparse.Namespace) -> Request:
-    from export.corpora.reading import Fields
-    from training.evaluation.corpora.catalogue import discover
+    from corpora.catalogue import discover
     from training.evaluation.run import Request
     from training.evaluation.tasks.registry import chosen
     from training.evaluation.tasks.task import Options
@@ -80,8 +81,7 @@ def _request(given: argparse.Namespace) -> Request:
     if not given.data:
         raise SettingsError("--data: name a folder or file to evaluate on")
     tasks = chosen(given.tasks)
-    fields = Fields(given.text_field, given.label_field, given.limit)
-    sets = discover(given.data, fields, _masks(given.mask))
+    sets = discover(given.data, Fields.given(given, given.limit), _masks(given.mask))
     if given.sets is not None:
         unknown = sorted(set(given.sets) - {found.name for found in sets})
         if unknown:
@@ -184,8 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--epochs", type=_count, default=20, help="of a probe; default: 20")
     add("--steps", type=_count, default=1000, help="of a probe, at least; default: 1000")
     add("--seed", type=int, default=0, help="of every draw; default: 0")
-    add("--text-field", default="text", help="column of the text; default: text")
-    add("--label-field", default="label", help="column of the class; default: label")
+    add_field_flags(parser, "text", "id", "title", "label")
     add(
         "--spacy-model",
         default="en_core_web_sm",

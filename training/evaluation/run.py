@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from corpora.catalogue import Found
+from corpora.sets import AnySet
 from training.errors import SettingsError
-from training.evaluation.corpora.catalogue import Found
-from training.evaluation.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
 from training.evaluation.encoders.texts_alone import TextsAlone

@@ -10,15 +10,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from export.corpora.tables import rows
+from corpora.documents import read_documents, read_links
+from corpora.fields import Fields, add_field_flags
+from corpora.reading import links_among
 from export.heads import add_head
 from heads.citation import learn
-from training.data.sources import read_documents
 from training.errors import HeadError
-from training.evaluation.citations import links_among, read_citations
 from training.heads.embedding import add_cache_flag, embed
 from training.heads.searches import searches
-from training.settings import DataSettings
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,19 +30,15 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--documents", type=Path, required=True, help="file with the columns id and text, or folder"
+        "--documents", type=Path, required=True, help="a file or folder, as for docsplit-index"
     )
-    parser.add_argument(
-        "--links",
-        type=Path,
-        help="CSV file with the columns citing and cited; default: the lists of ids in the column "
-        "links of the documents",
-    )
+    parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
+    add_field_flags(parser, "text", "id")
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", default="citation", help="default: citation")
     add_cache_flag(parser)
     given = parser.parse_args(arguments)
-    texts, links = _read(given.documents, given.links)
+    texts, links = _read(given.documents, given.links, Fields.given(given))
     started = time.monotonic()
     found = searches(texts, embed(given.bundle, given.cache, texts), links)
     try:
@@ -69,15 +64,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _read(documents: Path, links: Path | None) -> tuple[list[str], dict[int, set[int]]]:
+def _read(
+    documents: Path, links: Path | None, fields: Fields
+) -> tuple[list[str], dict[int, set[int]]]:
     """Texts, and what they cite by number; of several documents of one id the first counts."""
     texts: dict[str, str] = {}
-    for document in read_documents(DataSettings(path=str(documents))):
-        if document.text.strip():
-            texts.setdefault(document.id, document.text)
-    if links is not None:
-        pairs = read_citations(links)
-    else:
-        named = rows(documents, ["id", "links"])
-        pairs = [(str(row["id"]), str(cited)) for row in named for cited in row["links"] or ()]
-    return list(texts.values()), links_among(list(texts), pairs)
+    pairs = [] if links is None else list(read_links(links))
+    for document in read_documents(documents, fields):
+        if document.text.strip() and document.id not in texts:
+            texts[document.id] = document.text
+            pairs += [(document.id, cited) for cited in document.links]
+    return list(texts.values()), links_among(list(texts), pairs)[0]

@@ -11,13 +11,15 @@ from typing import Any
 from rich.console import Console
 
 from bundles.format import load
+from corpora.fields import Fields, add_field_flags
+from corpora.files import TABLES
+from corpora.reading import read_examples
 from export.heads import add_head
 from heads import bounds, examples
 from heads.examples import Examples
 from heads.learn import learn
 from training.errors import HeadError
 from training.heads.embedding import add_cache_flag, embed
-from training.heads.examples import read_examples
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,16 +30,13 @@ def main(arguments: Sequence[str]) -> int:
         "The vectors and the training are those of PUT /classifiers.",
         allow_abbrev=False,
     )
-    parser.add_argument("--data", type=Path, required=True, help=".csv, .jsonl or .parquet file")
+    parser.add_argument("--data", type=Path, required=True, help=f"{', '.join(TABLES)} file")
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", required=True, help="lower-case letters, digits, - and _")
-    parser.add_argument("--text-field", default="text", help="default: text")
-    parser.add_argument(
-        "--label-field", default="label", help="a string, or a list of several; default: label"
-    )
+    add_field_flags(parser, "text", "label")
     add_cache_flag(parser)
     given = parser.parse_args(arguments)
-    labelled = _labelled(*read_examples(given.data, given.text_field, given.label_field))
+    labelled = _labelled(*read_examples(given.data, Fields.given(given)))
     dimensions = load(given.bundle).manifest.dimensions
     try:
         bounds.check_training(

@@ -11,12 +11,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from bundles.default import DEFAULT_BUNDLE
+from corpora.errors import DataError
 from tests.conftest import Server
 from tests.training.conftest import make_documents
 from training.backbones.encoder import open_start
 from training.data.sentences import split_sentences
 from training.demo import installed_start
-from training.errors import DataError, SettingsError
+from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.encoders.interface import Reading, Vectors

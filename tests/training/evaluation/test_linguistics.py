@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import spacy
 
+from corpora.sets import Documents
 from tests.training.conftest import WORDS
 from training.errors import SettingsError
 from training.evaluation.command_line import main
-from training.evaluation.corpora.sets import Documents
 from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.encoders.opening import opened
 from training.evaluation.encoders.texts_alone import TextsAlone

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.corpora.reading import Fields
+from corpora.catalogue import discover
+from corpora.fields import Fields
+from corpora.sets import AnySet, Documents, Labelled, Linked
 from tests.training.evaluation.conftest import TOPICS
-from training.evaluation.corpora.catalogue import discover
-from training.evaluation.corpora.sets import AnySet, Documents, Labelled, Linked
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened

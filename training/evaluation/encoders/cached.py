@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from training.errors import DataError
+from corpora.errors import DataError
 from training.evaluation.encoders.interface import Encoder, Reading, Vectors
 from training.evaluation.encoders.store import Store, text_digest
 from training.evaluation.progress import EmbeddingProgress

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.errors import DataError
+from corpora.errors import DataError
 from training.evaluation.encoders.interface import Reading, Vectors
 
 _AT_ONCE = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from training.errors import DataError
+from corpora.errors import DataError
 from training.evaluation.report.markdown import render
 from training.evaluation.report.plots import draw
 from training.evaluation.results import Result, every

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from training.evaluation.corpora.sets import Linked
+from corpora.sets import Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.classification import accuracy
 from training.evaluation.metrics.geometry import row_cosines

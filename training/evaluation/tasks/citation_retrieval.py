@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from corpora.sets import Linked
 from export.tasks.ranking import Ranked, rank
-from training.evaluation.corpora.sets import Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.probes.perceptron import scores, train
 from training.evaluation.results import Figure, Measured

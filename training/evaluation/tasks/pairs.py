@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from training.evaluation.corpora.sets import Linked
+from corpora.sets import Linked
 
 Pairs = npt.NDArray[np.int64]
 

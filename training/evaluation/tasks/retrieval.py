@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from corpora.sets import Judged
 from export.tasks.ranking import rank
-from training.evaluation.corpora.sets import Judged
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.task import Options, Task

@@ -1,4 +1,4 @@
-"""Which sets a folder holds; told by their files and columns."""
+"""Which sets a folder holds, by their files and columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from export.corpora.reading import Fields, judged_files, named, read_judged, read_labelled
-from export.corpora.tables import columns, is_table, stem
-from export.errors import DataError
-from training.evaluation.corpora.reading import read_documents, read_linked
-from training.evaluation.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from corpora.errors import DataError
+from corpora.fields import Fields
+from corpora.files import TABLES, stem
+from corpora.reading import read_judged, read_labelled, read_linked, read_plain
+from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from corpora.tables import is_table, rows
 
 # Identifiers that name the cited document, deleted from the texts of these sets.
 MASKS = {
@@ -59,10 +60,24 @@ def discover(
             found[one.name] = one
         if len(found) == before:
             raise DataError(
-                f"--data {path}: no set in it; expected .parquet, .csv, .tsv or .jsonl files, or "
-                "folders with documents and citations, or corpus, queries and qrels"
+                f"--data {path}: no set in it; expected {', '.join(TABLES)} files, or folders "
+                "with documents and citations, or corpus, queries and qrels"
             )
     return list(found.values())
+
+
+def judged_files(folder: Path) -> tuple[Path, Path, Path] | None:
+    """Corpus, queries and judgements of a folder; None where it is no judged set."""
+    corpus, queries = _named(folder, "corpus"), _named(folder, "queries")
+    qrels = _named(folder, "qrels") or _named(folder / "qrels", "test")
+    return (corpus, queries, qrels) if corpus and queries and qrels else None
+
+
+def _named(folder: Path, name: str) -> Path | None:
+    """The table called ``name`` in a folder, whatever its type."""
+    if not folder.is_dir():
+        return None
+    return next((p for p in sorted(folder.iterdir()) if is_table(p) and stem(p) == name), None)
 
 
 def _below(path: Path, fields: Fields, masks: Mapping[str, str]) -> Iterator[Found]:
@@ -70,7 +85,7 @@ def _below(path: Path, fields: Fields, masks: Mapping[str, str]) -> Iterator[Fou
         yield _table(path, fields)
         return
     name = path.resolve().name
-    documents, citations = named(path, "documents"), named(path, "citations")
+    documents, citations = _named(path, "documents"), _named(path, "citations")
     judged = judged_files(path)
     if documents and citations:
         mask = masks.get(name)
@@ -84,9 +99,10 @@ def _below(path: Path, fields: Fields, masks: Mapping[str, str]) -> Iterator[Fou
 
 
 def _table(path: Path, fields: Fields) -> Found:
-    if not is_table(path):
-        raise DataError(f"{path}: give a .parquet, .csv, .tsv or .jsonl file, or a folder")
+    _, first = next(rows(path), (path, None))
+    if first is None:
+        raise DataError(f"{path}: holds no rows")
     name = stem(path)
-    if fields.label in columns(path):
+    if fields.label in first:
         return Found(name, Labelled, partial(read_labelled, path, name, fields))
-    return Found(name, Documents, partial(read_documents, path, name, fields))
+    return Found(name, Documents, partial(read_plain, path, name, fields))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from export.corpora.reading import Fields
+from corpora.catalogue import discover
+from corpora.errors import DataError
+from corpora.fields import Fields
+from corpora.reading import read_examples
+from corpora.sets import Documents, Judged, Labelled, Linked
 from tests.training.evaluation.conftest import TOPICS, write_rows
-from training.errors import DataError
-from training.evaluation.corpora.catalogue import discover
-from training.evaluation.corpora.sets import Documents, Judged, Labelled, Linked
 
 
 def only(path: Path, **fields: object) -> object:
@@ -129,27 +128,21 @@ def test_judgements_of_the_test_part_count(tmp_path: Path) -> None:
     assert (list(found.queries), found.relevant, found.left_out) == (["Query a"], [{0: 1.0}], 1)
 
 
-def test_packed_json_lines(tmp_path: Path) -> None:
-    with gzip.open(tmp_path / "notes.jsonl.gz", "wt", encoding="utf-8") as stream:
-        stream.write(json.dumps({"text": "One."}) + "\n")
-    found = only(tmp_path / "notes.jsonl.gz")
-    assert isinstance(found, Documents)
-    assert found.name == "notes"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "a.jsonl:2: no valid JSON"),
-        ("a.jsonl", "[1]\n", "a.jsonl:1: expected an object"),
         ("a.jsonl", "", "a.jsonl: holds no rows"),
         ("a.csv", 'text,label\n"a,b\n', "a.csv:2: no valid CSV"),
-        ("a.csv", "text,label\na\n", "a.csv:2: not as many values as columns"),
         ("a.csv", "text,label\na,1\nb,1\n", "documents to train on"),
         ("a.csv", "text,label,split\na,1,train\nb,1,test\n", "the label '1'"),
-        ("a.csv", "text,label,split\na,1,train\nb,2,train\nc,3,test\n", "label '3' is in the test"),
+        (
+            "a.csv",
+            "text,label,split\na,1,train\nb,2,train\nc,3,test\n",
+            "only the test part has the label '3'",
+        ),
         ("a.parquet", "no parquet", "no readable Parquet file"),
-        ("a.txt", "text", "give a .parquet, .csv, .tsv or .jsonl file"),
+        ("a.txt", "text", "a.txt: unknown type of table; give a .parquet, .csv"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -166,6 +159,29 @@ def test_folders_without_sets(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", [{"text": "One."}])
     with pytest.raises(DataError, match="a second set named a"):
         discover([tmp_path, tmp_path / "a.jsonl"], Fields())
+
+
+def test_a_score_must_be_a_number(tmp_path: Path) -> None:
+    for name, row in (
+        ("corpus", {"id": "a", "text": "One."}),
+        ("queries", {"id": "q", "text": "One?"}),
+        ("qrels", {"query_id": "q", "doc_id": "a", "score": "high"}),
+    ):
+        write_rows(tmp_path / "j" / f"{name}.jsonl", [row])
+    with pytest.raises(DataError, match=r"qrels\.jsonl:1: the score must be a number"):
+        only(tmp_path / "j")
+
+
+def test_examples_of_several_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["One.", "Two."], "label": [["a", "b"], []]}), path)
+    assert read_examples(path, Fields()) == (["One.", "Two."], [["a", "b"], []])
+    path = tmp_path / "a.tsv"
+    path.write_text("body\tlabel\nOne.\t1\nTwo.\t\n")
+    with pytest.raises(DataError, match=r"a\.tsv:3: a row needs its body and its label"):
+        read_examples(path, Fields(text="body"))
+    write_rows(tmp_path / "a.jsonl", [{"text": "2001-01-01", "label": 1}])
+    assert read_examples(tmp_path / "a.jsonl", Fields()) == (["2001-01-01"], ["1"])
 
 
 def test_links_must_be_among_the_documents(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""One reader of documents, labels, links and judgements for every tool."""

@@ -1,0 +1,236 @@
+"""How tables become labelled, linked, judged or plain sets."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from corpora.documents import read_links
+from corpora.errors import DataError
+from corpora.fields import Fields
+from corpora.sets import Documents, Judged, Labelled, Linked
+from corpora.tables import Row, rows
+
+_WORD = re.compile(r"\w")
+_PAIR = ["query_id", "query-id", "doc_id", "corpus-id", "split"]
+
+
+def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
+    """Labelled documents. Without a column ``split``, a fifth by their digests is the test part.
+
+    Raises:
+        DataError: not readable, one part empty, or a single class.
+    """
+    train: list[tuple[str, str]] = []
+    test: list[tuple[str, str]] = []
+    left_out = 0
+    for _, row in rows(path, [fields.text, fields.label], ["split"]):
+        text, label = row[fields.text], row[fields.label]
+        if not _holds_words(text) or label in (None, ""):
+            left_out += 1
+            continue
+        part = row.get("split") or ("test" if _digest(text) % 5 == 0 else "train")
+        if part in ("train", "test"):
+            (train if part == "train" else test).append((text, str(label)))
+        else:
+            left_out += 1
+    if not train or not test:
+        raise DataError(
+            f"{path}: {len(train)} documents to train on and {len(test)} to test on; the column "
+            "split must say train or test, or be left out"
+        )
+    classes = sorted({label for _, label in train})
+    unknown = sorted({label for _, label in test} - set(classes))
+    if len(classes) < 2:
+        raise DataError(f"{path}: all documents to train on have the label {classes[0]!r}")
+    if unknown:
+        raise DataError(f"{path}: only the test part has the label {unknown[0]!r}")
+    number = {label: i for i, label in enumerate(classes)}
+    parts = []
+    for part_rows in (train, test):
+        labels = np.asarray([number[label] for _, label in part_rows], dtype=np.int64)
+        kept = _stratified(labels, fields.limit)
+        parts.append(([part_rows[i][0] for i in kept], labels[kept]))
+    (train_texts, train_labels), (test_texts, test_labels) = parts
+    return Labelled(name, train_texts, train_labels, test_texts, test_labels, classes, left_out)
+
+
+def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
+    """Texts and labels to train a head on; a column of lists gives several labels a text.
+
+    Raises:
+        DataError: not readable, no rows, or a row without text or label.
+    """
+    texts: list[str] = []
+    labels: list[Any] = []
+    for where, row in rows(path, [fields.text, fields.label], []):
+        text, label = row[fields.text], row[fields.label]
+        if not isinstance(text, str) or not text.strip() or label in (None, ""):
+            raise DataError(f"{where}: a row needs its {fields.text} and its {fields.label}")
+        texts.append(text)
+        labels.append(label)
+    if not texts:
+        raise DataError(f"{path}: holds no rows")
+    several = isinstance(labels[0], list)
+    return texts, labels if several else [str(label) for label in labels]
+
+
+def read_linked(
+    documents: Path, citations: Path, name: str, fields: Fields, mask: str | None = None
+) -> Linked:
+    """Documents with ids (each text after its title, where there is one) and their links.
+
+    What ``mask`` matches is deleted from every text.
+
+    Raises:
+        DataError: not readable, or no links among the documents.
+    """
+    texts, left_out = _texts(documents, fields, mask)
+    names = list(texts)
+    names = [names[i] for i in _drawn(len(names), fields.limit)]
+    links, outside = links_among(names, read_links(citations))
+    if not links:
+        raise DataError(f"{citations}: no pair of ids that are both in {documents}")
+    frozen = {citing: frozenset(cited) for citing, cited in links.items()}
+    return Linked(name, [texts[name] for name in names], frozen, left_out + outside)
+
+
+def links_among(
+    names: Sequence[str], links: Iterable[tuple[str, str]]
+) -> tuple[dict[int, set[int]], int]:
+    """Numbers of the documents that each citing one cites, and how many links lead outside.
+
+    A document's mention of itself is no link.
+    """
+    number = {name: i for i, name in enumerate(names)}
+    among: dict[int, set[int]] = {}
+    outside = 0
+    for citing, cited in links:
+        if citing not in number or cited not in number:
+            outside += 1
+        elif citing != cited:
+            among.setdefault(number[citing], set()).add(number[cited])
+    return among, outside
+
+
+def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fields) -> Judged:
+    """A corpus, queries and judgements, as BEIR has them or with the columns of evaluation.md.
+
+    Judgements with a column ``split`` count where it says ``test``. A limited corpus keeps every
+    document that is an answer.
+
+    Raises:
+        DataError: not readable, or no query has an answer in the corpus.
+    """
+    texts, left_out = _texts(corpus, fields)
+    asked = {
+        _id(row, where, fields): str(row["text"])
+        for where, row in rows(queries, ["text"], [fields.id, "_id"])
+    }
+    grades: dict[str, dict[str, float]] = {}
+    for where, row in rows(qrels, ["score"], _PAIR):
+        query = row.get("query_id", row.get("query-id"))
+        document = row.get("doc_id", row.get("corpus-id"))
+        if query is None or document is None:
+            raise DataError(f"{where}: expected the columns query_id, doc_id and score")
+        try:
+            grade = float(row["score"])
+        except (TypeError, ValueError):
+            raise DataError(f"{where}: the score must be a number") from None
+        if row.get("split") not in (None, "test") or grade <= 0:
+            continue
+        if str(query) in asked and str(document) in texts:
+            grades.setdefault(str(query), {})[str(document)] = grade
+        else:
+            left_out += 1
+    if not grades:
+        raise DataError(f"{qrels}: no judgement of a query and a document that are there")
+    answers = {document for judged in grades.values() for document in judged}
+    names = list(texts)
+    if fields.limit is not None:
+        others = [name for name in names if name not in answers]
+        room = max(0, fields.limit - len(answers))
+        kept = answers | {others[i] for i in _drawn(len(others), room)}
+        names = [name for name in names if name in kept]
+    number = {name: i for i, name in enumerate(names)}
+    relevant = [{number[d]: grade for d, grade in judged.items()} for judged in grades.values()]
+    return Judged(
+        name, [texts[name] for name in names], [asked[q] for q in grades], relevant, left_out
+    )
+
+
+def read_plain(path: Path, name: str, fields: Fields) -> Documents:
+    """Documents without labels.
+
+    Raises:
+        DataError: not readable, or no text in it.
+    """
+    found = [row[fields.text] for _, row in rows(path, [fields.text], [])]
+    texts = [text for text in found if _holds_words(text)]
+    if not texts:
+        raise DataError(f"{path}: no row holds text")
+    kept = [texts[i] for i in _drawn(len(texts), fields.limit)]
+    return Documents(name, kept, len(found) - len(texts))
+
+
+def _texts(path: Path, fields: Fields, mask: str | None = None) -> tuple[dict[str, str], int]:
+    """Texts by id, each after its title where there is one, and how many rows hold no text."""
+    texts: dict[str, str] = {}
+    left_out = 0
+    for where, row in rows(path, [fields.text], [fields.id, "_id", fields.title]):
+        text = _titled(row.get(fields.title), row[fields.text])
+        if mask:
+            text = re.sub(mask, " ", text)
+        if _holds_words(text):
+            texts[_id(row, where, fields)] = text
+        else:
+            left_out += 1
+    return texts, left_out
+
+
+def _id(row: Row, where: str, fields: Fields) -> str:
+    given = row.get(fields.id, row.get("_id"))
+    if given is None:
+        raise DataError(f"{where}: no column {fields.id} (or _id)")
+    return str(given)
+
+
+def _holds_words(text: object) -> bool:
+    """Whether a cell is text with a letter or digit in it."""
+    return isinstance(text, str) and _WORD.search(text) is not None
+
+
+def _drawn(count: int, limit: int | None) -> Sequence[int]:
+    """Numbers of at most ``limit`` of ``count`` documents, ascending; the same draw every time."""
+    if limit is None or count <= limit:
+        return range(count)
+    chosen = np.random.default_rng(0).choice(count, size=limit, replace=False)
+    return sorted(int(i) for i in chosen)
+
+
+def _titled(title: object, text: object) -> str:
+    body = text if isinstance(text, str) else ""
+    return f"{title}\n\n{body}" if isinstance(title, str) and title.strip() else body
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
+
+
+def _stratified(labels: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
+    """Numbers of at most ``limit`` rows, each class in its proportion as nearly as can be."""
+    order = np.random.default_rng(0).permutation(len(labels))
+    if limit is None or len(labels) <= limit:
+        return np.arange(len(labels))
+    # A row's place within its class, as a share of the class, spreads classes evenly.
+    place = np.empty(len(labels))
+    for label in np.unique(labels):
+        own = order[labels[order] == label]
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    return np.sort(np.argsort(place, kind="stable")[:limit])

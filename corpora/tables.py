@@ -1,0 +1,127 @@
+"""Rows of Parquet, CSV, TSV and JSON lines files, as a stream."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from corpora.errors import DataError
+from corpora.files import COMPRESSED, MOST_BYTES, TABLES, content, lines, suffix
+
+Row = dict[str, Any]
+_PARQUET_ROWS = 256
+
+
+def is_table(path: Path) -> bool:
+    """Whether this is a file that ``rows`` reads."""
+    return path.is_file() and suffix(path) in TABLES
+
+
+def rows(
+    path: Path,
+    needed: Sequence[str] = (),
+    wanted: Sequence[str] | None = None,
+    *,
+    typed: Collection[str] = (),
+) -> Iterator[tuple[str, Row]]:
+    """Stream the rows of a table, each after its place, such as ``file.csv:3``.
+
+    Args:
+        path: a Parquet, CSV, TSV or JSON lines file.
+        needed: columns that each row must have.
+        wanted: further columns that the caller uses; None means all.
+        typed: columns whose cells hold JSON in a CSV or TSV file, for example numbers; an empty
+            cell is None, and a cell that is no JSON stays text.
+
+    Raises:
+        DataError: not readable, or a needed column is missing; names file and line.
+    """
+    kind = suffix(path)
+    if kind == ".parquet":
+        yield from _parquet(path, needed, wanted)
+        return
+    if kind in (".csv", ".tsv"):
+        found = _separated(path, "," if kind == ".csv" else "\t", typed)
+    elif kind in (".jsonl", ".json"):
+        found = _json_lines(path)
+    else:
+        raise DataError(f"{path}: unknown type of table; give a {', '.join(TABLES)} file")
+    for where, row in found:
+        check(where, row, needed)
+        yield where, row
+
+
+def check(where: str, names: Collection[str], needed: Sequence[str]) -> None:
+    """Raise DataError where a needed column is not among the names that a row or a file has."""
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise DataError(
+            f"{where}: no column {' and '.join(missing)}; there are {', '.join(names) or 'none'}. "
+            "Rename yours, or name it with a flag such as --text-field"
+        )
+
+
+def _parquet(
+    path: Path, needed: Sequence[str], wanted: Sequence[str] | None
+) -> Iterator[tuple[str, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    packed = path.suffix.lower() in COMPRESSED
+    try:
+        with pq.ParquetFile(pa.BufferReader(content(path)) if packed else path) as table:
+            names = table.schema_arrow.names
+            check(str(path), names, needed)
+            if wanted is not None:
+                names = [name for name in names if name in (*needed, *wanted)]
+            number = 0
+            for batch in table.iter_batches(_PARQUET_ROWS, columns=names):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", row
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: no readable Parquet file ({error}); write it again") from None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, line in lines(path):
+        if line.isspace():
+            continue
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", error)
+            raise DataError(f"{where}: no valid JSON ({reason}); write an object a line") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: expected an object with fields, found {type(row).__name__}")
+        yield where, row
+
+
+def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[tuple[str, Row]]:
+    csv.field_size_limit(MOST_BYTES)
+    reader: csv.DictReader[str] = csv.DictReader(
+        (line for _, line in lines(path)), delimiter=delimiter, strict=delimiter == ","
+    )
+    try:
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise DataError(
+                    f"{where}: not as many values as the header has columns, "
+                    f"{len(reader.fieldnames or ())}; quote a value that holds a separator"
+                )
+            yield where, {k: _value(v) if k in typed else v for k, v in row.items()}
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.reader.line_num}: no valid CSV ({error})") from None
+
+
+def _value(cell: str) -> Any:
+    try:
+        # as pandas writes booleans
+        return json.loads({"True": "true", "False": "false"}.get(cell, cell)) if cell else None
+    except (ValueError, RecursionError):
+        return cell

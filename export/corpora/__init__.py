@@ -1,1 +1,0 @@
-"""Held-out data with answers: labelled and judged documents, read from files."""

@@ -1,0 +1,217 @@
+"""Documents from every format and compression, and messages about what cannot be read."""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import csv
+import gzip
+import io
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from corpora import files
+from corpora.documents import Document, read_documents, read_links, read_texts
+from corpora.errors import DataError
+from corpora.fields import Fields, add_field_flags
+
+DOCUMENTS = [
+    Document("a", 'First, with a comma,\n"quotes"\tand é 字.', "One", {"year": 2001}, ["b", "c"]),
+    Document("b", "Second.", None, {"year": 2002, "open": True}, ["z"]),
+]
+ROWS = [
+    {"id": d.id, "text": d.text, "title": d.title, "links": d.links, **d.metadata}
+    for d in DOCUMENTS
+]
+
+
+def json_lines() -> bytes:
+    return b"\xef\xbb\xbf" + "\n\n".join(json.dumps(row) for row in ROWS).encode()
+
+
+def separated(delimiter: str) -> bytes:
+    made = io.StringIO(newline="")
+    writer = csv.DictWriter(made, [*ROWS[0], "open"], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows([row | {"links": json.dumps(row["links"])} for row in ROWS])
+    return made.getvalue().encode()
+
+
+def parquet() -> bytes:
+    made = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([ROWS[0] | {"open": None}, ROWS[1]]), made)
+    return made.getvalue()
+
+
+FORMATS: dict[str, Callable[[], bytes]] = {
+    ".jsonl": json_lines,
+    ".csv": lambda: separated(","),
+    ".tsv": lambda: separated("\t"),
+    ".parquet": parquet,
+    ".txt": lambda: "\ufeffA text\nof two lines, é.".encode(),
+}
+# a broken second document of each
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    ".jsonl": lambda content: content[:-5],
+    ".csv": lambda content: content + b'c,"open',
+    ".tsv": lambda content: content + b"c\td\n",
+    ".parquet": lambda content: content[:-5],
+    ".txt": lambda content: content + b"\xff",
+}
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda content: pa.Codec("zstd").compress(content, asbytes=True),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_packed_or_not_gives_the_same_documents(
+    tmp_path: Path, kind: str, packed: str
+) -> None:
+    path = tmp_path / f"d{kind}{packed}"
+    path.write_bytes(PACKED[packed](FORMATS[kind]()))
+    expected = DOCUMENTS
+    if kind == ".txt":
+        expected = [Document(path.name, "A text\nof two lines, é.")]
+    assert list(read_documents(path, typed=["year", "open"])) == expected
+    assert list(read_documents(tmp_path, typed=["year", "open"])) == expected
+    assert [(d.id, d.text) for d in read_texts(path)] == [(d.id, d.text) for d in expected]
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_damaged_file_is_named(tmp_path: Path, kind: str, packed: str) -> None:
+    path = tmp_path / f"d{kind}{packed}"
+    path.write_bytes(PACKED[packed](DAMAGE[kind](FORMATS[kind]())))
+    place = rf"d{kind}{packed}: " if kind == ".parquet" else rf"d{kind}{packed}:[2-5]: "
+    with pytest.raises(DataError, match=place):
+        list(read_documents(path))
+    if packed:
+        whole = PACKED[packed](FORMATS[kind]())
+        for content in (whole[:-6], b"not packed"):
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=rf"d{kind}{packed}.*: not readable"):
+                list(read_documents(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("d.jsonl", b'{"text": "a"}\n\n["a"]\n', r"d\.jsonl:3: expected an object"),
+        ("d.jsonl", b"[" * 100_000, r"d\.jsonl:1: no valid JSON"),
+        ("d.jsonl", b'{"body": "a"}\n', r"d\.jsonl:1: no column text; there are body\. .*--text-f"),
+        ("d.jsonl", b'{"text": 3}\n', r"d\.jsonl:1: field 'text' must be text, found int"),
+        ("d.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"d\.jsonl:2: not UTF-8"),
+        ("d.csv", b"id,text\n1,a\n2,b,c\n", r"d\.csv:3: not as many values"),
+        ("d.csv", b"id,text\n1,a\n2\n", r"d\.csv:3: not as many values"),
+        ("d.csv", b"id,body\n1,a\n", r"d\.csv:2: no column text; there are id, body"),
+        ("d.docx", b"", r"d\.docx: no file of a known type; known are \.parquet"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(read_texts(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "a"}, "no column id"),
+        ({"id": "", "text": "a"}, "'id' must be text or a whole number"),
+        ({"id": "a", "text": "a", "title": 1}, "'title' must be text"),
+        ({"id": "a", "text": "a", "links": "b"}, "links a list of ids"),
+        ({"id": "a", "text": "a", "metadata": 1}, "metadata must be an object"),
+    ],
+)
+def test_a_row_that_is_no_document(tmp_path: Path, row: object, message: str) -> None:
+    (tmp_path / "d.jsonl").write_text(json.dumps(row))
+    with pytest.raises(DataError, match=rf"d\.jsonl:1: .*{message}"):
+        list(read_documents(tmp_path / "d.jsonl"))
+
+
+def test_parquet_names_column_and_row(tmp_path: Path) -> None:
+    path = tmp_path / "d.parquet"
+    pq.write_table(pa.table({"body": ["a"]}), path)
+    with pytest.raises(DataError, match=r"d\.parquet: no column text; there are body"):
+        list(read_texts(path))
+    pq.write_table(pa.table({"text": ["a", None]}), path)
+    with pytest.raises(DataError, match=r"d\.parquet: row 2: field 'text' must be text"):
+        list(read_texts(path))
+
+
+@pytest.mark.parametrize("name", ["d.jsonl.gz", "d.csv.gz", "d.txt.gz", "d.parquet.gz"])
+def test_a_file_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(FORMATS[files.suffix(path)]()))
+    assert list(read_texts(path))
+    monkeypatch.setattr(files, "MOST_BYTES", 12)
+    with pytest.raises(DataError, match=rf"{name}.*: more than 12 bytes"):
+        list(read_texts(path))
+
+
+def test_a_folder_is_read_by_path_without_its_links(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.txt").write_text("Bee.")
+    (tmp_path / "sub" / "a.md").write_text("Ay.")
+    (tmp_path / "c.png").write_bytes(b"\xff")
+    links = tmp_path / "links.tsv"
+    links.write_text("citing\tcited\nb.txt\tsub/a.md\n")
+    found = list(read_documents(tmp_path, links=links))
+    assert [(d.id, d.links) for d in found] == [("b.txt", ["sub/a.md"]), ("sub/a.md", [])]
+    with pytest.raises(DataError, match=r"links\.tsv:2: no column id and text"):
+        list(read_documents(tmp_path))
+
+
+def test_links_need_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "links.csv"
+    path.write_text("from,to\na,b\n")
+    with pytest.raises(DataError, match=r"links\.csv:2: no column citing and cited"):
+        list(read_links(path))
+
+
+def test_an_id_falls_back_to_the_texts_digest(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"text": "x"}\n{"text": "y"}\n{"text": "x"}\n')
+    first, second, third = (d.id for d in read_texts(path))
+    assert first == third != second
+
+
+def test_flags_name_columns(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_field_flags(parser, "text", "id", "title")
+    given = parser.parse_args(["--text-field", "body", "--id-field", "key"])
+    path = tmp_path / "d.csv"
+    path.write_text("key,body,title\n7,Words.,Name\n")
+    assert Fields.given(given, 5) == Fields("body", "key", limit=5)
+    assert list(read_documents(path, Fields.given(given))) == [Document("7", "Words.", "Name")]
+
+
+def test_memory_does_not_grow_with_the_number_of_documents(tmp_path: Path) -> None:
+    def peak(documents: int) -> int:
+        path = tmp_path / f"{documents}.jsonl"
+        with path.open("w") as stream:
+            for number in range(documents):
+                stream.write(json.dumps({"id": str(number), "text": "word " * 200}) + "\n")
+        tracemalloc.start()
+        for _ in read_texts(path):
+            pass
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10)
+    assert peak(5_000) < 2 * peak(500)

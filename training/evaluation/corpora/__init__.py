@@ -1,1 +1,0 @@
-"""What an evaluation reads: labelled, linked, judged or plain documents, from files."""
