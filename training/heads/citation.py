@@ -74,4 +74,6 @@ def _read(
         if document.text.strip() and document.id not in texts:
             texts[document.id] = document.text
             pairs += [(document.id, cited) for cited in document.links]
-    return list(texts.values()), links_among(list(texts), pairs)[0]
+    # by id, as the service takes them: so the same documents are held out
+    names = sorted(texts)
+    return [texts[name] for name in names], links_among(names, pairs)[0]
