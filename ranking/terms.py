@@ -23,7 +23,7 @@ class Frequencies:
     documents: int
     containing: Counter[str]
 
-    def telling(self, text: str, most: int = MOST_WORDS) -> str:
+    def top_terms(self, text: str, most: int = MOST_WORDS) -> str:
         """The words of the highest tf·idf, once each; stop words and stemming are Lance's.
 
         idf is BM25's: log(1 + (N - df + .5) / (df + .5)).

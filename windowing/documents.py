@@ -43,7 +43,7 @@ def split(
     Args:
         tokenizer: made ``tokens``.
         tokens: of ``text``.
-        keep: one window alone, filled from this end of the document on.
+        keep: only one window, filled from this end of the document on.
     """
     lead, ids = np.split(tokens.ids, [tokens.prompt])
     total, capacity = len(ids), tokenizer.capacity - len(lead)

@@ -32,7 +32,7 @@ def test_a_word_of_few_documents_is_asked_for(server: Server, index: str) -> Non
 def test_frequency_alone_would_not_ask_for_it() -> None:
     frequent = [word for word, _ in Counter(ASKED.split()).most_common(MOST_WORDS)]
     assert "quokka" not in frequent
-    asked = count([" ".join(COMMON)] * 3).telling(ASKED).split()
+    asked = count([" ".join(COMMON)] * 3).top_terms(ASKED).split()
     assert len(asked) == MOST_WORDS
     assert asked[0] == "quokka"
 

@@ -66,7 +66,7 @@ class Searches:
         )
 
     async def _by_words(self, number: int) -> tuple[list[int], list[float]]:
-        terms = self._frequencies.telling(self._texts[number])
+        terms = self._frequencies.top_terms(self._texts[number])
         search = self._table.query().nearest_to_text(terms, columns=["text"])
         search = search.where(f"number != {number}").select(["number", "_score"])
         found = await search.limit(CANDIDATES).to_arrow()

@@ -143,7 +143,7 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None)
 
 async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
     frequencies = await index.vocabulary.frequencies(index)
-    words = frequencies.telling(query.text)
+    words = frequencies.top_terms(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
     return await _run(search, query, limit, where, "_score")
 
