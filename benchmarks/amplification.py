@@ -107,10 +107,10 @@ def one_by_one(server: Server, route: str, seconds: float) -> None:
         )
 
 
-def at_once(servers: list[Server], url: str, clients: int, seconds: float) -> None:
+def at_once(servers: list[Server], url: str, clients: int, seconds: float, route: str) -> None:
     """Print what a crowd of attackers at ``url`` does to replicas, and to one with short texts."""
     # made before, so that the attackers leave the processor to the replica
-    kinds = [replace(a, body=_made(a.body())) for a in attacks() if a.first]
+    kinds = [replace(a, body=_made(a.body())) for a in attacks() if a.first and route in a.route]
     over = threading.Event()
     statuses: Counter[str] = Counter()
 
@@ -189,7 +189,7 @@ def main() -> None:
                 ports = [urlsplit(server.url).port or 0 for server in servers]
                 url = stack.enter_context(BALANCERS[given.balancer](Path(folder), ports))
             if given.clients:
-                at_once(servers, url, given.clients, given.seconds)
+                at_once(servers, url, given.clients, given.seconds, given.route)
             else:
                 one_by_one(servers[0], given.route, given.deadline)
 

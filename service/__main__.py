@@ -34,21 +34,22 @@ def main(arguments: list[str] | None = None) -> int:
     from service import logs
     from service.embedding.engines.interface import EngineError
     from service.server import serving as server
+    from service.server import supervisor
     from service.server.lifecycle import Service
 
     logs.configure(settings.log_level, settings.log_format)
     if unknown := unknown_variables():
         structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
+        if settings.workers > 1:
+            return supervisor.run(settings)
         service = Service(settings, bundle.load(settings.bundle))
     except (BundleError, EngineError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     try:
-        if settings.workers > 1:
-            from service.workers import supervisor
-
-            return supervisor.run(service)
         return server.run(service)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

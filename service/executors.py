@@ -100,6 +100,8 @@ class _Call:
         self._work = None
 
 
+# the parsing and validation of large bodies
+BODIES = Pool("bodies", 1)
 # trainings that a request waits for
 TRAINING = Pool("training", 1)
 # those that nobody waits for: they may take hours
@@ -112,9 +114,8 @@ STORE = Pool("store", 2)
 KEYS = Pool("keys", 1)
 # the engine's start, and its end
 START = Pool("start", 1)
-# waits for other processes of the service to end
-ENDINGS = Pool("endings", 16)
 NAMES = (
+    "bodies",
     "training",
     "background",
     "scoring",
@@ -122,7 +123,6 @@ NAMES = (
     "disk",
     "keys",
     "start",
-    "endings",
     "tokenise",
     "libraries",
 )

@@ -47,7 +47,10 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0 takes a free one")
 
     workers: int = Field(
-        1, ge=1, le=256, description="processes that answer HTTP; above 1 a further one computes"
+        1,
+        ge=1,
+        le=256,
+        description="services behind one address, each with its own engine and its share of cores",
     )
     engine: EngineWish = Field("auto", description="runtime; auto picks by what is installed")
     precision: ArithmeticWish = Field("auto", description="arithmetic; auto picks by the processor")
@@ -55,7 +58,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=1024,
-        description="CPU cores to compute on; 0 takes all, less one for each of several workers",
+        description="CPU cores to compute on, of all workers together; 0 takes all",
     )
     streams: int = Field(
         0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one a core"

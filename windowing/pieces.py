@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 Range = tuple[int, int]
 
-SIZE = 32_768
+SIZE = 16_384
 # no piece is longer, whatever the text holds
 LONGEST = 2 * SIZE
 
@@ -41,8 +41,10 @@ def ranges(text: str, *, skip_long_words: bool = False) -> Iterator[Range]:
         yield begin, end
         begin = end
         if not found and skip_long_words:
-            word = _PLAIN_WORD.match(text, first)
-            if word and word.end() > last:
-                begin = word.end()
+            at = first
+            # in steps, since no other thread runs during a match
+            while word := _PLAIN_WORD.match(text, at, at + SIZE):
+                at = word.end()
+            begin = max(begin, at)
     if begin < len(text) or not begin:
         yield begin, len(text)

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
             links=given.links,
         )
         # variables that are meant for the service would leave cores idle here, or stop the start
-        settings = load(rest).model_copy(update={"workers": 1, "keys_file": None})
+        settings = load(rest).model_copy(update={"keys_file": None})
         with ExitStack() as stack:
             cluster = None
             if given.ray is not None:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     name = named[0] if named else None
     if name is not None and not re.fullmatch(INDEX_NAME, name):
         raise CommandError("NAME: lower-case letters, digits, - and _; up to 63")
-    settings = load(rest).model_copy(update={"workers": 1, "keys_file": None, "calibrate": 0})
+    settings = load(rest).model_copy(update={"keys_file": None, "calibrate": 0})
     if arguments[0] == "check":
         with redirect_stdout(sys.stderr):
             report = asyncio.run(_check(settings, name, given.record))

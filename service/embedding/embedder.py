@@ -11,7 +11,7 @@ import numpy as np
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
-from service.embedding.lookup import WindowVectors
+from service.embedding.lookup import CachedVectors
 from service.embedding.turns import Turns
 from service.executors import Pool
 from service.tracing.stages import Stage
@@ -160,7 +160,7 @@ class Embedder:
     def __init__(
         self,
         tokenizer: DocumentTokenizer,
-        vectors: WindowVectors,
+        vectors: CachedVectors,
         max_document_tokens: int,
         workers: int = 2,
     ) -> None:
@@ -183,7 +183,7 @@ class Embedder:
         prompt: str = "",
         truncate: bool = False,
         side: Side = "right",
-        vectors: WindowVectors | None = None,
+        vectors: CachedVectors | None = None,
         refuse: bool = False,
     ) -> Embedded:
         """Vectors of whole documents.
@@ -253,7 +253,7 @@ class Embedder:
             len(text), total, [DocumentWindow(w.start, w.end, w.tokens, w.ids) for w in windows]
         )
 
-    async def _fill(self, result: Embedded, vectors: WindowVectors, deadline: float) -> None:
+    async def _fill(self, result: Embedded, vectors: CachedVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]
         keys = [window_key(window.ids) for window in windows]
         with charged(sum(document.computed for document in result.documents)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from service.embedding.batching.batcher import Batcher
 from service.embedding.cache import lasting
@@ -34,30 +33,8 @@ class Found:
     computing: float = 0.0
 
 
-class WindowVectors(Protocol):
-    """Finds or computes the vectors of windows: in this process, or in the engine's."""
-
-    @property
-    def queued_tokens(self) -> int:
-        """Tokens that wait for the engine."""
-        ...
-
-    async def get(self, keys: Sequence[bytes], windows: Sequence[Ids], deadline: float) -> Found:
-        """Vectors of windows.
-
-        Args:
-            keys: ``window_key`` of each window; may repeat.
-            windows: model inputs, special tokens included.
-            deadline: on ``time.monotonic``'s clock.
-
-        Raises:
-            OverloadedError, DeadlineError, EngineFailedError: from the batcher.
-        """
-        ...
-
-
 class CachedVectors:
-    """Vectors from a cache of this process, the missing ones from its batcher.
+    """Vectors of windows from the cache; the batcher computes those that are missing.
 
     Args:
         cache: vectors of windows seen before.
@@ -72,11 +49,20 @@ class CachedVectors:
 
     @property
     def queued_tokens(self) -> int:
-        """See ``WindowVectors.queued_tokens``."""
+        """Tokens that wait for the engine."""
         return self._batcher.queued_tokens
 
     async def get(self, keys: Sequence[bytes], windows: Sequence[Ids], deadline: float) -> Found:
-        """See ``WindowVectors.get``."""
+        """Vectors of windows.
+
+        Args:
+            keys: ``window_key`` of each window; may repeat.
+            windows: model inputs, special tokens included.
+            deadline: on ``time.monotonic``'s clock.
+
+        Raises:
+            OverloadedError, DeadlineError, EngineFailedError: from the batcher.
+        """
         names = self._tenants.own(keys)
         ids = dict(zip(names, windows, strict=True))
         result = Found([], [])

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import executors
+from service.server import interpreter
 from service.server.edge import errors
 from service.server.edge.access import Access
 from service.server.edge.clients import Clients
@@ -71,11 +72,19 @@ def create_app(service: Service) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         executors.install(asyncio.get_running_loop())
         starting = asyncio.create_task(start())
-        watching = asyncio.create_task(service.keys.watch())
+        beside = [
+            asyncio.create_task(service.keys.watch()),
+            asyncio.create_task(interpreter.tend()),
+        ]
+        if service.workers is not None:
+            await service.workers.open()
+            # until the engine runs the other workers take all connections
+            await starting
         try:
             yield
         finally:
-            watching.cancel()
+            for task in beside:
+                task.cancel()
             await starting
             await service.stop()
 

@@ -25,9 +25,9 @@ from service.embedding.embedder import Embedder
 from service.embedding.engines.buckets import reserve
 from service.embedding.engines.calibration import Calibration, calibrate, splits
 from service.embedding.engines.choose import Choice, buckets, build, choose
-from service.embedding.engines.interface import Engine, EngineError, EngineFacts, facts
+from service.embedding.engines.interface import Engine, EngineError
 from service.embedding.engines.processor import Processor, detect
-from service.embedding.lookup import CachedVectors, WindowVectors
+from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
 from service.index.store import Store
 from service.keys.ring import Keyring
@@ -35,6 +35,7 @@ from service.learning.background import Background
 from service.learning.stored import HeadStore
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
+from service.server.scrape import Scrape
 from service.server.tracing import tracing
 from service.settings import Settings
 from windowing.tokens import DocumentTokenizer
@@ -59,7 +60,6 @@ class Running:
     """What is there once the engine is.
 
     Attributes:
-        batcher: None in a process that has its vectors from another one.
         vectors: behind the cache.
         fresh: without a cache.
         embedder: for requests.
@@ -68,10 +68,10 @@ class Running:
             out of the cache what requests need.
     """
 
-    engine: EngineFacts
-    batcher: Batcher | None
-    vectors: WindowVectors
-    fresh: WindowVectors
+    engine: Engine
+    batcher: Batcher
+    vectors: CachedVectors
+    fresh: CachedVectors
     embedder: Embedder
     background: BackgroundEmbedder
     reembedder: BackgroundEmbedder
@@ -105,6 +105,7 @@ class Service:
     keys: Keyring = field(init=False)
     calibration: Calibration | None = None
     running: Running | None = None
+    workers: Scrape | None = None
 
     def __post_init__(self) -> None:
         manifest = self.bundle.manifest
@@ -117,18 +118,16 @@ class Service:
         self.tokenizer = DocumentTokenizer(
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
-        whole = self.settings.cache_bytes // 4
-        self.answers = Answers(whole // self.settings.workers)
-        self.cache = Cache(ProcessCache(self.settings.cache_bytes - whole))
+        for_answers = self.settings.cache_bytes // 4
+        self.answers = Answers(for_answers)
+        self.cache = Cache(ProcessCache(self.settings.cache_bytes - for_answers))
         self.tenants = Tenants(
             separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
         )
         self.store = Store(
             self.settings.index_path, self.bundle, self.metrics, self.settings.durability
         )
-        if self.settings.workers == 1:
-            # of several processes the one that follows the indexes tells
-            self.metrics.store_up.set(1)
+        self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, self.bundle)
         self.background = Background(self.heads, manifest, self.metrics)
         for name in manifest.prompts:
@@ -155,9 +154,8 @@ class Service:
 
     @property
     def threads(self) -> int:
-        """CPU cores to compute on; each process beside this one that answers HTTP keeps one."""
-        fronts = self.settings.workers if self.settings.workers > 1 else 0
-        return self.settings.threads or max(1, self.processor.cores - fronts)
+        """CPU cores to compute on."""
+        return self.settings.threads or self.processor.cores
 
     @property
     def _on_cpu(self) -> bool:
@@ -191,7 +189,7 @@ class Service:
             seconds=round(time.monotonic() - self.started, 2),
         )
         streams_chosen_here = self._on_cpu and not self.settings.streams
-        if self.running.batcher is not None and streams_chosen_here and engine.streams > 1:
+        if streams_chosen_here and engine.streams > 1:
             # ready before that: it only makes requests that come alone faster
             self.running.batcher.lone = await executors.START.run(self._build_lone)
 
@@ -274,19 +272,8 @@ class Service:
                 "revision": manifest.revision,
             }
         )
-        return self._run(facts(engine), batcher, vectors, fresh)
-
-    def _run(
-        self,
-        engine: EngineFacts,
-        batcher: Batcher | None,
-        vectors: WindowVectors,
-        fresh: WindowVectors,
-        workers: int = 2,
-    ) -> Running:
-        prompt = resolve(self.bundle.manifest, None)
-        limit = self.settings.max_document_tokens
-        embedder = Embedder(self.tokenizer, vectors, limit, workers)
+        prompt = resolve(manifest, None)
+        embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
         # a document that was taken once stays, also where the limit was lowered since
         unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
         return Running(
@@ -326,16 +313,17 @@ class Service:
 
     def check_engine(self) -> None:
         """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
-        batcher = None if self.running is None else self.running.batcher
-        if batcher is None or self.phase is Phase.FAILED:
+        if self.running is None or self.phase is Phase.FAILED:
             return
-        if batcher.longest_batch > self.settings.engine_timeout:
+        if self.running.batcher.longest_batch > self.settings.engine_timeout:
             self.phase = Phase.FAILED
             self.metrics.ready.set(0)
             log.error("engine_wedged", seconds=self.settings.engine_timeout)
 
     async def scrape(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """The metrics of all workers in Prometheus' text format."""
+        if self.workers is not None:
+            return await self.workers.all()
         return generate_latest(self.metrics.registry)
 
     def drain(self) -> None:
@@ -351,10 +339,11 @@ class Service:
         if self.running is not None:
             self.running.embedder.close()
             self.running.reembedder.close()
-            if self.running.batcher is not None:
-                await executors.START.run(self.running.batcher.close)
+            await executors.START.run(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:
             await self.cache.shared.close()
         if self.tracing is not None:
             await executors.START.run(self.tracing.close)
+        if self.workers is not None:
+            await self.workers.close()

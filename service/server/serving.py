@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import signal
+import socket
 import time
 from types import FrameType
 
@@ -12,7 +12,7 @@ import uvicorn
 
 from service import descriptors
 from service.server.app import create_app
-from service.server.edge.connection import Limits, bounded
+from service.server.edge.connection import Answers, Limits, bounded
 from service.server.lifecycle import Phase, Service
 
 log = structlog.get_logger("docsplit")
@@ -29,46 +29,47 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self._service = service
-        self._close_at = math.inf
+        self.service = service
+        self._close: tuple[float, int] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Signal handler, see the class."""
-        draining = self._service.phase is Phase.DRAINING
-        wait = self._service.settings.drain_seconds
-        self._service.drain()
+        draining = self.service.phase is Phase.DRAINING
+        wait = self.service.settings.drain_seconds
+        self.service.drain()
         if sig != signal.SIGTERM or draining or wait == 0:
             super().handle_exit(sig, frame)
             return
         log.info("draining", seconds=wait)
-        self._captured_signals.append(sig)
-        self._close_at = time.monotonic() + wait
+        self._close = (time.monotonic() + wait, sig)
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's pulse, ten times a second; a failed or wedged engine ends the process."""
-        drained = time.monotonic() >= self._close_at
-        self._service.check_engine()
-        failed = self._service.phase is Phase.FAILED
+        if self._close is not None and time.monotonic() >= self._close[0]:
+            super().handle_exit(self._close[1], None)
+            self._close = None
+        self.service.check_engine()
+        failed = self.service.phase is Phase.FAILED
         if failed:
             # what waits for the engine would wait for ever
             self.config.timeout_graceful_shutdown = 1
-        return await super().on_tick(counter) or drained or failed
+        return await super().on_tick(counter) or failed
 
 
 def configure(service: Service) -> uvicorn.Config:
-    """What uvicorn is told, whichever process it runs in."""
+    """uvicorn's settings."""
     settings = service.settings
     metrics = service.metrics
     limits = Limits(
         head_bytes=settings.max_header_bytes,
         head_seconds=settings.header_timeout,
         read_seconds=settings.body_timeout,
-        connections=descriptors.room(max(1, settings.max_connections // settings.workers)),
-        opened=metrics.connections,
+        connections=descriptors.room(settings.max_connections),
         closed=metrics.connections_closed,
     )
+    metrics.connections.set_function(lambda: len(limits.open))
     return uvicorn.Config(
-        create_app(service),
+        Answers(create_app(service)),
         host=settings.host,
         port=settings.port,
         http=bounded(limits),
@@ -86,6 +87,11 @@ def configure(service: Service) -> uvicorn.Config:
 
 
 def run(service: Service) -> int:
-    """Serve until a signal; the exit status is 1 when the engine could not start."""
-    DrainingServer(configure(service), service).run()
-    return 1 if service.phase is Phase.FAILED else 0
+    """Serve until a signal; the exit status is 1 when the engine failed."""
+    return serve(DrainingServer(configure(service), service))
+
+
+def serve(server: DrainingServer, sockets: list[socket.socket] | None = None) -> int:
+    """Serve on sockets, or on the address in the settings; the exit status as ``run``'s."""
+    server.run(sockets)
+    return 1 if server.service.phase is Phase.FAILED else 0

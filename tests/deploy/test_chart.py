@@ -128,7 +128,7 @@ def test_each_variant_has_what_it_is_for() -> None:
     gpu = render(values(HELM / "values" / "gpu.yaml"))
     assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert variables(gpu)["DOCSPLIT_ENGINE"] == "onnx-cuda"
-    assert variables(gpu)["DOCSPLIT_WORKERS"] == "8"
+    assert variables(gpu)["DOCSPLIT_DRAIN_SECONDS"] == "15"
     assert ("PersistentVolumeClaim", "prod-docsplit-index") in gpu
     bundle = render(values(HELM / "values" / "bundle.yaml"))
     assert variables(bundle)["DOCSPLIT_BUNDLE"] == "/bundle"

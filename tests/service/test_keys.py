@@ -202,19 +202,3 @@ def test_a_file_that_cannot_be_used_ends_the_start(
     path.write_text("[keys.a]\n")
     assert serve(["--keys-file", str(path)]) == 2
     assert "keys.a.sha256" in capsys.readouterr().err
-
-
-def test_every_worker_takes_a_change(tmp_path: Path) -> None:
-    path = tmp_path / "keys.toml"
-    path.write_text(entry("boss", TOKENS["boss"], ""))
-    flags = ("--workers", "2", "--keys-file", str(path))
-    with serving(tmp_path / "log", *flags) as server:
-        locked = Locked(server, path)
-
-        def statuses() -> set[int]:
-            # each connection goes to the front that has fewest
-            return {status(locked, "boss", "GET", "/info") for _ in range(6)}
-
-        assert statuses() == {200}
-        path.write_text(entry("boss", TOKENS["boss"], "revoked = true"))
-        wait_until(lambda: statuses() == {403}, 20)

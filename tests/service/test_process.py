@@ -32,7 +32,7 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-m", "service", "--help"), ("-c", "import service.server")]
+    "arguments", [("-m", "service", "--help"), ("-c", "import service.server.serving")]
 )
 def test_the_service_loads_neither_torch_nor_transformers(arguments: tuple[str, ...]) -> None:
     names = imported(*arguments)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from service.embedding.cache.answers import _OVERHEAD, Answer, Answers
+from service.server.edge.large_bodies import LARGE
 from tests.conftest import Server
 
 TEXT = "A caisson is a watertight chamber in which men dig below the river's bed."
@@ -24,6 +25,8 @@ def windows(server: Server, source: str) -> float:
         ("/embed", {"inputs": [TEXT, "On piers."]}),
         ("/embed", {"inputs": TEXT + " Twice.", "encoding_format": "base64"}),
         ("/v1/embeddings", {"input": TEXT, "model": "docsplit"}),
+        # so large that a thread hashes it
+        ("/embed", {"inputs": TEXT + " " * LARGE}),
     ],
 )
 def test_a_repeated_request_gets_the_same_answer_from_memory(

@@ -109,20 +109,20 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server.close()
 
 
-@pytest.fixture(scope="module", params=["one process", "two fronts"])
+@pytest.fixture(scope="module", params=["keys in a file", "keys in the settings"])
 def shared(
     request: pytest.FixtureRequest, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A service with two keys: of a file in one process, of the settings in several."""
+    """A service with two keys."""
     folder: Path = tmp_path_factory.mktemp("tenants")
     keys = folder / "keys.toml"
     flags = ["--redis-url", redis.url]
-    if request.param == "one process":
+    if request.param == "keys in a file":
         digests = [file.digest(token.encode()).hex() for token in (ONE, OTHER)]
         keys.write_text("".join(f'[keys.k{n}]\nsha256 = "{d}"\n' for n, d in enumerate(digests)))
         flags += ["--keys-file", str(keys)]
     else:
-        flags += ["--api-keys", f"{ONE},{OTHER}", "--workers", "2"]
+        flags += ["--api-keys", f"{ONE},{OTHER}"]
     with serving(folder / "log", *flags) as running:
         yield running
 

@@ -19,9 +19,9 @@ def current() -> bool:
 
 
 @contextmanager
-def work(lasting: bool = True) -> Iterator[None]:
+def work() -> Iterator[None]:
     """The vectors of what runs inside, and of tasks that it starts, are stored."""
-    token = _current.set(lasting)
+    token = _current.set(True)
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -14,17 +13,6 @@ Arithmetic = Literal["f32", "bf16", "fp16", "int8"]
 
 class EngineError(Exception):
     """An engine that cannot start here, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """What is told of an engine, wherever it runs; the attributes as ``Engine`` has them."""
-
-    name: EngineName
-    arithmetic: Arithmetic
-    device: str
-    streams: int
-    batch_tokens: int
 
 
 class Engine(Protocol):
@@ -47,10 +35,3 @@ class Engine(Protocol):
             Unit vectors, ``[batch, dimensions]``.
         """
         ...
-
-
-def facts(engine: Engine) -> EngineFacts:
-    """What is told of an engine."""
-    return EngineFacts(
-        engine.name, engine.arithmetic, engine.device, engine.streams, engine.batch_tokens
-    )

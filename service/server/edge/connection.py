@@ -1,24 +1,31 @@
-"""uvicorn's HTTP connection within bounds: heads, trailers, slow readers, idle connections.
+"""Bounds on connections: slow and large heads, trailers, slow readers, too many connections.
 
-uvicorn leaves these to a proxy in front. Behind one they rarely matter; without one a client could
-hold memory and descriptors for as long as it likes.
+uvicorn leaves these to a proxy. Without one a client could hold memory and descriptors for as long
+as it likes. A connection here stands between asyncio and uvicorn's own protocol. It follows the
+requests with a parser of its own, and learns from ASGI when each is answered, so that it needs
+nothing of uvicorn but ``asyncio.Protocol`` and the ``state`` of ASGI.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import partial
+from http import HTTPStatus
+from typing import Any, cast
 
-from prometheus_client import Counter, Gauge
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import httptools
+from prometheus_client import Counter
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.server.edge.errors import NativeError
 
 # bytes a second; a client that reads an answer more slowly, or not at all, has left
 READ_RATE = 1024
-# after an answer that came before the whole request: for what is on its way
-LINGER_SECONDS = 5.0
+# in the state of ASGI
+KEY = "docsplit.connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +34,12 @@ class Limits:
 
     Attributes:
         head_bytes: request line and headers; also what may come in a row beside the body itself.
-        head_seconds: from the connection, or a request's first byte, to the end of its head.
+        head_seconds: from the connection, or a request's first byte, to the end of its head; also
+            for the rest of a request that is answered.
         read_seconds: over which a client must read ``READ_RATE`` of an answer that waits for it.
         connections: open ones, at most; the longest idle one makes room for a new one.
-        opened: how many there are.
         closed: counts those closed from this side before their time, by reason.
+        open: all connections.
         idle: connections without a request, longest first.
     """
 
@@ -39,167 +47,193 @@ class Limits:
     head_seconds: float
     read_seconds: float
     connections: int
-    opened: Gauge
     closed: Counter
+    open: set[BoundedConnection] = field(default_factory=set)
     idle: dict[BoundedConnection, None] = field(default_factory=dict)
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """A connection of a client; ``bounded`` makes the class for given limits."""
+class BoundedConnection(asyncio.Protocol):
+    """A connection of a client; ``bounded`` makes it for uvicorn.
 
-    limits: ClassVar[Limits]
-    _head_timer: asyncio.TimerHandle | None = None
-    _read_timer: asyncio.TimerHandle | None = None
-    _linger_timer: asyncio.TimerHandle | None = None
-    # bytes that came in a row without a new request or a part of a body
-    _bare = 0
-    _moved = False
-    # of the request that is being read
-    _in_head = False
-    _whole = True
+    Args:
+        limits: shared by all connections.
+        app_state: of ASGI.
+        given: further arguments of uvicorn's protocol.
+    """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        limits = self.limits
-        limits.opened.inc()
-        if len(self.connections) > limits.connections:
+    def __init__(self, limits: Limits, app_state: dict[str, Any], **given: Any) -> None:
+        self._limits = limits
+        self._http = HttpToolsProtocol(app_state={**app_state, KEY: self}, **given)
+        self._parser = httptools.HttpRequestParser(self)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        # requests whose head is complete and whose answer is not
+        self._open_requests = 0
+        # bytes that came in a row without a new request or a part of a body
+        self._bare = 0
+        self._moved = False
+        # of the request that is being read
+        self._head = 0
+        self._in_head = False
+        self._whole = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._http.connection_made(self._transport)
+        limits = self._limits
+        limits.open.add(self)
+        if len(limits.open) > limits.connections:
             if not limits.idle:
                 self._refuse(503, "too many connections: ask again soon", "crowd")
                 return
             next(iter(limits.idle))._give_up("crowd")
         limits.idle[self] = None
-        self._expect_head()
+        self._expect("slow_head")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.limits.idle.pop(self, None)
-        self.limits.opened.dec()
-        for timer in (self._head_timer, self._read_timer, self._linger_timer):
-            if timer is not None:
-                timer.cancel()
-        super().connection_lost(exc)
+        self._forget()
+        self._unexpect()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+        self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._moved = False
-        super().data_received(data)
-        if self.transport.is_closing():
+        # what follows a refused head need not make sense
+        if self._transport.is_closing():
             return
+        self._moved = False
+        # uvicorn meets the same errors, and answers
+        with suppress(httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._parser.feed_data(data)
         self._bare = 0 if self._moved else self._bare + len(data)
-        if self._bare > self.limits.head_bytes:
-            self._refuse_head()
-        elif self in self.limits.idle and (self._in_head or self._bare):
-            self._expect_head()
+        if max(self._bare, self._head) > self._limits.head_bytes:
+            most = self._limits.head_bytes
+            message = f"request line and headers are over the limit of {most} bytes"
+            self._refuse(431, message, "head")
+            return
+        self._http.data_received(data)
+        if not self._open_requests and (self._in_head or self._bare):
+            self._expect("slow_head")
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        """The parser's calls, as those below."""
+        self._head = 0
         self._moved, self._in_head, self._whole = True, True, False
+
+    def on_url(self, url: bytes) -> None:
+        self._head += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head += len(name) + len(value) + 4
 
     def on_headers_complete(self) -> None:
         self._moved, self._in_head = True, False
-        if self.transport.is_closing():
-            return
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self.limits.head_bytes:
-            self._refuse_head()
-            return
-        self.limits.idle.pop(self, None)
-        super().on_headers_complete()
+        self._unexpect()
+        if self._head <= self._limits.head_bytes:
+            self._open_requests += 1
+            self._limits.idle.pop(self, None)
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, _: bytes) -> None:
         self._moved = True
-        if self.cycle is not None:
-            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._moved = self._whole = True
-        if self._linger_timer is not None:
-            self._linger_timer.cancel()
-            self._linger_timer = None
-        # a refused head has none
-        if self.cycle is not None:
-            super().on_message_complete()
+        self._unexpect()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.get_write_buffer_size():
+    def answered(self) -> None:
+        """The application has sent a whole answer."""
+        self._open_requests -= 1
+        if self._transport.get_write_buffer_size():
             self._watch_reader()
-        if self.transport.is_closing():
-            return
-        # else the next request of a pipeline is answered now
-        if self.cycle.response_complete:
-            self.limits.idle[self] = None
+        if not self._open_requests and self in self._limits.open:
+            self._limits.idle[self] = None
             if not self._whole:
-                seconds = min(LINGER_SECONDS, self.limits.read_seconds)
-                self._linger_timer = self.loop.call_later(seconds, self._give_up, "unread")
+                self._expect("unread")
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._watch_reader()
+    def _expect(self, reason: str) -> None:
+        """Close the connection for a reason unless a request's head, or its rest, comes in time."""
+        if self._request_timer is None:
+            seconds = self._limits.head_seconds
+            self._request_timer = self._loop.call_later(seconds, self._give_up, reason)
 
-    def send_400_response(self, msg: str) -> None:
-        # what follows a refused head need not make sense
-        if not self.transport.is_closing():
-            super().send_400_response(msg)
-
-    def timeout_keep_alive_handler(self) -> None:
-        # closing waits for what is not sent yet; who has not read it until now never will
-        if self.transport.get_write_buffer_size():
-            self._give_up("slow_reader")
-        super().timeout_keep_alive_handler()
-
-    def _expect_head(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(
-                self.limits.head_seconds, self._give_up, "slow_head"
-            )
+    def _unexpect(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
     def _watch_reader(self) -> None:
         if self._read_timer is None:
-            left = self.transport.get_write_buffer_size()
-            self._read_timer = self.loop.call_later(
-                self.limits.read_seconds, self._check_reader, left
+            left = self._transport.get_write_buffer_size()
+            self._read_timer = self._loop.call_later(
+                self._limits.read_seconds, self._check_reader, left
             )
 
     def _check_reader(self, before: int) -> None:
         self._read_timer = None
-        left = self.transport.get_write_buffer_size()
-        if left and before - left < min(before, self.limits.read_seconds * READ_RATE):
+        left = self._transport.get_write_buffer_size()
+        if left and before - left < min(before, self._limits.read_seconds * READ_RATE):
             self._give_up("slow_reader")
         elif left:
             self._watch_reader()
 
-    def _refuse_head(self) -> None:
-        most = self.limits.head_bytes
-        self._refuse(431, f"request line and headers are over the limit of {most} bytes", "head")
-
     def _refuse(self, status: int, message: str, reason: str) -> None:
-        """Answer without a request, and close; in the midst of one, close."""
-        if self.transport.is_closing():
-            return
-        if self.cycle is None or self.cycle.response_complete:
-            kind = "TooLarge" if status == 431 else "Overloaded"
-            body = NativeError(error=message, error_type=kind).model_dump_json().encode()
-            head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            close = b"connection: close\r\n\r\n"
-            self.transport.write(STATUS_LINE[status] + head.encode() + close + body)
-            self.limits.closed.labels(reason).inc()
-            self.limits.idle.pop(self, None)
-            self.transport.close()
-        else:
+        """Answer without a request, and close; while a request is open, close."""
+        if self._open_requests:
             self._give_up(reason)
+            return
+        kind = "TooLarge" if status == 431 else "Overloaded"
+        body = NativeError(error=message, error_type=kind).model_dump_json().encode()
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        )
+        length = f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self._transport.write((head + length).encode() + body)
+        self._limits.closed.labels(reason).inc()
+        self._forget()
+        self._transport.close()
 
     def _give_up(self, reason: str) -> None:
-        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
+        if self._transport.is_closing() and not self._transport.get_write_buffer_size():
             return
-        self.limits.closed.labels(reason).inc()
-        self.limits.idle.pop(self, None)
+        self._limits.closed.labels(reason).inc()
         # now, not with the next turn of the loop: it makes room for another
-        self.connections.discard(self)
-        self.transport.abort()
+        self._forget()
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        self._limits.open.discard(self)
+        self._limits.idle.pop(self, None)
 
 
 def bounded(limits: Limits) -> type[asyncio.Protocol]:
-    """The class of connections within these limits, for ``uvicorn.Config``'s ``http``."""
-    return type("Connection", (BoundedConnection,), {"limits": limits})
+    """Connections within these limits, for ``uvicorn.Config``'s ``http``."""
+    return cast("type[asyncio.Protocol]", partial(BoundedConnection, limits))
+
+
+class Answers:
+    """ASGI middleware that tells connections when their requests are answered; the outermost."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = scope.get("state", {}).get(KEY)
+
+        async def observed(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                connection.answered()
+
+        await self._app(scope, receive, send if connection is None else observed)

@@ -71,9 +71,9 @@ class Guard:
             if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
                 self._check_headers(headers)
                 room.reach(memory.needed(self._length(headers)))
-            body = await self._read(receive, allowed, room)
+            body, most = await self._read(receive, allowed, room)
             if body:
-                values = await self._values(body)
+                values = most if most <= self._max_values else await self._values(body)
                 room.reach(memory.needed(len(body), values))
         except (ApiError, FullError) as error:
             await response(scope["path"], translate(error))(scope, receive, send)
@@ -100,13 +100,11 @@ class Guard:
         return length
 
     async def _values(self, body: bytes) -> int:
-        """Count the values of a body, or bound their number.
+        """Count the values of a body.
 
         Raises:
             ApiError: 413, they are more than the limit.
         """
-        if (most := structure.most_values(body)) <= self._max_values:
-            return most
         found = 0
         for found in structure.values(body):
             if found > self._max_values:
@@ -119,10 +117,11 @@ class Guard:
             await asyncio.sleep(0)
         return found
 
-    async def _read(self, receive: Receive, allowed: float, room: Body) -> bytes | None:
-        """The body; None when the client left before it was whole."""
+    async def _read(self, receive: Receive, allowed: float, room: Body) -> tuple[bytes | None, int]:
+        """Return the body and an upper bound of its values; None when the client left before."""
         chunks: list[bytes] = []
         size = 0
+        values = 1
         began = asyncio.get_running_loop().time()
         due = began + allowed
         try:
@@ -130,16 +129,17 @@ class Guard:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return None
+                        return None, 0
                     chunk = message.get("body", b"")
                     size += len(chunk)
+                    values += structure.marks(chunk)
                     if size > self._max_body:
                         raise self._too_large("has more")
                     room.reach(memory.needed(size))
                     limit.reschedule(min(due, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
                     if not message.get("more_body", False):
-                        return b"".join(chunks)
+                        return b"".join(chunks), values
         except TimeoutError as error:
             raise ApiError(408, "the body did not arrive in time") from error
 

@@ -6,10 +6,12 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service import executors
 from service.embedding.cache.answers import Answer, Answers
 from service.embedding.cache.tenants import Tenants
 from service.embedding.charges import charged
 from service.metrics import Metrics
+from service.server.edge.large_bodies import LARGE
 from service.server.edge.replay import replaying
 
 # Routes whose answer follows from the body and the bundle alone; which answers of theirs may be
@@ -46,8 +48,13 @@ class Repeats:
             return
         request = await receive()
         accept = next((v for k, v in scope["headers"] if k == b"accept"), b"")
-        key = self._answers.key(
-            self._tenants.current, scope["path"].encode(), accept, request.get("body", b"")
+        body = request.get("body", b"")
+        parts = self._tenants.current, scope["path"].encode(), accept, body
+        # a thread hashes large bodies: the event loop would stand still meanwhile
+        key = (
+            await executors.BODIES.run(self._answers.key, *parts)
+            if len(body) > LARGE
+            else self._answers.key(*parts)
         )
         held = self._answers.get(key)
         if held is not None:

@@ -1,4 +1,7 @@
-"""How many values a JSON body holds, counted before it is parsed."""
+"""How many values a JSON body holds, counted before it is parsed.
+
+A list or an object holds at most one value more than it has marks: ``[``, ``{``, ``:`` and ``,``.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,12 @@ from collections.abc import Iterator
 
 # bytes counted in one step: a few milliseconds
 STEP = 1 << 18
-_MARKS = (b",", b":", b"[", b"{")
+_MARKS = b",:[{"
 
 
-def most_values(body: bytes) -> int:
-    """Return an upper bound of the values, keys included, in no more time than reading takes.
-
-    Args:
-        body: JSON, or anything else. Marks that stand in strings count as well.
-    """
-    return 1 + sum(body.count(mark) for mark in _MARKS)
+def marks(part: bytes) -> int:
+    """Return the number of marks in a part of a body, those in strings included."""
+    return len(part) - len(part.translate(None, _MARKS))
 
 
 def values(body: bytes) -> Iterator[int]:
@@ -36,7 +35,7 @@ def values(body: bytes) -> Iterator[int]:
         plain = part.replace(b"\\\\", b"").replace(b'\\"', b"")
         pieces = plain.split(b'"')
         outside = b"".join(pieces[int(inside) :: 2])
-        found += sum(outside.count(mark) for mark in _MARKS)
+        found += marks(outside)
         # an even number of pieces has an odd number of quotes between them
         inside ^= len(pieces) % 2 == 0
         yield found

@@ -27,6 +27,7 @@ from service.server.bodies.classifier_bodies import (
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import ApiError, documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.lifecycle import Service
 from service.server.routes import inference
 from service.server.routes.trainings import TURN
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from service.learning.store import Head
 
 router = APIRouter(
-    prefix="/classifiers", tags=["classify"], dependencies=[Depends(rights.of_classifier)]
+    route_class=BodyRoute,
+    prefix="/classifiers",
+    tags=["classify"],
+    dependencies=[Depends(rights.of_classifier)],
 )
 
 # more of either, and the request is answered before the training

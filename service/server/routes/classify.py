@@ -24,6 +24,7 @@ from service.server.bodies.fields import Inputs
 from service.server.bodies.names import INDEX_NAME
 from service.server.edge import deadline, rights
 from service.server.edge.errors import ApiError, documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 MOST_SCORES_AT_ONCE = 20_000
 JSON = "application/json"
 
-router = APIRouter(tags=["classify"])
+router = APIRouter(route_class=BodyRoute, tags=["classify"])
 
 
 class ClassifyRequest(BaseModel):

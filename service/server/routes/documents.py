@@ -24,6 +24,7 @@ from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import ApiError, documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.tracing.stages import Stage
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from service.index.rows.record import Encoding
 
 router = APIRouter(
+    route_class=BodyRoute,
     prefix="/indexes/{name}/documents",
     tags=["index"],
     dependencies=[Depends(rights.of_index)],

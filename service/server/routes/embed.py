@@ -14,12 +14,13 @@ from service.embedding.embedder import Document, Embedded
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
 from service.server.routes import inference
 from service.server.routes.similarity import SimilarityRequest, similarity
 from windowing.pooling import shorten
 
-router = APIRouter(tags=["embed"])
+router = APIRouter(route_class=BodyRoute, tags=["embed"])
 
 DETAILED = "application/vnd.docsplit+json"
 
@@ -59,7 +60,8 @@ class EmbedRequest(BaseModel):
 
 def _shape(body: Any) -> str:
     inputs = body.get("inputs") if isinstance(body, dict) else None
-    return "similarity" if isinstance(inputs, dict) else "embed"
+    similar = isinstance(inputs, dict) or isinstance(body, SimilarityRequest)
+    return "similarity" if similar else "embed"
 
 
 EitherRequest = Annotated[

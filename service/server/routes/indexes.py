@@ -12,9 +12,15 @@ from service.keys.rights import Right
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import ApiError, documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
-router = APIRouter(prefix="/indexes", tags=["index"], dependencies=[Depends(rights.of_index)])
+router = APIRouter(
+    route_class=BodyRoute,
+    prefix="/indexes",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
 
 FieldName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")]
 Revision = Annotated[

@@ -11,11 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import ApiError, OpenAIError, documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
 from service.server.lifecycle import Service
 from service.server.routes import inference
 
-router = APIRouter(prefix="/v1", tags=["openai"])
+router = APIRouter(route_class=BodyRoute, prefix="/v1", tags=["openai"])
 
 
 class EmbeddingsRequest(BaseModel):

@@ -17,6 +17,7 @@ from service.server.bodies.fields import TEXT
 from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
 from service.tracing.stages import Stage
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.query.search import Hit, Query
 
-router = APIRouter(tags=["index"])
+router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
 

@@ -13,10 +13,12 @@ from service.keys.rights import Right
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.classify import Prediction, trained_head
 
 router = APIRouter(
+    route_class=BodyRoute,
     prefix="/classifiers",
     tags=["classify"],
     dependencies=[Depends(rights.to_use_classifier)],

@@ -1,0 +1,124 @@
+"""Large bodies are parsed and validated in a thread, and no step holds the interpreter for long.
+
+The event loop and the threads of one process share the interpreter. A call in C keeps it until it
+returns, and the ``json`` module reads a string of 16 MB in one call.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Coroutine
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope
+
+from service import executors
+
+# bytes of a body that the event loop parses at most: a millisecond
+LARGE = 1 << 18
+# characters that one call reads
+STEP = 1 << 16
+
+# whole characters of a JSON string, so that no cut divides an escape or a pair of surrogates
+_CHARACTERS = re.compile(
+    r"""(?: [^"\\]++ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
+    | \\u[dD][89abAB][0-9a-fA-F]{2} (?: \\u[0-9a-fA-F]{4} | (?=[^\\]) | (?=\\[^u]) ) )*+""",
+    re.VERBOSE,
+)
+_LONGEST_ESCAPE = 12
+
+
+class BodyRoute(APIRoute):
+    """A route that leaves large bodies to a thread; the event loop gets the validated model."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        field = self.body_field
+
+        async def handler(request: Request) -> Response:
+            if field is not None and len(body := await request.body()) > LARGE:
+                model = await executors.BODIES.run(_model, body, field.validate)
+                request = _Read(request.scope, request.receive, body, model)
+            return await handle(request)
+
+        return handler
+
+
+def _model(body: bytes, validate: Callable[..., tuple[Any, list[Any]]]) -> Any:
+    try:
+        value = parse(body)
+    except json.JSONDecodeError as error:
+        place = {"type": "json_invalid", "loc": ("body", error.pos)}
+        raise RequestValidationError([place]) from error
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400) from error
+    model, errors = validate(value, loc=("body",))
+    if errors:
+        raise RequestValidationError(errors)
+    return model
+
+
+class _Read(Request):
+    """A request whose body was validated; FastAPI takes the model for what it should parse."""
+
+    def __init__(self, scope: Scope, receive: Receive, body: bytes, model: Any) -> None:
+        super().__init__(scope, receive)
+        self._body = body
+        self._model = model
+
+    async def json(self) -> Any:
+        return self._model
+
+
+def parse(body: bytes) -> Any:
+    """Return what ``json.loads`` does, step by step.
+
+    Raises:
+        ValueError: as ``json.loads``; it is no JSON, or in no Unicode encoding.
+    """
+    steps = (body[at : at + STEP] for at in range(0, len(body), STEP))
+    text = "".join(codecs.iterdecode(steps, json.detect_encoding(body), "surrogatepass"))
+    return _Decoder().decode(text)
+
+
+class _Decoder(json.JSONDecoder):
+    """The decoder in Python: another thread may run between any two values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parse_string = _string
+        self.scan_once = py_make_scanner(self)
+
+
+def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
+    """Return what ``scanstring`` does: the string that starts at ``begin``, and where it ends."""
+    parts: list[str] = []
+    at = begin
+    try:
+        while True:
+            cut = at + STEP
+            end = text.find('"', at, cut)
+            if text.find("\\", at, cut if end < 0 else end) >= 0:
+                found = _CHARACTERS.match(text, at, cut)
+                whole = found.end() if found else at
+                # a quote, or a mistake, stands where whole characters end early
+                end = whole if whole < cut - _LONGEST_ESCAPE else -1
+                cut = whole
+            if end >= 0 or cut >= len(text):
+                part, end = scanstring(text, at, strict)
+                return "".join([*parts, part]), end
+            parts.append(scanstring(text[at:cut] + '"', 0, strict)[0])
+            at = cut
+    except json.JSONDecodeError as error:
+        place = error.pos if error.doc is text else at + error.pos
+        # a string without an end is named by its start
+        place = begin - 1 if place < at else place
+        raise json.JSONDecodeError(error.msg, text, place) from None

@@ -1,0 +1,173 @@
+"""Several workers behind one socket.
+
+Each worker is a whole service with its share of the cores: its own engine, queue and cache. The
+supervisor binds the address, starts the workers, replaces those that die, and passes signals on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import socket
+import tempfile
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from bundles import format as bundle
+from service.embedding.engines.processor import detect
+from service.server.worker import ALIVE, UNUSABLE, work
+from service.settings import Settings
+
+log = structlog.get_logger("docsplit")
+
+POLL_SECONDS = 0.25
+# before a dead worker is replaced
+PAUSE_SECONDS = 1.0
+# a worker that answers the supervisor later than this is killed, and never before engine_timeout
+SILENCE_SECONDS = 10.0
+
+
+@dataclass
+class Child:
+    """A worker as its supervisor sees it.
+
+    Attributes:
+        process: the worker.
+        pipe: carries signals to it, and signs of life in both directions.
+        told: how many signals it has got.
+        asked: when it was asked for a sign of life, on ``time.monotonic``'s clock.
+        answered: whether it answered.
+        serves: whether it ever answered, and was not killed.
+    """
+
+    process: SpawnProcess
+    pipe: Connection
+    told: int = 0
+    asked: float = field(default_factory=time.monotonic)
+    answered: bool = True
+    serves: bool = False
+
+
+def run(settings: Settings) -> int:
+    """Serve with ``settings.workers`` processes until a signal.
+
+    Returns:
+        Exit status: that of a worker that could not start, else 0.
+
+    Raises:
+        BundleError: the bundle cannot be used.
+    """
+    revision = bundle.load(settings.bundle).manifest.revision
+    address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
+    with address.bind_socket() as listener, tempfile.TemporaryDirectory() as folder:
+        return Supervisor(settings, revision, listener, Path(folder)).run()
+
+
+def share(settings: Settings, cores: int) -> Settings:
+    """The settings of one worker: its part of cores, cache and connections."""
+    workers = settings.workers
+
+    def part(whole: int) -> int:
+        return max(1, whole // workers)
+
+    parts = {
+        "threads": part(settings.threads or cores),
+        "streams": settings.streams and part(settings.streams),
+        "cache_bytes": settings.cache_bytes // workers,
+        "max_connections": part(settings.max_connections),
+    }
+    # load() may have made a subclass, which cannot be sent to another process
+    return Settings(**(settings.model_dump() | parts))
+
+
+class Supervisor:
+    """Keeps ``settings.workers`` workers running.
+
+    Args:
+        settings: of the whole service.
+        revision: of the bundle; a worker that finds another one does not serve.
+        listener: a bound socket, which the workers share.
+        folder: empty, for the workers' own sockets.
+    """
+
+    def __init__(
+        self, settings: Settings, revision: str, listener: socket.socket, folder: Path
+    ) -> None:
+        self._settings = settings
+        self._arguments = (share(settings, detect().cores), revision, listener, folder)
+        self._children: dict[int, Child] = {}
+        self._signals: list[int] = []
+        self._status = 0
+
+    def run(self) -> int:
+        """Return when all workers have ended, see ``run``."""
+        handled = (signal.SIGINT, signal.SIGTERM)
+        former = {s: signal.signal(s, lambda s, _: self._signals.append(s)) for s in handled}
+        log.info("supervising", workers=self._settings.workers)
+        while self._children or not self._signals:
+            if not self._signals:
+                for number in range(self._settings.workers):
+                    if number not in self._children:
+                        self._children[number] = self._start(number)
+            wait([child.process.sentinel for child in self._children.values()], POLL_SECONDS)
+            for number, child in list(self._children.items()):
+                if child.process.exitcode is None:
+                    self._talk(number, child)
+                else:
+                    self._replace(number, child)
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        if not self._status:
+            # end by the signal, as a service of one process does
+            signal.raise_signal(self._signals[0])
+        return self._status
+
+    def _start(self, number: int) -> Child:
+        pipe, its_pipe = multiprocessing.Pipe()
+        spawn = multiprocessing.get_context("spawn")
+        process = spawn.Process(target=work, args=(*self._arguments, number, its_pipe))
+        process.start()
+        its_pipe.close()
+        log.info("worker_started", worker=number, pid=process.pid)
+        return Child(process, pipe)
+
+    def _talk(self, number: int, child: Child) -> None:
+        """Pass signals on, and kill a worker that has been silent for too long."""
+        now = time.monotonic()
+        try:
+            while child.pipe.poll():
+                child.pipe.recv()
+                child.answered = child.serves = True
+            for received in self._signals[child.told :]:
+                child.pipe.send(received)
+                child.told += 1
+            if child.answered:
+                child.pipe.send(ALIVE)
+                child.asked, child.answered = now, False
+        except (EOFError, OSError):
+            # it has just ended
+            return
+        patience = max(self._settings.engine_timeout, SILENCE_SECONDS)
+        # one that closes answers requests, and no longer the supervisor
+        if child.serves and not self._signals and now - child.asked > patience:
+            log.error("worker_silent", worker=number, seconds=patience)
+            child.process.kill()
+            child.serves = False
+
+    def _replace(self, number: int, child: Child) -> None:
+        """Forget a worker that has ended; where it could not start, end the others, too."""
+        status = child.process.exitcode
+        child.pipe.close()
+        del self._children[number]
+        if status in UNUSABLE:
+            self._status = UNUSABLE[status]
+            self._signals.append(signal.SIGINT)
+        elif not self._signals:
+            log.error("worker_ended", worker=number, status=status)
+            time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,116 @@
+"""What bounded connections need of uvicorn: when a request begins, and when it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import uvicorn
+from prometheus_client import CollectorRegistry, Counter
+from starlette.types import Receive, Scope, Send
+
+from service.server.edge.connection import Answers, Limits, bounded
+from tests.conftest import wait_until
+
+REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+class Server:
+    """uvicorn around an application that answers when it may; one connection at most."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.limits = Limits(
+            head_bytes=1024,
+            head_seconds=60,
+            read_seconds=60,
+            connections=1,
+            closed=Counter("closed", "Help", ("reason",), registry=self.registry),
+        )
+        self.began = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._server = uvicorn.Server(
+            uvicorn.Config(Answers(self._answer), http=bounded(self.limits), log_config=None)
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        self._thread.start()
+        wait_until(lambda: self._server.started, 10)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self._listener.getsockname(), timeout=10)
+
+    def close(self) -> None:
+        self.may_answer.set()
+        self._server.should_exit = True
+        self._thread.join(10)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self.began += 1
+        await asyncio.to_thread(self.may_answer.wait, 10)
+        length = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+def read(connection: socket.socket, answers: int = 1) -> bytes:
+    """So many answers of the application."""
+    received = b""
+    while received.count(b"\r\n\r\nok") < answers:
+        part = connection.recv(4096)
+        assert part, received
+        received += part
+    return received
+
+
+def test_an_answered_connection_makes_room(server: Server) -> None:
+    with server.connect() as first, server.connect() as second:
+        # the second came while the first had sent nothing
+        assert first.recv(1) == b""
+        for number in (1, 2):
+            second.sendall(number * REQUEST)
+            read(second, number)
+        wait_until(lambda: len(server.limits.idle) == 1, 10)
+        with server.connect() as third:
+            assert second.recv(1) == b""
+            third.sendall(REQUEST)
+            read(third)
+    assert server.registry.get_sample_value("closed_total", {"reason": "crowd"}) == 2
+
+
+def test_a_connection_with_an_open_request_makes_none(server: Server) -> None:
+    server.may_answer.clear()
+    with ExitStack() as stack:
+        first = stack.enter_context(server.connect())
+        # of two requests in a row the first is answered before the second begins
+        first.sendall(2 * REQUEST)
+        wait_until(lambda: server.began == 1, 10)
+        second = stack.enter_context(server.connect())
+        assert second.recv(4096).startswith(b"HTTP/1.1 503")
+        server.may_answer.set()
+        read(first, 2)
+        assert len(server.limits.idle) == 1
+
+
+def test_a_large_head_never_reaches_the_application(server: Server) -> None:
+    with server.connect() as connection:
+        connection.sendall(REQUEST[:-2] + b"x: " + 2000 * b"y" + b"\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 431")
+    with server.connect() as connection:
+        connection.sendall(REQUEST[:-2] + b"x: " + 500 * b"y" + b"\r\n\r\n")
+        read(connection)
+    assert server.began == 1

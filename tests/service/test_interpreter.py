@@ -1,0 +1,45 @@
+"""The habits of the interpreter while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from service.server import interpreter
+from tests.conftest import until
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    seconds = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(seconds)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_late_modules_hold_is_kept_out_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_PAUSE_SECONDS", 0.001)
+    gc.unfreeze()
+
+    def frozen(module: types.ModuleType) -> bool:
+        return not any(one is module for one in gc.get_objects())
+
+    async def serve() -> None:
+        tending = asyncio.create_task(interpreter.tend())
+        await until(lambda: frozen(interpreter))
+        late = types.ModuleType("late")
+        # the control: without an import nothing is frozen
+        await asyncio.sleep(0.02)
+        assert not frozen(late)
+        monkeypatch.setitem(sys.modules, "late", late)
+        await until(lambda: frozen(late))
+        tending.cancel()
+
+    asyncio.run(serve())
+    assert sys.getswitchinterval() == pytest.approx(interpreter.SWITCH_SECONDS)

@@ -1,0 +1,175 @@
+"""Large bodies: a thread parses and validates them in short steps, and answers are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import pkgutil
+import re
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import BaseModel, field_validator
+
+from service.server import routes
+from service.server.edge import large_bodies
+from tests.conftest import Server
+
+# what a string may hold between its quotes, right or wrong
+INSIDE = st.lists(
+    st.sampled_from([*'a"\\/bnu0dDeE8\n\x00é漢😀\ud83d', "\\u", "\\ud83d\\ude00", "\\\\", "\\n"]),
+    max_size=80,
+).map("".join)
+PADDING = b" " * large_bodies.LARGE
+
+
+def outcome(call: Any, body: bytes) -> Any:
+    """The value as JSON, which shows NaN and lone surrogates too, or the mistake found."""
+    try:
+        return json.dumps(call(body))
+    except json.JSONDecodeError as error:
+        return error.msg, error.pos
+    except ValueError as error:
+        return type(error)
+
+
+def same(body: bytes) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_bodies, "STEP", 16)
+        return bool(outcome(large_bodies.parse, body) == outcome(json.loads, body))
+
+
+@given(INSIDE)
+@example("\\ud83d" * 9)
+@example("\\" * 41)
+@example("a" * 15 + "\\ud83d\\ude00")
+@example("a" * 20 + "\n")
+def test_strings_are_parsed_as_the_json_module_does(inside: str) -> None:
+    assert same(b'["' + inside.encode("utf-8", "surrogatepass") + b'", 1]')
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | INSIDE,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(INSIDE, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.booleans(), st.integers(0, 200))
+def test_values_are_parsed_as_the_json_module_does(value: Any, escaped: bool, end: int) -> None:
+    body = json.dumps(value, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
+    assert same(body)
+    assert same(body[:end])
+
+
+def test_a_cut_that_divides_an_escape_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_bodies, "_CHARACTERS", re.compile('[^"]*'))
+    assert not same(b'"' + b"a" * 13 + b'\\ud83d\\ude00"')
+
+
+@pytest.mark.parametrize("unit", ["!", "漢", "\\u6f22", "\\\\", "a, [b]: "])
+def test_no_step_reads_more_than_its_characters(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    scan = json.decoder.scanstring  # type: ignore[attr-defined]
+
+    def noted(text: str, at: int, strict: bool) -> tuple[str, int]:
+        part, end = scan(text, at, strict)
+        read.append(end - at)
+        return part, end
+
+    monkeypatch.setattr(large_bodies, "scanstring", noted)
+    text = unit * (1_000_000 // len(unit))
+    body = f'{{"inputs": "{text}"}}'.encode()
+    assert large_bodies.parse(body) == json.loads(body)
+    assert max(read) <= large_bodies.STEP + 1
+    assert sum(read) >= len(text)
+
+
+class Note(BaseModel):
+    """A body that notes which threads validate it."""
+
+    text: str
+    threads: list[str] = []
+
+    @field_validator("threads", mode="before")
+    @classmethod
+    def _noted(cls, value: list[str]) -> list[str]:
+        return [*value, threading.current_thread().name]
+
+
+def test_the_event_loops_thread_leaves_large_bodies_to_another() -> None:
+    app = FastAPI()
+    app.router.route_class = large_bodies.BodyRoute
+
+    @app.post("/")
+    async def note(body: Note) -> list[str]:
+        return body.threads
+
+    async def asked() -> list[list[str]]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            texts = ["a", "a" * large_bodies.LARGE]
+            answers = [await client.post("/", json={"text": t, "threads": []}) for t in texts]
+        return [answer.json() for answer in answers]
+
+    assert asyncio.run(asked()) == [[threading.current_thread().name], ["bodies_0"]]
+
+
+def test_every_route_with_a_body_leaves_large_ones_to_a_thread() -> None:
+    modules = [
+        importlib.import_module(f"{routes.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(routes.__path__)
+    ]
+    found = [
+        route
+        for module in modules
+        for route in getattr(getattr(module, "router", None), "routes", ())
+        if isinstance(route, APIRoute) and route.body_field is not None
+    ]
+    assert len(found) > 10
+    assert [route.path for route in found if not isinstance(route, large_bodies.BodyRoute)] == []
+
+
+@pytest.mark.parametrize("path", ["/embed", "/", "/similar", "/indexes/none/documents"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"inputs": "A text."}',
+        b'{"inputs": {"source_sentence": "A text.", "sentences": ["Another."]}}',
+        b'{"inputs": "a \\ud800 b"}',
+        b'{"inputs": "\xed\xa0\x80"}',
+        b'{"inputs": "a", "dimensions": NaN}',
+        b'{"inputs": 1' + b"0" * 5000 + b"}",
+        b'{"inputs": "\xff"}',
+        b'{"inputs": "a" "b"}',
+        b'{"inputs": "a',
+        b"[" * 100_000,
+        '{"inputs": "A text."}'.encode("utf-16"),
+        b'{"documents": [{"id": "1", "text": "a", "metadata": {"x": 18446744073709551616}}]}',
+        b'{"documents": [{"id": "1", "text": "a"}]}',
+        b'{"index": "none", "text": "a", "filter": [[], []]}',
+        b'{"index": "none", "text": "a"}',
+        b"[]",
+    ],
+)
+def test_a_large_body_gets_the_answer_of_a_small_one(
+    server: Server, path: str, body: bytes
+) -> None:
+    def answer(content: bytes) -> tuple[int, bytes]:
+        given = httpx.post(
+            server.url + path,
+            content=content,
+            headers={"content-type": "application/json"},
+            timeout=60,
+        )
+        return given.status_code, given.content
+
+    padding = PADDING.decode().encode("utf-16-le") if body[:2] == b"\xff\xfe" else PADDING
+    assert answer(body + padding) == answer(body)
