@@ -66,7 +66,7 @@ COPY windowing ./windowing
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
     && python -m compileall -q --invalidation-mode unchecked-hash \
-         bundles corpora heads service windowing \
+         bundles corpora heads ranking service windowing \
     && mkdir /data
 
 FROM ${BASE}
