@@ -67,10 +67,10 @@ class Service:
 
 
 @contextmanager
-def started(*flags: str) -> Iterator[Service]:
-    """Start the service with flags and stop it afterwards."""
+def started(*flags: str, patience: float = 60) -> Iterator[Service]:
+    """Start the service with flags and stop it afterwards; ``patience`` is that of `launched`."""
     command = [sys.executable, "-m", "service", "--port={port}", "--drain-seconds=0", *flags]
-    with launched(command, "/readyz") as service:
+    with launched(command, "/readyz", patience=patience) as service:
         yield service
 
 

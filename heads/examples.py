@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -13,6 +14,11 @@ import orjson
 from heads.bounds import MOST_LABELS
 
 UNSURE = "unsure"
+
+# a JSON string of a list, with what follows it; the quantifiers do not backtrack
+_STRING = re.compile(rb'[\s\[]*+("(?:[^"\\]++|\\.)*+")\s*+([,\]])', re.DOTALL)
+# bytes that are decompressed at once
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +44,6 @@ class Examples:
         """Examples of each label, sorted by label."""
         return count(self.labels)
 
-    def digests(self) -> set[bytes]:
-        """Of the texts."""
-        return set(map(digest, self.inputs))
-
     def to_bytes(self) -> bytes:
         """Compressed JSON, made a text at a time, so that it takes little beside its result."""
         labels = self.labels if self.multi_label else [label for [label] in self.labels]
@@ -60,6 +62,35 @@ class Examples:
         if isinstance(labels[0], list):
             return cls(inputs, labels, multi_label=True)
         return cls(inputs, [[label] for label in labels], unlabelled=unlabelled)
+
+
+def digests(blob: bytes) -> set[bytes]:
+    """Digests of the texts in what ``Examples.to_bytes`` wrote; one text is held at a time.
+
+    Raises:
+        ValueError, zlib.error: the blob is damaged.
+    """
+    return set(map(digest, _texts(blob)))
+
+
+def _texts(blob: bytes) -> Iterator[str]:
+    unpacking = zlib.decompressobj()
+    packed, held, start = blob, b"", 0
+    while True:
+        found = _STRING.match(held, start)
+        if found is not None:
+            yield orjson.loads(found[1])
+            start = found.end()
+            if found[2] == b"]":
+                return
+            continue
+        held, start = held[start:], 0
+        # the steps double, so that a long text is not searched too often
+        more = unpacking.decompress(packed, max(_CHUNK, len(held)))
+        packed = unpacking.unconsumed_tail
+        if not (more or packed):
+            raise ValueError("the texts are cut off")
+        held += more
 
 
 def digest(text: str) -> bytes:

@@ -122,6 +122,9 @@ def disk_fault(error: BaseException) -> StoreError | None:
 
 def lance_fault(error: BaseException) -> str | None:
     """What kind of fault LanceDB met in its files; None where the error is another one."""
+    # a class that cannot be imported
+    if type(error).__name__ == "RustPanic":
+        return "panic"
     if not isinstance(error, RuntimeError | OSError | ValueError):
         return None
     found = _LANCE.search(str(error))

@@ -172,6 +172,11 @@ class Settings(BaseSettings):
         description="fsync: writes below a folder are on disk before they are acknowledged; "
         "commit: the operating system writes them later; a power failure may lose the newest",
     )
+    index_cache_bytes: int = Field(
+        536_870_912,
+        ge=0,
+        description="memory for parts of indexes and metadata that were read before",
+    )
 
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         default_factory=list,

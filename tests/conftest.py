@@ -55,13 +55,27 @@ class Server:
 
     def memory(self, field: str = "VmRSS") -> int:
         """Resident bytes of the process on Linux: ``VmRSS`` now, ``VmHWM`` at most."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith(f"{field}:")]
-        return 1024 * int(line.split()[1])
+        return 1024 * status(self.process.pid, field)
+
+    def threads(self) -> int:
+        """Threads of the process on Linux."""
+        return status(self.process.pid, "Threads")
 
     def forget_peak(self) -> None:
         """Reset ``VmHWM`` to the memory in use now."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        forget_peak(self.process.pid)
+
+
+def status(pid: int, field: str) -> int:
+    """A number of ``/proc/PID/status``; of memory in KiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith(f"{field}:")]
+    return int(line.split()[1])
+
+
+def forget_peak(pid: int) -> None:
+    """Reset ``VmHWM`` of a process to the memory in use now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def examples(number: int) -> hypothesis.settings:

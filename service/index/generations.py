@@ -26,6 +26,9 @@ log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
 
+# two tables of the same rows: damage to one harms no index
+_COPIES = ("generations", "generations_copy")
+
 
 def stem(name: str, revision: str) -> str:
     """What the names of all tables of an index and a revision begin with."""
@@ -76,38 +79,70 @@ class Registry:
     """
 
     def __init__(self, database: Database) -> None:
-        self._complete = KeyedTable(
-            database,
-            "generations",
-            generation=pa.string(),
-            uid=pa.string(),
-            revision=pa.string(),
-            completed=pa.float64(),
-        )
+        columns = {"generation": pa.string(), "uid": pa.string(), "revision": pa.string()}
+        self._database = database
+        self._copies = [
+            KeyedTable(database, name, **columns, completed=pa.float64()) for name in _COPIES
+        ]
         self._dropped = KeyedTable(database, "dropped", table=pa.string(), dropped=pa.float64())
         self._known: set[str] = set()
         self._gone: dict[str, float] = {}
 
     async def complete(self, identity: Identity) -> bool:
-        """Whether a generation is complete; what has become so stays so."""
+        """Whether a generation is complete; what has become so stays so.
+
+        Raises:
+            StoreError: neither copy of the table says so, and one cannot be read.
+        """
         if identity.original or identity.generation in self._known:
             return True
-        if await self._complete.get(identity.generation) is None:
-            return False
-        self._known.add(identity.generation)
-        return True
+        faults: list[Exception] = []
+        lacking: list[KeyedTable] = []
+        for copy in self._copies:
+            try:
+                row = await copy.get(identity.generation, ["generation"])
+            except Exception as error:
+                if not _unreadable(error):
+                    raise
+                faults.append(error)
+            else:
+                lacking += [copy] if row is None else []
+        if len(lacking) + len(faults) < len(_COPIES):
+            self._known.add(identity.generation)
+            for copy in lacking:
+                # an earlier version wrote only the first, or a repair lost the row
+                await self._mark(copy, identity)
+            return True
+        if faults:
+            raise faults[0]
+        return False
 
     async def mark(self, identity: Identity) -> None:
-        """Tell all processes that a generation is complete, which is on disk before."""
-        await self._complete.sync()
+        """Tell all processes that a generation is complete, which is on disk before.
+
+        Raises:
+            StoreError: no copy of the table can be written.
+        """
+        await self._database.sync()
+        outcomes = [await self._mark(copy, identity) for copy in self._copies]
+        faults = [fault for fault in outcomes if fault is not None]
+        if len(faults) == len(_COPIES):
+            raise faults[0]
+        await self._database.sync()
+
+    async def _mark(self, copy: KeyedTable, identity: Identity) -> Exception | None:
         row = {
             "generation": identity.generation,
             "uid": identity.uid,
             "revision": identity.revision,
             "completed": time.time(),
         }
-        await self._complete.put(row, replace=False)
-        await self._complete.sync()
+        try:
+            await copy.put(row, replace=False)
+        except Exception as error:  # noqa: BLE001 the other copy may take it
+            log.error("generation_not_noted", table=copy.name, outline=outline(error))
+            return error
+        return None
 
     async def drop(self, tables: Collection[str]) -> None:
         """Tell all processes that tables are deleted, all of them at once.
@@ -126,9 +161,8 @@ class Registry:
         """
         try:
             self._gone = {row["table"]: row["dropped"] for row in await self._dropped.rows()}
-        except (OSError, RuntimeError, ValueError, StoreError) as error:
-            told = error.reason if isinstance(error, StoreError) else lance_fault(error)
-            if told is None or told == "gone":
+        except Exception as error:
+            if not _unreadable(error):
                 raise
             log.error("dropped_tables_unreadable", outline=outline(error))
         return self._gone
@@ -136,6 +170,12 @@ class Registry:
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""
         await self._dropped.delete(self._dropped.of(*tables))
+
+
+def _unreadable(error: Exception) -> bool:
+    """Whether an error says that a table is damaged, and not that the store is gone."""
+    reason = error.reason if isinstance(error, StoreError) else lance_fault(error)
+    return reason is not None and reason != "gone"
 
 
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from cachetools import LRUCache
 from lancedb.table import AsyncTable
 
 from service import executors
@@ -79,7 +79,7 @@ class Indexes:
         self.leases = Leases(shared)
         self.registry = Registry(shared)
         self._structure = asyncio.Lock()
-        self._vocabularies: OrderedDict[str, Vocabulary] = OrderedDict()
+        self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
         self._listed: list[str] = []
         self._listed_until = 0.0
 
@@ -354,9 +354,6 @@ class Indexes:
     def _index(self, table: AsyncTable, held: pa.Schema) -> Index:
         identity = schema.identity(held)
         vocabulary = self._vocabularies.setdefault(identity.generation, Vocabulary())
-        self._vocabularies.move_to_end(identity.generation)
-        if len(self._vocabularies) > _VOCABULARIES:
-            self._vocabularies.popitem(last=False)
         return Index(table, held, identity, vocabulary, self._damaged)
 
     @asynccontextmanager

@@ -21,6 +21,8 @@ from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
+    from lancedb import Session
+
     from service.index.commits import Upsert
     from service.index.follower import Follower
     from service.index.indexes import Indexes
@@ -46,15 +48,23 @@ class Store:
         bundle: embeds.
         metrics: counts commits.
         durability: when a write below a folder counts as done.
+        cache_bytes: what LanceDB's caches may hold.
     """
 
     def __init__(
-        self, path: str, bundle: Bundle, metrics: Metrics, durability: Durability = "fsync"
+        self,
+        path: str,
+        bundle: Bundle,
+        metrics: Metrics,
+        durability: Durability,
+        cache_bytes: int,
     ) -> None:
         # LanceDB takes what begins with "db" for its cloud service: a folder is given whole
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._bundle = bundle
         self._metrics = metrics
+        self._cache_bytes = cache_bytes
+        self._session: Session | None = None
         self.volume = Volume(self.path, durability, metrics.store_versions_removed.inc)
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
@@ -77,16 +87,14 @@ class Store:
         async with self._opening:
             if self._indexes is None:
                 indexes, maintenance = await executors.STORE.run(_import)
-                from service.index.storage.database import connect
+                from service.index.storage.database import bounded
 
                 manifest = self._bundle.manifest
+                self._session = bounded(self._cache_bytes)
                 try:
                     await self.volume.claim()
                     _provide_scratch(self.path)
-                    databases = [
-                        await connect(f"{self.path}/{part}", self.volume)
-                        for part in ("indexes", "leases")
-                    ]
+                    databases = [await self._connect(part) for part in ("indexes", "leases")]
                 except (OSError, RuntimeError, ValueError) as error:
                     log.error("index_path_unusable", reason=str(error)[:300])
                     fault = disk_fault(error)
@@ -167,11 +175,14 @@ class Store:
             StoreError: their place cannot be used, or is gone.
         """
         await self.indexes()
+        if part not in self._databases:
+            self._databases[part] = await self._connect(part)
+        return self._databases[part]
+
+    async def _connect(self, part: str) -> Database:
         from service.index.storage.database import connect
 
-        if part not in self._databases:
-            self._databases[part] = await connect(f"{self.path}/{part}", self.volume)
-        return self._databases[part]
+        return await connect(f"{self.path}/{part}", self.volume, self._session)
 
     async def upsert(self, name: str, uid: str, upsert: Upsert) -> dict[str, int]:
         """Put documents into the next commit of an index; return when they are durable.

@@ -13,7 +13,7 @@ from service.index.indexes import Indexes, connect
 from service.index.storage import files, layout
 from service.index.storage.findings import Finding, Report
 from service.index.storage.ledger import Recorder
-from service.integrity import rows
+from service.integrity import own, rows
 
 INDEXES = "indexes"
 # LanceDB can end the process over such a file
@@ -36,6 +36,8 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
         NotFoundError: there is no index of that name.
     """
     report = Report()
+    if root is not None and name is None:
+        report.findings += await executors.STORE.run(own.faults, root)
     for database, table in await tables(indexes, root, name):
         before = len(report.findings)
         report.tables += 1
@@ -59,6 +61,8 @@ async def _files(root: Path, database: str, table: str, report: Report) -> None:
     """Compare a table's files, again where the first look may have met a commit half done."""
     for _ in range(_LOOKS):
         seen = Report()
+        synced = await executors.STORE.run(own.synced_fault, root, database, table)
+        seen.findings += [synced] if synced is not None else []
         await executors.STORE.run(files.check, root, database, table, seen)
         if not seen.findings:
             break
@@ -93,7 +97,7 @@ async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[
 async def _dropped(registry: Registry) -> dict[str, float]:
     try:
         return await registry.dropped()
-    except (OSError, RuntimeError, ValueError):
+    except Exception:  # noqa: BLE001 LanceDB panics on some damage
         # the check of that table says so
         return {}
 
@@ -102,7 +106,7 @@ async def _rows(indexes: Indexes, table: str, report: Report) -> None:
     name = f"{INDEXES}/{table}"
     try:
         index = await indexes.table(table)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+    except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
         report.findings.append(Finding(name, f"it cannot be opened: {rows.outline(error)}"))
         return
     if index is not None:
@@ -115,7 +119,7 @@ async def _heads(root: Path, table: str, report: Report) -> None:
     try:
         database = await connect(f"{root}/heads")
         held = await (await database.open_table(table)).query().to_arrow()
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
         report.findings.append(Finding(name, f"rows cannot be read: {rows.outline(error)}"))
         return
     report.rows += held.num_rows

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.index.storage import files, layout, ledger
-from service.integrity import flips
+from service.index.storage import files, layout, ledger, manifest
+from service.integrity import flips, own
 from service.integrity.outcome import Outcome
 
 
@@ -40,6 +40,7 @@ def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
     bad.update(path for path, _ in ledger.lost(folder, entries))
     bad.update(_unreadable(folder))
     _versions(root, database, table, bad, outcome)
+    own.forget_synced(root, database, table, outcome)
     transactions = [path for path in bad if path.startswith("_transactions/")]
     if transactions:
         set_aside(root, database, table, transactions)
@@ -51,7 +52,7 @@ def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
             outcome.mended.append(f"{name}: file {layout.HINT}: written anew")
     needed: set[str] = set()
     for path in layout.manifests(folder).values():
-        needed.update(layout.read(folder / path).needs())
+        needed.update(manifest.read(folder / path).paths)
     bad.update(p for p in needed if not (folder / p).exists() and "_transactions" not in p)
     return {path for path in bad if path.startswith(("data/", "_deletions/", "_indices/"))}
 
@@ -117,8 +118,8 @@ def _unreadable(folder: Path) -> set[str]:
     bad = set()
     for path in layout.manifests(folder).values():
         try:
-            layout.read(folder / path)
-        except (OSError, layout.UnreadableError):
+            manifest.read(folder / path)
+        except (OSError, manifest.TornError):
             bad.add(path)
     return bad
 

@@ -17,9 +17,9 @@ from service.index.maintenance import KEEP_TOMBSTONES, optimize
 from service.index.reembed import Embed, embed_rows
 from service.index.rows.columns import prepare
 from service.index.rows.record import Record
-from service.index.storage import files, layout
+from service.index.storage import files, layout, manifest
 from service.index.storage.ledger import Recorder, read
-from service.integrity import mending, rows, salvage
+from service.integrity import mending, own, rows, salvage
 from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
 
@@ -57,6 +57,7 @@ class Repair:
 
     async def shared(self) -> None:
         """Repair what all indexes share, and the classifiers."""
+        await executors.STORE.run(own.mend, self._root, self.outcome)
         for database, table in layout.tables(self._root):
             if database in _SHARED:
                 bad = await executors.STORE.run(
@@ -71,7 +72,8 @@ class Repair:
         held = layout.manifests(folder)
         if not held:
             return
-        fragments = {f.number: f for f in layout.read(folder / next(iter(held.values()))).fragments}
+        newest = manifest.read(folder / next(iter(held.values())))
+        fragments = {fragment.number: fragment for fragment in newest.fragments}
         substituted = [f for f in fragments.values() if f.deletions in bad]
         for fragment in substituted:
             if fragment.deletions is not None:
@@ -82,12 +84,12 @@ class Repair:
             self.outcome.left.append(f"indexes/{table}: it cannot be opened")
             return
         for fragment in fragments.values():
-            broken = bool(bad.intersection(fragment.data))
+            broken = bool(bad.intersection(fragment.paths))
             if broken or not await salvage.readable(
                 index.table, index.schema.names, fragment.number, fragment.rows
             ):
                 await self._rescue(index, fragment)
-                bad.update(fragment.data)
+                bad.update(fragment.paths)
         for fragment in substituted:
             await self._forget_again(index, fragment)
         if any(path.startswith("_indices/") for path in bad):
@@ -107,7 +109,7 @@ class Repair:
         folder = layout.folder(self._root, database, table)
         needed: set[str] = set()
         for path in layout.manifests(folder).values():
-            needed.update(layout.read(folder / path).needs())
+            needed.update(manifest.read(folder / path).paths)
         left = [path for path in bad - needed if (folder / path).exists()]
         recorder = Recorder(self._root)
         if left:
@@ -119,11 +121,11 @@ class Repair:
         if files.hint(folder) and (held := layout.manifests(folder)):
             mending.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
 
-    async def _rescue(self, index: Index, fragment: layout.Fragment) -> None:
+    async def _rescue(self, index: Index, fragment: manifest.Fragment) -> None:
         """Take the rows of a damaged file that can be read, and write them anew."""
         found = await salvage.salvage(index.table, index.schema, fragment.number, fragment.rows)
         expected = fragment.rows - fragment.deleted
-        where = f"indexes/{index.table.name}: file {', '.join(fragment.data)}"
+        where = f"indexes/{index.table.name}: file {', '.join(fragment.paths)}"
         if found.num_rows < expected:
             missing = expected - found.num_rows
             self.outcome.lost.append(f"{where}: {missing} rows whose ids cannot be read")
@@ -199,7 +201,7 @@ class Repair:
         made = await embed_rows(read, self._embed)
         return list(zip(made, [row["updated"] for row in stale], strict=True))
 
-    async def _forget_again(self, index: Index, fragment: layout.Fragment) -> None:
+    async def _forget_again(self, index: Index, fragment: manifest.Fragment) -> None:
         """Delete rows of a fragment anew, of which only the number of the deleted is known.
 
         Of a document that was written again the latest row stands. Marks of deletion that were
@@ -235,21 +237,21 @@ class Repair:
     async def _plain(self, database: str, table: str, bad: set[str]) -> None:
         """Take out of a table without texts what can be read."""
         folder = layout.folder(self._root, database, table)
-        held = layout.read(folder / next(iter(layout.manifests(folder).values())))
+        held = manifest.read(folder / next(iter(layout.manifests(folder).values())))
         opened = await (await connect(f"{self._root}/{database}")).open_table(table)
         schema = await opened.schema()
         for fragment in held.fragments:
             if fragment.deletions in bad and fragment.deletions is not None:
                 mending.without_deletions(folder / fragment.deletions)
                 Recorder(self._root).forget(database, table, [fragment.deletions])
-            broken = bool(bad.intersection(fragment.data))
+            broken = bool(bad.intersection(fragment.paths))
             if not broken and await salvage.readable(
                 opened, schema.names, fragment.number, fragment.rows
             ):
                 continue
             first = fragment.number << 32
             await opened.delete(f"_rowid >= {first} AND _rowid < {first + (1 << 32)}")
-            bad.update(fragment.data)
+            bad.update(fragment.paths)
             missing = fragment.rows - fragment.deleted
             self.outcome.lost.append(f"{database}/{table}: {missing} rows of a damaged file")
         if bad:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
-from heads.examples import Examples
+from heads.examples import Examples, digests
 from service import executors
 from service.errors import ConflictError
 from service.index.rows.keyed import KeyedTable
@@ -95,6 +95,7 @@ class Jobs:
         self._examples = KeyedTable(
             database, "job_examples", key=pa.string(), kept=pa.float64(), examples=pa.binary()
         )
+        self._reading = asyncio.Lock()
 
     async def get(self, name: str) -> Job | None:
         """The training of a classifier that runs, failed or was lost."""
@@ -175,10 +176,19 @@ class Jobs:
 
     async def examples(self, job: Job) -> Examples | None:
         """What a job trains on; None where that is gone."""
+        blob = await self._blob(job)
+        return await executors.STORE.run(Examples.from_bytes, blob) if blob else None
+
+    async def labelled(self, job: Job) -> set[bytes]:
+        """Digests of the texts that a job trains on; none where they are gone."""
+        # one compressed list at a time
+        async with self._reading:
+            blob = await self._blob(job)
+            return await executors.SCORING.run(digests, blob) if blob else set()
+
+    async def _blob(self, job: Job) -> bytes | None:
         row = await self._examples.get(job.key)
-        if row is None:
-            return None
-        return await executors.STORE.run(Examples.from_bytes, row["examples"])
+        return None if row is None else row["examples"]
 
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False where the job was cancelled or replaced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,10 @@ from zipfile import BadZipFile
 
 import pyarrow as pa
 import structlog
+from cachetools import LRUCache
 from lancedb.expr import col, lit
 
-from heads.examples import Examples
+from heads.examples import Examples, digests
 from heads.network import Network, Scorer
 from service import executors
 from service.errors import ConflictError, NotFoundError, StoreError
@@ -23,6 +25,11 @@ from service.index.storage.database import Database
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
+
+# of the heads of one kind that a process keeps in memory
+_LOADED_BYTES = 64_000_000
+# what a label takes beside its column of the network: its name, and what the report says of it
+_LABEL_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,14 @@ class Head:
         return counts[label] / int(self.report.get("examples", sum(counts.values())))
 
 
+def _size(head: Head) -> int:
+    network = head.network
+    if not isinstance(network, Network):
+        raise TypeError("a graph of the bundle is not kept here")
+    numbers = sum(array.nbytes for array in (*network.weights, *network.biases))
+    return numbers + _LABEL_BYTES * len(head.labels)
+
+
 class Heads:
     """Classifiers by name.
 
@@ -87,7 +102,8 @@ class Heads:
         )
         self._name = table
         self._kind = kind
-        self._loaded: dict[str, Head] = {}
+        self._reading = asyncio.Lock()
+        self._loaded = LRUCache[str, Head](_LOADED_BYTES, _size)
 
     async def put(self, head: Head, examples: Examples | None = None) -> None:
         """Store a head, replacing the one of its name; durable when this returns.
@@ -145,7 +161,9 @@ class Heads:
             with self._readable():
                 row["report"] = json.loads(row["report"])
                 row["network"] = Network.from_bytes(row["network"])
-            held = self._loaded[name] = Head(**row)
+            held = Head(**row)
+            if _size(held) <= _LOADED_BYTES:
+                self._loaded[name] = held
         return held
 
     async def current(self, name: str, revision: str, hint: str) -> Head:
@@ -174,6 +192,21 @@ class Heads:
         blob = (await self._row(name, ["examples"]))["examples"]
         with self._readable():
             return await executors.STORE.run(Examples.from_bytes, blob)
+
+    async def labelled(self, name: str) -> set[bytes]:
+        """Digests of the texts that a head was trained on; of a bundle's head none are known.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            StoreError: what is stored of it is damaged.
+        """
+        if name in self._bundled:
+            return set()
+        # one compressed list at a time
+        async with self._reading:
+            blob = (await self._row(name, ["examples"]))["examples"]
+            with self._readable():
+                return await executors.SCORING.run(digests, blob)
 
     async def delete(self, name: str) -> None:
         """Delete a head.

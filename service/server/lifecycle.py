@@ -125,7 +125,11 @@ class Service:
             separate=self.settings.caches_are_separate, aliases=by_token(self.settings.api_keys)
         )
         self.store = Store(
-            self.settings.index_path, self.bundle, self.metrics, self.settings.durability
+            self.settings.index_path,
+            self.bundle,
+            self.metrics,
+            self.settings.durability,
+            self.settings.index_cache_bytes,
         )
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, self.bundle)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import tracemalloc
+import zlib
+from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from heads import bounds
-from heads.examples import Examples
+from heads.examples import Examples, digest, digests
+from heads.network import Network
+from service.index.storage.database import connect
+from service.learning import store
 from tests.conftest import Server
 from tests.index.conftest import call
 
@@ -89,10 +98,56 @@ def test_stored_examples_are_read_as_they_were_written(multi_label: bool) -> Non
 
 
 def test_examples_of_the_former_format_are_read() -> None:
-    import json
-    import zlib
-
     former = zlib.compress(json.dumps([["\u4e00", "b"], ["x", "y"], "other"]).encode())
     assert Examples.from_bytes(former) == Examples(
         ["\u4e00", "b"], [["x"], ["y"]], unlabelled="other"
     )
+
+
+def test_digests_of_stored_texts_need_no_memory_for_all_texts() -> None:
+    texts = [f'{number}: "quoted" \\ \n\u4e00]["' * 3000 for number in range(300)]
+    texts[7] *= 40
+    given = Examples([*texts, ""], [["a"], ["b"]] + [["a"]] * 299)
+    blob = given.to_bytes()
+    expected = set(map(digest, given.inputs))
+    tracemalloc.start()
+    try:
+        assert digests(blob) == expected
+        streamed = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        assert set(map(digest, Examples.from_bytes(blob).inputs)) == expected
+        assert tracemalloc.get_traced_memory()[1] > 3 * streamed
+    finally:
+        tracemalloc.stop()
+
+
+def test_damaged_examples_have_no_digests() -> None:
+    blob = Examples(["a", "b"], [["a"], ["b"]]).to_bytes()
+    former = zlib.compress(json.dumps([["\u4e00", "b"], ["x", "y"], None]).encode())
+    assert digests(former) == {digest("\u4e00"), digest("b")}
+    for damaged in (b"", blob[: len(blob) // 2], b"x" + blob, zlib.compress(b'[["a"')):
+        with pytest.raises((ValueError, zlib.error)):
+            digests(damaged)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_process_keeps_as_many_heads_as_it_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    size = 4 * (64 * 64 + 64)
+    if not room:
+        monkeypatch.setattr(store, "_LOADED_BYTES", int(2.9 * size))
+
+    async def main() -> None:
+        heads = store.Heads(await connect(str(tmp_path)), "classifiers", "classifier")
+        weights, biases = np.ones((64, 64), np.float32), np.zeros(64, np.float32)
+        for name in "abc":
+            network = Network((weights,), (biases,))
+            await heads.put(store.Head(name, name, "r", ["x"], {}, network))
+        first = {name: await heads.get(name) for name in "abc"}
+        assert await heads.get("b") is first["b"]
+        again = await heads.get("a")
+        assert (again is first["a"]) == room
+        assert again.network.shape == (64, 64)
+
+    asyncio.run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from service.index.query import listing, search
 from service.index.query.listing import PAGE_BYTES
 from service.index.rows.record import Encoding, Record
 from service.index.writer import Writer
-from tests.conftest import Server
+from tests.conftest import Server, forget_peak, status
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run
 
@@ -178,24 +178,12 @@ async def test_a_search_reads_the_titles_of_its_hits_alone(replicas: Replicas) -
     query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word")
     for run_search in (search.cosine, search.words, search.hybrid):
         await run_search(index, query, 1, None)
-        before = forget_peak()
+        forget_peak(os.getpid())
+        before = status(os.getpid(), "VmRSS")
         [hit] = await run_search(index, query, 1, None)
         assert hit.title == "x" * size
         # a quarter of all titles, where reading them all would take at least their size
-        assert memory("VmHWM") - before < 10 * size
-
-
-def forget_peak() -> int:
-    """Let the peak begin anew; bytes of this process now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return memory("VmRSS")
-
-
-def memory(name: str) -> int:
-    """Bytes of this process."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found
-    return int(found[1]) * 1024
+        assert 1024 * (status(os.getpid(), "VmHWM") - before) < 10 * size
 
 
 @run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.index.storage import layout
+from service.index.storage import layout, manifest
 from tests.integrity import stores
 
 # what a file of each kind matches, below the store, and which of those that match is taken
@@ -54,7 +54,7 @@ def chosen(root: Path, kind: str) -> Path:
     table = next((folder for folder in found[0].parents if folder.suffix == ".lance"), None)
     if table is not None and "_versions" not in pattern:
         newest = next(iter(layout.manifests(table).values()))
-        needed = set(layout.read(table / newest).needs())
+        needed = set(manifest.read(table / newest).paths)
         found = [f for f in found if f.relative_to(table).as_posix() in needed]
     return found[which]
 

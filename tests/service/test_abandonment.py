@@ -108,13 +108,6 @@ class House:
             and self.threads_busy() == 0
         )
 
-    def status(self, name: str) -> int:
-        """A number of ``/proc/PID/status``; bytes where it has kB."""
-        told = Path(f"/proc/{self.server.process.pid}/status").read_text()
-        found = re.search(rf"^{name}:\s+(\d+)( kB)?$", told, re.MULTILINE)
-        assert found is not None
-        return int(found[1]) * (1024 if found[2] else 1)
-
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> Iterator[House]:
@@ -274,14 +267,14 @@ def test_nothing_stays_of_requests_that_were_left(house: House, peps: dict[str, 
     # as many as ever are at once, so that all threads and buffers are there that there will be
     abandon(house, peps, 3 * len(requests(peps)))
     settle(house)
-    threads, memory = house.status("Threads"), house.status("VmRSS")
+    threads, memory = house.server.threads(), house.server.memory()
     leavings = 200 * (len(requests(peps)) if NIGHTLY else 1)
     abandon(house, peps, leavings)
     house.revoke("doomed-0")
     wait_until(lambda: not house.accepts("doomed-0"), 10)
     settle(house)
-    assert house.status("Threads") <= threads + MORE_THREADS
-    assert house.status("VmRSS") <= memory + MORE_MEMORY
+    assert house.server.threads() <= threads + MORE_THREADS
+    assert house.server.memory() <= memory + MORE_MEMORY
     expected = {"background": 202, "delete": 204}
     for kind, (method, path, body) in requests(peps).items():
         if kind == "train":

@@ -40,7 +40,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
-    cache = ProcessCache(4 * (WIDE * 4 + 300))
+    cache = ProcessCache(4 * (WIDE * 4 + 450))
     keys = [str(i).encode() for i in range(6)]
     for key in keys[:4]:
         cache.put([key], rows([key]))
@@ -49,7 +49,7 @@ def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
         cache.put([key], rows([key]))
     held = [value is not None for value in cache.get(keys)]
     assert held == [True, False, False, True, True, True]
-    assert cache.held_bytes <= 4 * (WIDE * 4 + 300)
+    assert cache.held_bytes <= 4 * (WIDE * 4 + 450)
 
 
 def test_identical_windows_in_flight_are_computed_once() -> None:
@@ -154,6 +154,33 @@ def test_redis_holds_vectors_with_an_expiry(redis_server: RedisServer) -> None:
         redis_server.client.set("t:1", b"damaged")
         assert (await cache.get([b"1"])) == [None]
         assert errors == ["damaged"]
+
+    with_redis(redis_server.url, scenario)
+
+
+def test_a_huge_value_and_one_of_another_type_cost_the_others_nothing(
+    redis_server: RedisServer,
+) -> None:
+    huge = 20_000_000
+    client = redis_server.client
+
+    def sent() -> int:
+        return int(client.info("stats")["total_net_output_bytes"])
+
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        cache.put([b"1"], rows([b"1"]))
+        await written(cache, [b"1"])
+        client.set("t:2", bytes(huge))
+        client.rpush("t:3", "a list")
+        before = sent()
+        found = await cache.get([b"1", b"2", b"3"])
+        assert sent() - before < huge / 100
+        assert [value is not None for value in found] == [True, False, False]
+        assert errors == ["damaged", "damaged"]
+        assert cache.healthy
+        # the control: who reads it whole is sent all of it
+        client.get("t:2")
+        assert sent() - before > huge
 
     with_redis(redis_server.url, scenario)
 

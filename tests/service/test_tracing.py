@@ -110,7 +110,7 @@ def test_the_spans_of_a_request(traced: Traced) -> None:
     assert collector.below(warm["cache"]) == {}
     [redis] = collector.below(cold["cache"]).values()
     assert (redis.name, redis.kind) == ("redis", "SPAN_KIND_CLIENT")
-    assert redis.attributes == {"db.system.name": "redis", "db.operation.name": "MGET"}
+    assert redis.attributes == {"db.system.name": "redis", "db.operation.name": "EVAL"}
     assert cold["cache"].encloses(redis)
     assert cold["cache"].ended <= cold["queue"].started
     assert cold["queue"].ended == cold["infer"].started

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from cachetools import LRUCache
 from starlette.types import Message
 
-from service.embedding.cache.lru import LeastRecentlyUsed
-
-# bytes that a dict entry, its key, the headers and their tuples take besides the body
-_OVERHEAD = 1500
+# bytes that an entry, its key, the headers and their tuples take besides the body
+_OVERHEAD = 1650
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Answers:
 
     def __init__(self, capacity: int) -> None:
         self._most = capacity // 16
-        self._answers = LeastRecentlyUsed[Answer](capacity, _size)
+        self._answers = LRUCache[bytes, Answer](capacity, _size)
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -45,7 +44,7 @@ class Answers:
     @property
     def held_bytes(self) -> int:
         """What is held, entries included."""
-        return self._answers.held_bytes
+        return int(self._answers.currsize)
 
     @staticmethod
     def key(*parts: bytes) -> bytes:
@@ -63,7 +62,7 @@ class Answers:
     def put(self, key: bytes, answer: Answer) -> None:
         """Hold an answer, unless it takes more than a sixteenth of the room."""
         if key not in self._answers and _size(answer) <= self._most:
-            self._answers.put(key, answer)
+            self._answers[key] = answer
 
 
 def _size(answer: Answer) -> int:

@@ -41,13 +41,14 @@ class Codec:
             which finds damage and stops nobody who writes on purpose.
 
     Attributes:
+        value_bytes: length of every value.
         signed: whether values are authenticated.
         label: names the format and the secret; belongs into the names of entries, so that values
             of other formats and other secrets are not met.
     """
 
     def __init__(self, dimensions: int, secret: str | None = None) -> None:
-        self._body_bytes = 2 * dimensions
+        self.value_bytes = _HEAD_BYTES + 2 * dimensions
         self.signed = secret is not None
         self._version = _SIGNED if self.signed else _PLAIN
         self._key = b"" if secret is None else _derived(secret, b"values")
@@ -65,7 +66,7 @@ class Codec:
             name: of the entry that the value was read from.
             value: what the server gave; anything.
         """
-        if not isinstance(value, bytes) or len(value) != _HEAD_BYTES + self._body_bytes:
+        if not isinstance(value, bytes) or len(value) != self.value_bytes:
             return Fault.DAMAGED
         digest, body = value[1:_HEAD_BYTES], value[_HEAD_BYTES:]
         if value[:1] != self._version:

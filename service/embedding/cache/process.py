@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from cachetools import LRUCache
 
-from service.embedding.cache.lru import LeastRecentlyUsed
 from windowing.pooling import Vectors
 
-# bytes that a dict entry, its key and an array header take besides the vector
-_OVERHEAD = 300
+# bytes that an entry, its key and an array header take besides the vector (measured)
+_OVERHEAD = 450
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     vector: Vectors
     sure: bool
+
+
+def _size(entry: _Entry) -> int:
+    return entry.vector.nbytes + _OVERHEAD
 
 
 class ProcessCache:
@@ -29,7 +33,7 @@ class ProcessCache:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._entries = LeastRecentlyUsed[_Entry](capacity, lambda e: e.vector.nbytes + _OVERHEAD)
+        self._entries = LRUCache[bytes, _Entry](capacity, _size)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -38,7 +42,7 @@ class ProcessCache:
     @property
     def held_bytes(self) -> int:
         """What is held, entries included."""
-        return self._entries.held_bytes
+        return int(self._entries.currsize)
 
     def get(self, keys: Sequence[bytes], *, sure: bool = False) -> list[Vectors | None]:
         """The vectors, None where one is not held.
@@ -63,4 +67,6 @@ class ProcessCache:
                 held = self._entries.get(key)
                 if held is None or (sure and not held.sure):
                     # a copy, since a row would keep the whole batch alive
-                    self._entries.put(key, _Entry(np.array(vector), sure))
+                    entry = _Entry(np.array(vector), sure)
+                    if _size(entry) <= self._entries.maxsize:
+                        self._entries[key] = entry

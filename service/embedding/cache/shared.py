@@ -22,10 +22,19 @@ log = structlog.get_logger("docsplit.cache")
 _CONNECTIONS = 16
 _AT_ONCE = 512
 _WAITING_WRITES = 8192
+# MGET that reads so many bytes of each value at most: a huge one costs no memory here. Missing
+# values are empty, and one of another type is an error in its place.
+_READ = """
+local found = {}
+for place, name in ipairs(KEYS) do
+  found[place] = redis.pcall('GETRANGE', name, 0, ARGV[1])
+end
+return found
+"""
 
 
 class SharedCache:
-    """Vectors in Redis, read by pipelined MGET, written behind the answer.
+    """Vectors in Redis, read by a pipelined script, written behind the answer.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
@@ -80,17 +89,18 @@ class SharedCache:
         if not keys or not self._breaker.admits():
             return [None] * len(keys)
         with Stage("redis", client=True) as stage:
-            stage.note({"db.system.name": "redis", "db.operation.name": "MGET"})
+            stage.note({"db.system.name": "redis", "db.operation.name": "EVAL"})
             names = [self._prefix + key for key in keys]
-            values = await self._mget(names, stage)
+            values = await self._read(names, stage)
         return [self._unpack(*pair) for pair in zip(names, values, strict=True)]
 
-    async def _mget(self, names: list[bytes], stage: Stage) -> list[Any]:
+    async def _read(self, names: list[bytes], stage: Stage) -> list[Any]:
         parts = [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
         try:
             async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
                 for part in parts:
-                    pipe.mget(part)
+                    # one byte more than a value has, so that a longer one is seen
+                    pipe.eval(_READ, len(part), *part, self._codec.value_bytes)
                 answers = await pipe.execute()
             values = _values(answers, [len(part) for part in parts])
         except Exception as error:  # noqa: BLE001 the parser may raise anything on what comes
@@ -121,7 +131,7 @@ class SharedCache:
         await self._redis.connection_pool.disconnect()
 
     def _unpack(self, name: bytes, value: object) -> Vectors | None:
-        if value is None:
+        if value is None or value == b"":
             return None
         found = self._codec.unpack(name, value)
         if isinstance(found, Fault):
@@ -166,12 +176,12 @@ class SharedCache:
 
 
 def _values(answers: Any, lengths: Sequence[int]) -> list[Any]:
-    """The elements of answers to MGET.
+    """The elements of the script's answers.
 
     Raises:
         TypeError: an answer is no list, or has another length than its question.
     """
     for answer, length in zip(answers, lengths, strict=True):
         if not isinstance(answer, list) or len(answer) != length:
-            raise TypeError("an answer of another form than MGET has")
+            raise TypeError("an answer of another form than the script has")
     return [value for answer in answers for value in answer]

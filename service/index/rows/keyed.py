@@ -40,13 +40,13 @@ class KeyedTable:
             for column, kind in columns.items()
         )
         self._database = database
-        self._name = name
+        self.name = name
 
     async def rows(
         self, where: Expr | str | None = None, columns: list[str] | None = None
     ) -> list[Row]:
         """Rows for which a condition holds, or all; none where there is no table."""
-        table = await self._database.find(self._name)
+        table = await self._database.find(self.name)
         if table is None:
             return []
         query = table.query().select(columns or self.schema.names)
@@ -86,7 +86,7 @@ class KeyedTable:
 
     async def delete(self, where: Expr) -> None:
         """Delete the rows for which a condition holds."""
-        table = await self._database.find(self._name)
+        table = await self._database.find(self.name)
         if table is not None:
             await table.delete(where)
 
@@ -99,7 +99,7 @@ class KeyedTable:
         try:
             await (await self._table()).optimize(cleanup_older_than=KEEP_VERSIONS)
         except Exception as error:  # noqa: BLE001 another process's commit went first; the next call does it
-            log.info("table_not_tidied", table=self._name, reason=str(error)[:300])
+            log.info("table_not_tidied", table=self.name, reason=str(error)[:300])
 
     def of(self, *keys: str) -> Expr:
         """The condition that a row has one of some keys."""
@@ -108,4 +108,4 @@ class KeyedTable:
         return col(self.key).isin([lit(key) for key in keys])
 
     async def _table(self) -> AsyncTable:
-        return await self._database.provide(self._name, self.schema)
+        return await self._database.provide(self.name, self.schema)

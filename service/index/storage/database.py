@@ -14,16 +14,28 @@ from service.errors import StoreError, disk_fault
 from service.index.storage.volume import Volume
 
 
-async def connect(uri: str, volume: Volume | None = None) -> Database:
+async def connect(
+    uri: str, volume: Volume | None = None, session: lancedb.Session | None = None
+) -> Database:
     """A database whose every read sees what any process has committed before.
 
     Args:
         uri: of its folder.
         volume: where it lies; without one nothing is checked, mended or synced.
+        session: the caches; the database has caches of its own unless given.
     """
-    database = Database(uri, volume)
+    database = Database(uri, volume, session)
     await database.open()
     return database
+
+
+def bounded(size: int) -> lancedb.Session:
+    """Caches of LanceDB that together hold at most so many bytes, for several databases.
+
+    LanceDB's own bounds are 6 GiB for parts of indexes and 1 GiB for metadata; the ratio is kept.
+    """
+    metadata = size // 7
+    return lancedb.Session(size - metadata, metadata)
 
 
 async def table_names(database: Database) -> list[str]:
@@ -44,11 +56,15 @@ class Database:
     Args:
         uri: of the folder.
         volume: where it lies.
+        session: the caches.
     """
 
-    def __init__(self, uri: str, volume: Volume | None) -> None:
+    def __init__(
+        self, uri: str, volume: Volume | None, session: lancedb.Session | None = None
+    ) -> None:
         self.uri = uri
         self.volume = volume
+        self._session = session
         self._connection: lancedb.AsyncConnection | None = None
 
     async def open(self) -> lancedb.AsyncConnection | None:
@@ -58,7 +74,7 @@ class Database:
                 # with the default interval, None, a table once opened never sees another
                 # process's writes
                 self._connection = await lancedb.connect_async(
-                    self.uri, read_consistency_interval=timedelta(0)
+                    self.uri, read_consistency_interval=timedelta(0), session=self._session
                 )
             except OSError as error:
                 fault = disk_fault(error)

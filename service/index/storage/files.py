@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from service.index.storage import layout, ledger
+from service.index.storage import layout, ledger, manifest
 from service.index.storage.findings import Finding, Report
 
 # compared before a table is opened, which takes some hundredths of a second
@@ -32,8 +32,8 @@ def check(root: Path, database: str, table: str, report: Report) -> None:
     held = layout.manifests(folder)
     for path in held.values():
         try:
-            needed |= dict.fromkeys(layout.read(folder / path).needs())
-        except (OSError, layout.UnreadableError) as error:
+            needed |= dict.fromkeys(manifest.read(folder / path).paths)
+        except (OSError, manifest.TornError) as error:
             if path not in found:
                 report.findings.append(Finding(name, f"unreadable: {error}", path))
     wanted = {path for path in needed if not path.startswith("_transactions/")}
@@ -62,8 +62,8 @@ def first_damaged(root: Path, database: str, table: str) -> str | None:
         return None
     known = ledger.read(root, database, table).entries
     try:
-        needed = [newest, *layout.read(folder / newest).needs()]
-    except (OSError, layout.UnreadableError):
+        needed = [newest, *manifest.read(folder / newest).paths]
+    except (OSError, manifest.TornError):
         needed = [newest]
     held = sorted((known[path][0].size, path) for path in needed if path in known)
     total = 0

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-from service.index.storage import layout
+from service.index.storage import layout, manifest
 from service.index.storage.manifest import KEEP_VERSIONS
 
 FOLDER = "integrity"
@@ -214,8 +214,8 @@ class Recorder:
         for path in layout.manifests(folder).values():
             file = folder / path
             try:
-                needs = self._needs.get(file) or list(layout.read(file).needs())
-            except (OSError, layout.UnreadableError):
+                needs = self._needs.get(file) or list(manifest.read(file).paths)
+            except (OSError, manifest.TornError):
                 continue
             held[file] = needs
             needed.update(needs, [path])
@@ -272,8 +272,8 @@ def lost(folder: Path, entries: list[Entry]) -> list[tuple[str, str]]:
     needed: set[str] = set(held.values())
     for path in held.values():
         try:
-            needed.update(layout.read(folder / path).needs())
-        except (OSError, layout.UnreadableError):
+            needed.update(manifest.read(folder / path).paths)
+        except (OSError, manifest.TornError):
             continue
     young = time.time() - KEEP_VERSIONS.total_seconds() + 60
     found = {}

@@ -1,8 +1,8 @@
 """What a version of a LanceDB table consists of, read from its manifest without LanceDB.
 
-LanceDB opens the newest manifest alone, and takes one of zeros for an empty table. The layout is
+LanceDB opens only the newest manifest, and takes one of zeros for an empty table. The layout is
 Lance's ``protos/table.proto`` (format 2): the file ends with the message ``Manifest``, preceded by
-its length, and 16 bytes: the place of that length, two version numbers and the letters LANC.
+its length, and 16 bytes: the offset of that length, two version numbers and the letters LANC.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 # readers of an older version must have ended: above the default of max_request_timeout
 KEEP_VERSIONS = timedelta(minutes=15)
@@ -26,16 +32,33 @@ _NAME = re.compile(r"(\d+)\.manifest")
 _LAST = 2**64 - 1
 _DIGITS = 20
 
-# fields of the messages of table.proto
-_FRAGMENTS, _VERSION, _INDEX_SECTION = 2, 3, 6
-_FRAGMENT_ID, _DATA_FILES, _DELETIONS = 1, 2, 3
-_DATA_PATH, _DATA_SIZE = 1, 6
-_DELETION_KIND, _DELETION_VERSION, _DELETION_ID = 1, 2, 3
-_INDEXES, _INDEX_UUID, _INDEX_FILES = 1, 1, 10
-_UUID_BYTES = 1
-_INDEX_PATH, _INDEX_SIZE = 1, 2
-
-Value = int | bytes
+# The fields of table.proto that are read, with their numbers. A type is a scalar or a message
+# below; * marks a repeated field.
+_MESSAGES = {
+    "Manifest": {
+        "fragments": (2, "Fragment*"),
+        "version": (3, "uint64"),
+        "index_section": (6, "uint64"),
+        "transaction_file": (12, "bytes"),
+    },
+    "Fragment": {
+        "id": (1, "uint64"),
+        "files": (2, "DataFile*"),
+        "deletion_file": (3, "DeletionFile"),
+        "physical_rows": (4, "uint64"),
+    },
+    "DataFile": {"path": (1, "bytes"), "file_size_bytes": (6, "uint64")},
+    "DeletionFile": {
+        "file_type": (1, "uint64"),
+        "read_version": (2, "uint64"),
+        "id": (3, "uint64"),
+        "num_deleted_rows": (4, "uint64"),
+    },
+    "IndexSection": {"indices": (1, "Index*")},
+    "Index": {"uuid": (1, "Uuid"), "files": (10, "IndexFile*")},
+    "Uuid": {"uuid": (1, "bytes")},
+    "IndexFile": {"path": (1, "bytes"), "size_bytes": (2, "uint64")},
+}
 
 
 class TornError(Exception):
@@ -48,7 +71,7 @@ class File:
 
     Attributes:
         path: relative to the table's folder.
-        size: in bytes; 0 where the manifest does not tell.
+        size: in bytes; 0 where the manifest does not say.
     """
 
     path: str
@@ -56,11 +79,57 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class Fragment:
+    """Rows that were written together.
+
+    Attributes:
+        data: files of its columns.
+        deletions: path of the file that lists its deleted rows.
+        deleted: how many rows that file lists.
+        rows: number of rows, deleted ones included.
+    """
+
+    number: int
+    data: list[File]
+    deletions: str | None
+    deleted: int
+    rows: int
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files of its columns."""
+        return [file.path for file in self.data]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """A version of a table, and the files that it needs: data, deletions and indexes."""
+    """A version of a table.
+
+    Attributes:
+        indices: files of its indexes.
+        transaction: path of the file that says what the version changed; readers do not need it.
+    """
 
     version: int
-    files: list[File]
+    fragments: list[Fragment]
+    indices: list[File]
+    transaction: str | None
+
+    @property
+    def files(self) -> Iterator[File]:
+        """The files that a reader needs: data, deletions and indexes."""
+        for fragment in self.fragments:
+            yield from fragment.data
+            if fragment.deletions is not None:
+                yield File(fragment.deletions)
+        yield from self.indices
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """Paths of all files but the manifest, relative to the table's folder."""
+        yield from (file.path for file in self.files)
+        if self.transaction is not None:
+            yield self.transaction
 
 
 def versions(folder: Path) -> dict[int, Path]:
@@ -69,16 +138,17 @@ def versions(folder: Path) -> dict[int, Path]:
     Args:
         folder: of the table, ``NAME.lance``.
     """
-    found = {}
-    try:
-        paths = list(Path(folder, "_versions").iterdir())
-    except FileNotFoundError:
-        return {}
-    for path in paths:
-        if named := _NAME.fullmatch(path.name):
-            number = int(named[1])
-            found[_LAST - number if len(named[1]) == _DIGITS else number] = path
+    paths = Path(folder, "_versions").glob("*.manifest")
+    found = {number: path for path in paths if (number := version_of(path.name)) is not None}
     return dict(sorted(found.items(), reverse=True))
+
+
+def version_of(name: str) -> int | None:
+    """The version whose manifest has a file name; None for other names."""
+    if (named := _NAME.fullmatch(name)) is None:
+        return None
+    number = int(named[1])
+    return _LAST - number if len(named[1]) == _DIGITS else number
 
 
 def path(folder: Path, version: int) -> Path:
@@ -103,52 +173,42 @@ def read(path: Path) -> Manifest:
     if start + _LENGTH.size + len(message) + _TAIL.size != len(content):
         raise TornError("its parts do not fit its length")
     try:
-        return _manifest(content, message)
-    except (KeyError, ValueError) as error:
+        held = _TYPES["Manifest"].FromString(message)
+        section = _message(content, held.index_section) if held.HasField("index_section") else b""
+        indices = _TYPES["IndexSection"].FromString(section).indices
+        found = Manifest(
+            held.version,
+            [_fragment(fragment) for fragment in held.fragments],
+            [file for index in indices for file in _index(index)],
+            f"_transactions/{held.transaction_file.decode()}" if held.transaction_file else None,
+        )
+    except (DecodeError, ValueError) as error:
         raise TornError("its fields cannot be read") from error
-
-
-def _manifest(content: bytes, message: bytes) -> Manifest:
-    files: list[File] = []
-    version = 0
-    for number, value in _fields(message):
-        if number == _VERSION:
-            version = _int(value)
-        elif number == _FRAGMENTS:
-            files += _fragment(_bytes(value))
-        elif number == _INDEX_SECTION:
-            for field, index in _fields(_message(content, _int(value))):
-                if field == _INDEXES:
-                    files += _index(_bytes(index))
-    if not version:
+    if not found.version:
         raise TornError("it names no version")
-    return Manifest(version, files)
+    return found
 
 
-def _fragment(message: bytes) -> Iterator[File]:
-    fields = list(_fields(message))
-    # protobuf leaves out numbers that are 0
-    fragment = next((_int(value) for number, value in fields if number == _FRAGMENT_ID), 0)
-    for number, value in fields:
-        if number == _DATA_FILES:
-            held = dict(_fields(_bytes(value)))
-            yield File(f"data/{_bytes(held[_DATA_PATH]).decode()}", _int(held.get(_DATA_SIZE, 0)))
-        elif number == _DELETIONS:
-            held = dict(_fields(_bytes(value)))
-            kind = "bin" if held.get(_DELETION_KIND) else "arrow"
-            since, drawn = (_int(held.get(n, 0)) for n in (_DELETION_VERSION, _DELETION_ID))
-            yield File(f"_deletions/{fragment}-{since}-{drawn}.{kind}")
+def _fragment(held: Any) -> Fragment:
+    deletions = None
+    if held.HasField("deletion_file"):
+        of = held.deletion_file
+        kind = "bin" if of.file_type else "arrow"
+        deletions = f"_deletions/{held.id}-{of.read_version}-{of.id}.{kind}"
+    data = [_file("data", file.path, file.file_size_bytes) for file in held.files]
+    deleted = held.deletion_file.num_deleted_rows
+    return Fragment(held.id, data, deletions, deleted, held.physical_rows)
 
 
-def _index(message: bytes) -> Iterator[File]:
-    fields = list(_fields(message))
-    drawn = dict(_fields(_bytes(dict(fields)[_INDEX_UUID])))
-    folder = f"_indices/{uuid.UUID(bytes=_bytes(drawn[_UUID_BYTES]))}"
-    for number, value in fields:
-        if number == _INDEX_FILES:
-            held = dict(_fields(_bytes(value)))
-            size = _int(held.get(_INDEX_SIZE, 0))
-            yield File(f"{folder}/{_bytes(held[_INDEX_PATH]).decode()}", size)
+def _index(held: Any) -> list[File]:
+    folder = f"_indices/{uuid.UUID(bytes=held.uuid.uuid)}"
+    return [_file(folder, file.path, file.size_bytes) for file in held.files]
+
+
+def _file(folder: str, name: bytes, size: int) -> File:
+    if not name:
+        raise TornError("it does not name a file")
+    return File(f"{folder}/{name.decode()}", size)
 
 
 def _message(content: bytes, start: int) -> bytes:
@@ -161,49 +221,24 @@ def _message(content: bytes, start: int) -> bytes:
     return message
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Numbers and values of a protobuf message's fields."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        number, kind = key >> 3, key & 7
-        value: Value
-        if kind == 0:
-            value, at = _varint(message, at)
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-            value = 0
-        elif kind == 2:
-            length, at = _varint(message, at)
-            value = message[at : at + length]
-            at += length
-        else:
-            raise TornError("its fields cannot be read")
-        if number == 0 or at > len(message):
-            raise TornError("its fields cannot be read")
-        yield number, value
+def _types() -> dict[str, Any]:
+    """Classes of the messages."""
+    file = FileDescriptorProto(name="docsplit/manifest.proto", package="lance")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            added = message.field.add(name=field, number=number)
+            repeated = kind.endswith("*")
+            added.label = added.LABEL_REPEATED if repeated else added.LABEL_OPTIONAL
+            if (of := kind.rstrip("*")) in _MESSAGES:
+                added.type, added.type_name = added.TYPE_MESSAGE, f".lance.{of}"
+            else:
+                added.type = FieldDescriptorProto.Type.Value(f"TYPE_{of.upper()}")
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {
+        name: GetMessageClass(pool.FindMessageTypeByName(f"lance.{name}")) for name in _MESSAGES
+    }
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(message) or shift > 63:
-            raise TornError("its fields cannot be read")
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def _int(value: Value) -> int:
-    if not isinstance(value, int):
-        raise TornError("its fields cannot be read")
-    return value
-
-
-def _bytes(value: Value) -> bytes:
-    if not isinstance(value, bytes):
-        raise TornError("its fields cannot be read")
-    return value
+_TYPES = _types()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import uuid
+import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -16,6 +18,8 @@ log = structlog.get_logger("docsplit.index")
 
 NAME = "docsplit-store.json"
 _FORMAT = 1
+# of the file, before it had a checksum
+_FIELDS_BEFORE = 2
 
 # device, inode, size and time of change
 Stat = tuple[int, int, int, int]
@@ -73,7 +77,7 @@ class Place:
         if stat == self._stat:
             return True
         try:
-            same = _read(self._file) == self._id
+            same = identity(self._file) == self._id
         except ValueError:
             # damaged, in the folder that was here all the time
             if self._inode() != self._folder:
@@ -87,7 +91,7 @@ class Place:
 
     def _remember(self) -> None:
         stat = _stat(self._file)
-        self._id = _read(self._file)
+        self._id = identity(self._file)
         self._stat = stat
         self._folder = self._inode()
 
@@ -102,8 +106,9 @@ class Place:
             return
         self._remember()
 
-    def _write(self, identity: str, *, replace: bool) -> None:
-        content = json.dumps({"id": identity, "format": _FORMAT}) + "\n"
+    def _write(self, name: str, *, replace: bool) -> None:
+        held = {"id": name, "format": _FORMAT}
+        content = json.dumps(held | {"checksum": _checksum(held)}) + "\n"
         scratch = self._file.with_name(f".{NAME}.{uuid.uuid4().hex}")
         try:
             with scratch.open("x") as file:
@@ -134,13 +139,21 @@ def _stat(path: Path) -> Stat:
     return held.st_dev, held.st_ino, held.st_size, held.st_ctime_ns
 
 
-def _read(path: Path) -> str:
-    """The identity.
+def identity(path: Path) -> str:
+    """The identity in a file.
 
     Raises:
-        ValueError: the file holds none.
+        ValueError: the file holds none, or a damaged one.
     """
     held = json.loads(path.read_bytes())
     if not isinstance(held, dict) or not isinstance(held.get("id"), str):
         raise ValueError("no identity")
-    return str(held["id"])
+    name = str(held["id"])
+    # earlier versions wrote no checksum
+    if len(held) > _FIELDS_BEFORE and held.get("checksum") != _checksum(held):
+        raise ValueError("the identity does not fit its checksum")
+    return name
+
+
+def _checksum(held: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps([held.get('id'), held.get('format')]).encode()):08x}"

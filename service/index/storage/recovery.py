@@ -13,7 +13,9 @@ import asyncio
 import errno
 import fcntl
 import os
+import re
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -113,9 +115,26 @@ def examine(database: Path, table: str) -> Recovered:
 def synced(folder: Path) -> int:
     """The newest version of a table that is known to be on disk; 0 where none is."""
     try:
-        return int(Path(folder, SYNCED).read_bytes())
+        return synced_of(Path(folder, SYNCED).read_bytes())
     except (OSError, ValueError):
         return 0
+
+
+def synced_of(content: bytes) -> int:
+    """The version that the file ``SYNCED`` names.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    # earlier versions wrote no checksum
+    held = re.match(rb"(\d{20})(?: ([0-9a-f]{8}))?\n", content)
+    if held is None or (held[2] and held[2] != _checksum(held[1])):
+        raise ValueError("no version, or one that does not fit its checksum")
+    return int(held[1])
+
+
+def _checksum(number: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(number)
 
 
 def note_synced(folder: Path, version: int) -> None:
@@ -124,8 +143,9 @@ def note_synced(folder: Path, version: int) -> None:
         descriptor = os.open(folder / SYNCED, os.O_WRONLY | os.O_CREAT, 0o644)
     except OSError:
         return
+    number = b"%020d" % version
     try:
-        os.pwrite(descriptor, b"%020d\n" % version, 0)
+        os.pwrite(descriptor, b"%s %s\n" % (number, _checksum(number)), 0)
     except OSError:
         pass
     finally:

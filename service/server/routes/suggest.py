@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from service import executors
 from service.index.query.filters import Filter, compile_filter
 from service.keys.rights import Right
 from service.server.bodies.names import INDEX_NAME, Name
@@ -61,14 +60,11 @@ async def suggest_documents(
         index = await (await service.store.indexes()).open(body.index)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         jobs = await service.heads.jobs()
-        given = await (await service.heads.classifiers()).examples(name)
-        labelled = await executors.SCORING.run(given.digests)
-        del given
+        labelled = await (await service.heads.classifiers()).labelled(name)
         # a training that runs, or waits to be resumed, has labels as well
         job = await jobs.get(name)
-        if job is not None and (further := await jobs.examples(job)) is not None:
-            labelled |= await executors.SCORING.run(further.digests)
-            del further
+        if job is not None:
+            labelled |= await jobs.labelled(job)
         from service.learning.suggest import suggest
 
         found = await suggest(index, head.network, labelled, body.count, where)

@@ -1,0 +1,39 @@
+"""What a process keeps in memory of indexes is bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from service.index.indexes import Indexes, Model
+from service.index.maintenance import optimize
+from service.index.query import search
+from service.index.storage.database import bounded, connect
+from tests.index.processes import record, run
+
+BYTES = 10_000
+
+
+async def kept(folder: Path, bound: int) -> int:
+    """Bytes that the caches hold after searches of all kinds."""
+    session = bounded(bound)
+    databases = [await connect(f"{folder}/{part}", session=session) for part in ("a", "b")]
+    indexes = Indexes(*databases, Model("model", "a" * 64, 4))
+    if await indexes.create("x", {}):
+        for number in range(10):
+            await (await indexes.open("x")).put([record(f"{number}", f"word {number}" * 50)])
+        await optimize((await indexes.open("x")).table)
+    index = await indexes.open("x")
+    query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word 3")
+    for mode in (search.cosine, search.words, search.hybrid):
+        assert len(await mode(index, query, 5, None)) == 5
+    assert await index.has("7")
+    return int(session.size_bytes)
+
+
+@run
+async def test_the_caches_of_lancedb_hold_no_more_than_they_may(tmp_path: Path) -> None:
+    assert await kept(tmp_path, 100_000_000) > BYTES
+    assert await kept(tmp_path, BYTES) <= BYTES
+    assert await kept(tmp_path, 0) <= BYTES

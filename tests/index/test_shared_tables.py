@@ -1,0 +1,60 @@
+"""Damage to the tables that all indexes share."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from service.errors import StoreError, lance_fault
+from service.index.rows.schema import Identity
+from service.index.storage.ledger import Recorder
+from tests.index.test_recovery import Process, begun
+
+
+def test_a_panic_of_lancedb_counts_as_damage() -> None:
+    # the name of its class, which cannot be imported
+    panic = type("RustPanic", (Exception,), {})
+    assert lance_fault(panic("rust future panicked: unknown error")) == "panic"
+    assert lance_fault(Exception("rust future panicked: unknown error")) is None
+
+
+async def completeness(folder: Path, identity: Identity) -> bool:
+    """What a new process knows of a generation."""
+    return await (await Process(folder).open()).registry.complete(identity)
+
+
+def damage(folder: Path, table: str) -> None:
+    """Change bytes of a table's data whose digest is recorded."""
+    Recorder(folder).record("leases", table)
+    for path in (folder / "leases" / f"{table}.lance" / "data").iterdir():
+        content = path.read_bytes()
+        path.write_bytes(bytes(byte ^ 255 for byte in content[:64]) + content[64:])
+
+
+def test_one_damaged_copy_of_what_is_complete_hides_no_index(tmp_path: Path) -> None:
+    first = Identity("u", "first", False, "model", "b" * 64, {})
+    later = replace(first, generation="later")
+
+    async def main() -> None:
+        registry = (await begun(tmp_path)).registry
+        assert not await completeness(tmp_path, first)
+        await registry.mark(first)
+        # as an earlier version left it, whoever reads it makes the copy again
+        shutil.rmtree(tmp_path / "leases" / "generations_copy.lance")
+        assert await completeness(tmp_path, first)
+        damage(tmp_path, "generations")
+        assert await completeness(tmp_path, first)
+        with pytest.raises(StoreError):
+            await completeness(tmp_path, later)
+        # what is noted from now on has one copy
+        await (await Process(tmp_path).open()).registry.mark(later)
+        assert await completeness(tmp_path, later)
+        damage(tmp_path, "generations_copy")
+        with pytest.raises(StoreError):
+            await completeness(tmp_path, first)
+
+    asyncio.run(main())
