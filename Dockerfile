@@ -1,4 +1,4 @@
-# How to build, run and stop the image: docs/deploy.md
+# How to build, run and stop the image: docs/how-to/deploy.md
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 
 FROM ${BASE} AS build

@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo train-demo test nightly lint bench audit format constraints hashes clean
+.PHONY: help serve tools docs demo train-demo test coverage nightly lint bench audit format constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,11 +26,17 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,charts,dev]'
-	@touch $@ $(VENV)/.serve
+	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,charts,docs,dev]'
+	@touch $@ $(VENV)/.serve $(VENV)/.docs
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[docs]'
+	@touch $@
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 	@exec $(BIN)/docsplit-serve $(ARGS)
+
+tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
 demo: $(VENV)/.serve ## index the PEPs, learn who cites whom, sort them by a few labels
 	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
@@ -41,6 +47,14 @@ train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before 
 
 test: lint ## check style, types and import directions, then run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
+
+# coverage slows tests down, most of all with Python 3.11, which has no sys.monitoring
+COVERAGE_CORE := $(shell $(PYTHON) -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
+
+# coverage leaves connections to its own database for the garbage collector, which warns
+coverage: $(VENV)/.dev ## run every test and hold the share of lines that run
+	COVERAGE_CORE=$(COVERAGE_CORE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 900 -W ignore::pytest.PytestUnraisableExceptionWarning --cov --cov-report= --cov-fail-under=0 $(ARGS)
+	$(BIN)/coverage report > .cache/coverage/report.txt; status=$$?; tail -1 .cache/coverage/report.txt; exit $$status
 
 # test files that look at more, and longer, in the nightly profile
 FUZZED := $(shell grep -lE 'hypothesis|NIGHTLY|worst_bodies' -r tests --include='test_*.py')
@@ -54,8 +68,11 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.docs ## build the site of the documents into .cache/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
-	@$(BIN)/python -m benchmarks.compare $(ARGS)
+	@$(BIN)/python -m benchmarks.comparison $(ARGS)
 
 audit: $(BIN)/python ## ask PyPI whether a pinned version has a known vulnerability
 	$(BIN)/python -m pip install --quiet pip-audit
@@ -67,7 +84,7 @@ format: $(VENV)/.dev ## rewrite the sources in the project's style
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt again
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra dev --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra docs --extra dev --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt
 
 # no setting of this machine's for other indexes counts: the hashes are those of PyPI

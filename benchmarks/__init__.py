@@ -1,1 +1,1 @@
-"""Measurements against the public interface; docs/performance.md shows their figures."""
+"""Measurements of the service and the trainer; README.md lists them."""

@@ -13,10 +13,10 @@ EPILOG = """\
 The checkpoint may be a sentence-transformers or transformers folder, or a name on the Hugging
 Face hub: BERT, CamemBERT, DistilBERT, ELECTRA, ModernBERT, MPNet, RoBERTa or XLM-RoBERTa with mean,
 cls or max pooling, and any Dense and Normalize modules behind it, or what docsplit-train made long.
-Anything else is refused by name (docs/bundle.md lists what). A bundle is written only if its
-vectors stay near those of the fp32 source on real paragraphs, its quality near the source's on the
-held-out data given, and every weight and value is finite (docs/bundle.md has the thresholds);
-otherwise DEST stays as it was and the exit code is 1.
+Anything else is refused by name (docs/how-to/export.md lists what). A bundle is written only if
+its vectors stay near those of the fp32 source on real paragraphs, its quality near the source's on
+the held-out data given, and every weight and value is finite (docs/how-to/export.md has the
+thresholds); otherwise DEST stays as it was and the exit code is 1.
 
 Two commands describe an existing bundle:
 

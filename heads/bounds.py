@@ -1,6 +1,6 @@
 """What a training and an answer may take in memory, known from sizes before either begins.
 
-Measured in docs/classify.md, "What a training may take".
+Measured in docs/how-to/classify.md, "What a training may take".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Self-training (Scudder 1965; as pseudo-labels, Lee 2013): a classifier trained on the labels
 guesses those of further documents, is trained again with the surest guesses, and so on.
-Measured in docs/classify.md.
+Measured in docs/how-to/classify.md.
 """
 
 from __future__ import annotations

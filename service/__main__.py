@@ -12,7 +12,7 @@ if os.getpid() == 1:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 from service.configuration import load, unknown_variables
-from service.settings import SettingsError
+from service.errors import ServiceError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     try:
         settings = load(sys.argv[1:] if arguments is None else arguments)
-    except SettingsError as error:
+    except ServiceError as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -32,7 +32,6 @@ def main(arguments: list[str] | None = None) -> int:
     from bundles import format as bundle
     from bundles.manifest import BundleError
     from service import logs
-    from service.embedding.engines.interface import EngineError
     from service.server import serving as server
     from service.server import supervisor
     from service.server.lifecycle import Service
@@ -44,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         if settings.workers > 1:
             return supervisor.run(settings)
         service = Service(settings, bundle.load(settings.bundle))
-    except (BundleError, EngineError, ValueError) as error:
+    except (BundleError, ServiceError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Prometheus metrics; docs/metrics.md explains each."""
+"""Prometheus metrics; docs/reference/metrics.md explains each."""
 
 from __future__ import annotations
 

@@ -18,11 +18,12 @@ from pydantic_settings import (
 from bundles.default import DEFAULT_BUNDLE
 from service import memory
 from service.embedding.engines.choose import ArithmeticWish, EngineWish
+from service.errors import ServiceError
 
 ENV_PREFIX = "DOCSPLIT_"
 
 
-class SettingsError(Exception):
+class SettingsError(ServiceError):
     """Settings are invalid; the message has one line for each, with the setting's name."""
 
 

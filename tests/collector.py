@@ -138,4 +138,4 @@ def _received(span: Span) -> Received:
 
 
 def _values(attributes: Iterator[KeyValue]) -> dict[str, str | int]:
-    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in attributes}
+    return {a.key: getattr(a.value, a.value.WhichOneof("value") or "") for a in attributes}

@@ -168,7 +168,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def peps() -> dict[str, str]:
     """Text of every shipped PEP by id."""
-    with gzip.open(ROOT / "examples" / "peps" / "documents.jsonl.gz", "rt", "utf-8") as lines:
+    path = ROOT / "examples" / "peps" / "documents.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         return {row["id"]: row["text"] for row in map(json.loads, lines)}
 
 

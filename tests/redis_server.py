@@ -46,6 +46,10 @@ class RedisServer:
                 return
         raise AssertionError("redis-server does not answer")
 
+    def names(self) -> set[bytes]:
+        """All keys."""
+        return {name for name in self.client.scan_iter(count=10_000) if isinstance(name, bytes)}
+
     def kill(self) -> None:
         """As kill -9 does."""
         self._process.kill()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cuda import CASES, Case, Side, main, parser, table
+from benchmarks.engines.cuda import CASES, Case, Side, main, parser, table
 from tests.service.test_cuda import why_not
 
 

@@ -1,11 +1,9 @@
-"""The documents against the code: every setting, route and metric, and README's own commands."""
+"""The documents against the code: every setting, route and metric, and every link."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,9 @@ import httpx
 import pytest
 
 from service.settings import Settings
-from tests.conftest import ROOT, Server, free_port, wait_ready
+from tests.conftest import ROOT, Server
+
+PAGES = ["README.md", *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
 
 
 def read(name: str) -> str:
@@ -22,13 +22,13 @@ def read(name: str) -> str:
 
 
 def test_every_setting_is_documented() -> None:
-    documented = re.findall(r"^\| `([a-z_]+)` \|", read("docs/settings.md"), re.MULTILINE)
+    documented = re.findall(r"^\| `([a-z_]+)` \|", read("docs/reference/settings.md"), re.MULTILINE)
     assert documented == list(Settings.model_fields)
 
 
 def test_every_route_is_documented(server: Server) -> None:
     paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
-    said = read("docs/api.md")
+    said = read("docs/reference/api.md")
     for path, methods in paths.items():
         for method in methods:
             assert f"`{method.upper()} {path}`" in said
@@ -37,55 +37,77 @@ def test_every_route_is_documented(server: Server) -> None:
 def test_every_metric_is_documented(server: Server) -> None:
     lines = httpx.get(f"{server.url}/metrics").text.splitlines()
     ours = {line.split()[2] for line in lines if line.startswith("# TYPE docsplit_")}
-    documented = re.findall(r"^\| `(docsplit_[a-z_]+)` \|", read("docs/metrics.md"), re.MULTILINE)
+    said = read("docs/reference/metrics.md")
+    documented = re.findall(r"^\| `(docsplit_[a-z_]+)` \|", said, re.MULTILINE)
     assert set(documented) == ours
 
 
-@pytest.mark.parametrize(
-    "name", [p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").glob("*.md")] + ["README.md"]
-)
+@pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", read(name)):
         if not target.startswith("http"):
             assert (ROOT / name).parent.joinpath(target).exists(), target
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_files_and_modules_that_a_page_names_exist(name: str) -> None:
+    text = read(name)
+    for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|yaml|md|sh))`", text):
+        assert (ROOT / path).exists(), path
+    for module in re.findall(r"python -m ((?:benchmarks|studies|training|service)[\w.]*)", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").is_file(), module
+
+
+def test_other_files_name_pages_that_exist() -> None:
+    rooms = {p for p in ROOT.iterdir() if p.name[0] != "." and p.name not in ("data", "runs")}
+    suffixes = {".py", ".yaml", ".yml", ".md", ".cfg", ".conf", ".toml", ".tpl"}
+    files = [p for room in rooms | {ROOT / ".github"} for p in room.rglob("*")]
+    files += [p for p in rooms if p.is_file()]
+    named = {
+        page
+        for path in files
+        if path.suffix in suffixes or path.name in ("Dockerfile", "Makefile")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 15
+    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+@pytest.mark.parametrize("room", ["benchmarks", "studies"])
+def test_the_table_of_a_room_lists_its_commands(room: str) -> None:
+    listed = set(re.findall(r"`python -m ([\w.]+)", read(f"{room}/README.md")))
+    commands = set()
+    for path in (ROOT / room).rglob("*.py"):
+        if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8"):
+            commands.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    # the two programs that run in the environment of a peer
+    peers = {f"benchmarks.comparison.peers.{name}" for name in ("export_onnx", "plain_server")}
+    assert listed == {name.removesuffix(".__main__") for name in commands - peers}
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
-    assert "make test" in shell_blocks()
+    assert "`make test`" in read("README.md")
     assert "\nmake test\n" in read(".ci/run")
 
 
-def shell_blocks() -> list[str]:
-    return [b.strip() for b in re.findall(r"```shell\n(.*?)```", read("README.md"), re.DOTALL)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it: strictly, so that every link leads somewhere."""
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    return folder
 
 
-def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
-    port = str(free_port())
-    # what `make test ARGS=...` was given is not for `make serve`
-    env = {k: v for k, v in os.environ.items() if k not in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")}
-    env |= {"VENV": sys.prefix, "DOCSPLIT_PORT": port, "DOCSPLIT_DRAIN_SECONDS": "0"}
-    blocks = shell_blocks()
-    assert blocks[0] == "make serve"
-    log = tmp_path / "log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            ["make", "serve"], cwd=ROOT, env=env, stderr=stream, start_new_session=True
-        )
-    try:
-        wait_ready(Server(f"http://127.0.0.1:{port}", process, log))
-        outputs = [
-            subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.replace("8080", port)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            for block in blocks
-            if not block.startswith("make")
-        ]
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-    assert [len(vector) for vector in json.loads(outputs[0])] == [384, 384]
-    assert "'truncated': False" in outputs[1]
+def test_the_site_has_every_page_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = {p.relative_to(ROOT / "docs").with_suffix("") for p in (ROOT / "docs").rglob("*.md")}
+    built = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
+    assert pages == built - {Path("404")}
+    loaded = re.compile(r"<(?:script|img|iframe)[^>]* src=\"?https?:|<link[^>]* href=\"?https?:")
+    for path in site.rglob("*.html"):
+        assert not loaded.search(path.read_text(encoding="utf-8")), path

@@ -37,7 +37,7 @@ So has the mean of several encoders' weights:
   docsplit-train average --help
 
 The result is run.output/model, a sentence-transformers folder with training.json beside the
-weights; run.png shows the run. docs/training.md explains objectives and settings.
+weights; run.png shows the run. docs/reference/training.md explains objectives and settings.
 """
 
 

@@ -23,16 +23,14 @@ from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
 from service.bulk import integrity
-from service.bulk.faults import ClusterError, CommandError
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
-from service.embedding.engines.interface import EngineError
 from service.embedding.prompts import resolve
-from service.errors import BuildingError, ConflictError
+from service.errors import BuildingError, CommandError, ServiceError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings, SettingsError
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,17 +39,6 @@ if TYPE_CHECKING:
     from service.bulk.encoding import Encoder
     from service.index.documents import Index
     from service.index.indexes import Indexes
-
-
-_UNUSABLE = (
-    DataError,
-    SettingsError,
-    ConflictError,
-    BundleError,
-    EngineError,
-    ClusterError,
-    CommandError,
-)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     if integrity.asked(arguments):
         try:
             return integrity.main(arguments)
-        except _UNUSABLE as error:
+        except (ServiceError, BundleError, DataError) as error:
             print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
             return 2
     parser = argparse.ArgumentParser(
@@ -113,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
         return 130
-    except _UNUSABLE as error:
+    except (ServiceError, BundleError, DataError) as error:
         print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
         return 2
 

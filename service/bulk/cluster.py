@@ -13,9 +13,9 @@ import structlog
 
 from bundles import format as bundle
 from service.bulk.encoding import Encoded, Encoder, Work, encode_texts
-from service.bulk.faults import ClusterError
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
+from service.errors import CommandError
 from service.server.lifecycle import Service
 from service.settings import Settings
 
@@ -41,7 +41,7 @@ class _Worker:
             if self._service.running is None:
                 await self._service.start()
         if self._service.running is None:
-            raise ClusterError("the engine cannot be started on a node; its log tells why")
+            raise CommandError("the engine cannot be started on a node; its log tells why")
         return self._service.bundle.manifest.revision
 
     async def encode(self, texts: Mapping[str, str]) -> Encoded:
@@ -67,7 +67,7 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         settings: of the engine in every actor.
 
     Raises:
-        ClusterError: Ray is not installed, or there is no such cluster, or it has no room.
+        CommandError: Ray is not installed, or there is no such cluster, or it has no room.
     """
     # Ray reports its use to its makers unless told before it is imported. It is started before
     # lancedb is imported, which does not like to be forked.
@@ -75,12 +75,12 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
     try:
         import ray
     except ImportError as error:
-        raise ClusterError("--ray needs Ray: pip install 'docsplit[ray]'") from error
+        raise CommandError("--ray needs Ray: pip install 'docsplit[ray]'") from error
     _reach(address)
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=40)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        raise ClusterError(f"--ray {address}: no cluster answers: {error}") from error
+        raise CommandError(f"--ray {address}: no cluster answers: {error}") from error
     try:
         threads = settings.threads or 1
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -88,7 +88,7 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         gpus = int(cuda)
         wanted = actors or _room(resources, threads, gpus)
         if wanted == 0:
-            raise ClusterError(f"--ray {address}: the cluster has no room for an actor")
+            raise CommandError(f"--ray {address}: the cluster has no room for an actor")
         # the index belongs to this process; and what computes is asked for by the number of cores
         own = settings.model_copy(update={"threads": threads, "redis_url": None, "cache_bytes": 0})
         make = ray.remote(
@@ -108,7 +108,7 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), _REACH_SECONDS).close()
     except (OSError, ValueError) as error:
-        raise ClusterError(f"--ray {address}: no cluster answers: {error}") from error
+        raise CommandError(f"--ray {address}: no cluster answers: {error}") from error
 
 
 def _room(resources: Mapping[str, float], threads: int, gpus: int) -> int:
@@ -123,7 +123,7 @@ def _encoder(actors: list[Any]) -> Encoder:
         revisions: set[str] = set(await asyncio.gather(*(actor.start.remote() for actor in actors)))
         log.info("cluster_ready", actors=len(actors))
         if len(revisions) > 1:
-            raise ClusterError("the nodes hold different bundles under the same path")
+            raise CommandError("the nodes hold different bundles under the same path")
         free = [actor for actor in actors for _ in range(_AHEAD)]
         busy: dict[asyncio.Task[Encoded], tuple[Work, Any]] = {}
 

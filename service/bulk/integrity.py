@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from bundles import format as bundle
 from bundles.format import Bundle
-from service.bulk.faults import CommandError
 from service.configuration import load
-from service.errors import NotFoundError
+from service.errors import CommandError
 from service.index.reembed import Embed
 from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
@@ -90,10 +89,7 @@ async def _check(settings: Settings, name: str | None, record: bool) -> Report:
 
     root = _root(settings)
     indexes = await _open(settings, bundle.load(settings.bundle))
-    try:
-        return await check(indexes, root, name, record=record)
-    except NotFoundError as error:
-        raise CommandError(str(error)) from error
+    return await check(indexes, root, name, record=record)
 
 
 async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report]:
@@ -123,8 +119,6 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
         found = await tables(await opened(), root, name)
         await repair.index([table for database, table in found if database == INDEXES])
         return repair.outcome, await check(await opened(), root, name, record=True)
-    except NotFoundError as error:
-        raise CommandError(str(error)) from error
     finally:
         if service is not None:
             await service.stop()

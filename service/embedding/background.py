@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from service.embedding.batching.batcher import OverloadedError
 from service.embedding.batching.clients import BACKGROUND, working_for
 from service.embedding.cache import lasting
 from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
+from service.errors import OverloadedError
 
 # Requests go first for 2 s at most, so that work ends at a service that is never idle.
 PATIENCE_STEPS = 100

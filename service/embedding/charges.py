@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from service.embedding.batching import clients
-from service.embedding.batching.batcher import OverloadedError
+from service.errors import OverloadedError
 from service.keys.rate import Bucket
 
 _current: ContextVar[Bucket | None] = ContextVar("charged", default=None)

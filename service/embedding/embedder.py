@@ -13,6 +13,7 @@ from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
 from service.embedding.lookup import CachedVectors
 from service.embedding.turns import Turns
+from service.errors import EmptyError, RequestError, TooLargeError
 from service.executors import Pool
 from service.tracing.stages import Stage
 from windowing.documents import Window, split
@@ -20,7 +21,7 @@ from windowing.pooling import Vectors, pool
 from windowing.tokens import DocumentTokenizer, Side
 
 
-class UnusableInputError(ValueError):
+class UnusableInputError(RequestError):
     """A text that cannot be embedded.
 
     Attributes:
@@ -28,8 +29,8 @@ class UnusableInputError(ValueError):
         reason: what follows the name of the input in the message.
     """
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(index, reason)
+    def __init__(self, index: int, reason: str, code: str) -> None:
+        super().__init__(f"input {index} {reason}", "input", code=code)
         self.index = index
         self.reason = reason
 
@@ -37,14 +38,14 @@ class UnusableInputError(ValueError):
         return f"input {self.index} {self.reason}"
 
 
-class EmptyInputError(UnusableInputError):
+class EmptyInputError(UnusableInputError, EmptyError):
     """A text without a single token."""
 
     def __init__(self, index: int) -> None:
-        super().__init__(index, "is empty: it holds no text that makes a token")
+        super().__init__(index, "is empty: it holds no text that makes a token", "empty_input")
 
 
-class TooLongError(UnusableInputError):
+class TooLongError(UnusableInputError, TooLargeError):
     """A document over the configured limit; tokenising stops there, so its size is not known."""
 
     def __init__(self, index: int, limit: int) -> None:
@@ -52,6 +53,7 @@ class TooLongError(UnusableInputError):
             index,
             f"has more than {limit} tokens, which is the limit: split it, or set truncate=true to "
             "embed one window of it only",
+            "document_too_long",
         )
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from bundles.manifest import Manifest
-
-
-class UnknownPromptError(ValueError):
-    """A prompt name that the bundle does not have; the message lists those it has."""
+from service.errors import InvalidError
 
 
 def resolve(manifest: Manifest, name: str | None) -> str:
@@ -16,5 +13,7 @@ def resolve(manifest: Manifest, name: str | None) -> str:
         return ""
     if wanted not in manifest.prompts:
         known = ", ".join(sorted(manifest.prompts)) or "none"
-        raise UnknownPromptError(f"prompt_name is not known to this model; it has: {known}")
+        raise InvalidError(
+            f"prompt_name is not known to this model; it has: {known}", "prompt_name"
+        )
     return manifest.prompts[wanted]

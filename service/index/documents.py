@@ -260,16 +260,27 @@ class Index:
             NotFoundError: it is not there.
             DamagedError: what is stored of it does not fit its checksums.
         """
-        parts = (Part.TEXT, Part.HEAD, Part.LINKS, Part.STATE, Part.VECTOR)
-        where = col("id").eq(lit(document_id))
-        found = await self.select(where, checksums.columns(*parts), 1)
-        if not found.num_rows:
-            raise NotFoundError("no document of that id in this index")
-        found = await self.sound(found, *parts)
-        if not found.num_rows:
-            raise DamagedError
+        found = await self.one(document_id, Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR)
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
         return Stored(**row, vector=matrix(found)[0])
+
+    async def one(self, document_id: str, *parts: Part) -> pa.Table:
+        """The columns of some parts of one document, and of its state.
+
+        Raises:
+            NotFoundError: it is not there.
+            DamagedError: a part does not fit its checksum.
+        """
+        parts = (*parts, Part.STATE)
+        # whether it is deleted is looked at here: a second condition would cost a fifth more
+        query = self.table.query().where(col("id").eq(lit(document_id)))
+        found = await query.select(checksums.columns(*parts)).limit(1).to_arrow()
+        there = found.num_rows > 0
+        if there and not (found := await self.sound(found, *parts)).num_rows:
+            raise DamagedError
+        if not there or found["deleted"][0].as_py():
+            raise NotFoundError("no document of that id in this index")
+        return found
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
         """Windows of documents by id; those that are damaged are left out."""

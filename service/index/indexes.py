@@ -183,7 +183,7 @@ class Indexes:
             if own is not None:
                 return own.index
             source = generations[0].index.identity
-            return await self._create(name, source.fields, source.uid)
+            return await self._create(name, source.fields, source)
 
     def own(self, generations: Sequence[Generation]) -> Generation | None:
         """The one of this model's revision."""
@@ -272,9 +272,11 @@ class Indexes:
                 tables = [named[0].index.table.name]
                 await self.database.freeing(lambda: self._drop(tables))
 
-    async def _create(self, name: str, fields: dict[str, FieldType], uid: str | None) -> Index:
+    async def _create(
+        self, name: str, fields: dict[str, FieldType], source: schema.Identity | None
+    ) -> Index:
         model = self.model
-        made = schema.create(model.name, model.revision, model.dimensions, fields, uid)
+        made = schema.create(model.name, model.revision, model.dimensions, fields, source)
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
         self._listed_until = 0.0
         await prepare(table)

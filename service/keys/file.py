@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from service.errors import ServiceError
 from service.keys.rights import EVERYTHING, Right, Rights
 
 # every key is compared with what a request brings
@@ -28,7 +29,7 @@ Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,62}$")]
 _Pattern = Annotated[str, Field(pattern="^[a-z0-9_*?-]{1,63}$")]
 
 
-class KeysError(ValueError):
+class KeysError(ServiceError):
     """The file cannot be used; the message names file, key and field, never a token."""
 
 

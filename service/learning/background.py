@@ -16,9 +16,8 @@ from bundles.manifest import Manifest
 from heads.examples import Examples
 from service import executors
 from service.embedding.background import BackgroundEmbedder
-from service.embedding.batching.batcher import EngineFailedError
 from service.embedding.embedder import UnusableInputError
-from service.errors import InvalidError, NotFoundError
+from service.errors import EngineFailedError, InvalidError, NotFoundError
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import Expr
 
 from heads.citation import CANDIDATES, Candidates, probabilities, sample, signals
 from heads.network import Scorer
-from service.index.documents import Index, matrix
+from service.errors import DamagedError, NotFoundError
+from service.index.documents import Index
 from service.index.query.links import cited_counts
-from service.index.query.search import Direction, Hit, Query, candidates, first
-from service.index.rows import checksums
-from service.index.rows.checksums import Part
+from service.index.query.search import Direction, Hit, Query, candidates, first, stored
 from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def citation(
     With ``direction``, that the query cites, or is cited by, the document found.
     """
     depth = max(CANDIDATES, limit)
-    hits = (await candidates(index, query, depth, where))[:depth]
+    hits = list(islice(await candidates(index, query, depth, where), depth))
     if not hits:
         return []
     names = [hit.id for hit in hits]
@@ -58,11 +58,12 @@ async def citation(
         )
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
-    return await first(index, sorted(ranked, key=lambda hit: -hit.score), limit)
+    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit)
 
 
 def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
-    cosines, shares, fused = np.array([(h.cosine, h.words, h.score) for h in hits]).T
+    rows = [(hit.cosine, hit.words, hit.score) for hit in hits]
+    cosines, shares, fused = np.reshape(rows, (-1, 3)).astype(np.float64).T
     return signals(cosines, shares, fused, popularity)
 
 
@@ -90,19 +91,16 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
 async def _candidates(
     index: Index, name: str, cited: set[str], popularity: dict[str, int]
 ) -> Candidates | None:
-    parts = (Part.TEXT, Part.VECTOR)
-    row = await index.select(col("id").eq(lit(name)), checksums.columns(*parts), 1)
-    row = await index.sound(row, *parts)
-    if not row.num_rows:  # damaged, or deleted meanwhile
+    try:
+        query = await stored(index, name)
+    except (DamagedError, NotFoundError):
         return None
-    [vector] = matrix(row)
-    query = Query(vector, row["text"][0].as_py(), name)
-    hits = (await candidates(index, query, CANDIDATES, None))[:CANDIDATES]
+    hits = list(islice(await candidates(index, query, CANDIDATES, None), CANDIDATES))
     # its own link would tell
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
     return Candidates(
-        vector,
-        np.stack([hit.vector for hit in hits]) if hits else np.zeros((0, len(vector)), np.float32),
-        _signals(hits, others) if hits else np.zeros((0, 4), np.float32),
+        query.vector,
+        np.reshape([hit.vector for hit in hits], (-1, query.vector.size)).astype(np.float32),
+        _signals(hits, others),
         np.array([hit.id in cited for hit in hits], dtype=np.bool_),
     )

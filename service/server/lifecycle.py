@@ -209,7 +209,8 @@ class Service:
 
     def _warm_up(self, engine: Engine) -> None:
         manifest = self.bundle.manifest
-        for length in (16, 128, manifest.max_tokens):
+        # a bundle of short windows has no positions for longer ones
+        for length in sorted({min(n, manifest.max_tokens) for n in (16, 128, manifest.max_tokens)}):
             ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
             if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
                 raise EngineError(f"{engine.name} returns vectors that are not finite")

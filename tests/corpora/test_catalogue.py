@@ -90,7 +90,9 @@ def test_a_linked_set(data: Path) -> None:
 def test_what_gives_links_away_is_masked(tmp_path: Path) -> None:
     folder = tmp_path / "specs_cite"
     texts = ["See PEP 484, and pep-8 too.", "As in EIP-20 and `BIP 32`."]
-    rows = [{"id": str(i), "title": f"PEP {i}", "text": text} for i, text in enumerate(texts)]
+    rows: list[dict[str, object]] = [
+        {"id": str(i), "title": f"PEP {i}", "text": text} for i, text in enumerate(texts)
+    ]
     write_rows(folder / "documents.jsonl", rows)
     write_rows(folder / "citations.csv", [{"citing": "0", "cited": "1"}])
     masked = only(folder)

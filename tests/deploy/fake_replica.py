@@ -57,7 +57,7 @@ class FakeReplica:
 
         async def ended() -> None:
             self._die()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

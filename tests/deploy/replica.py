@@ -55,7 +55,7 @@ def running(*replicas: Replica) -> Iterator[list[int]]:
     with ExitStack() as stack:
         for replica in replicas:
             replica.start()
-            stack.callback(lambda r=replica: r.end(signal.SIGKILL))
+            stack.callback(replica.end, signal.SIGKILL)
         for replica in replicas:
             wait_ready(replica.server)
         yield [replica.port for replica in replicas]

@@ -1,4 +1,4 @@
-"""The commands of docs/operate.md that back up and restore, while documents are written."""
+"""The commands of docs/how-to/operate.md that back up and restore, while documents are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT, serving
 
-DOCUMENT = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
 
 
 def block(name: str, index: Path, backup: Path) -> int:
@@ -96,8 +96,8 @@ def test_what_was_acknowledged_before_a_backup_is_restored(tmp_path: Path) -> No
             assert len(found.json()) == 5
             again = client.post("/classify", json={"inputs": "a cat"}).json()
             assert [p["label"] for p in again[0]] == [p["label"] for p in known[0]]
-            scores = [[p["score"] for p in one[0]] for one in (again, known)]
-            assert np.allclose(*scores, atol=1e-4)
+            scores, former = ([p["score"] for p in one[0]] for one in (again, known))
+            assert np.allclose(scores, former, atol=1e-4)
             # and it can be written to
             body = {"documents": texts(500, 501)}
             client.post("/indexes/papers/documents", json=body).raise_for_status()

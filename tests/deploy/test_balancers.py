@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import numpy as np
@@ -194,10 +195,12 @@ def test_no_request_fails_when_all_are_restarted_with_another_bundle(
     assert result.failures == []
     for name, url in cluster.urls.items():
         body = {"index": name, "text": TEXTS[3], "top_k": 1}
-        wait_until(
-            lambda u=url, b=body: httpx.post(f"{u}/similar", json=b, timeout=60).is_success, 60
-        )
+        wait_until(partial(_succeeds, f"{url}/similar", body), 60)
         assert httpx.post(f"{url}/similar", json=body, timeout=60).json()[0]["id"] == "3"
+
+
+def _succeeds(url: str, body: dict[str, object]) -> bool:
+    return httpx.post(url, json=body, timeout=60).is_success
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from service.configuration import load
 from service.settings import Settings
 from tests.conftest import ROOT
 
@@ -79,7 +80,7 @@ def test_the_service_takes_its_settings(path: Path | None, monkeypatch: pytest.M
     for name, value in ours.items():
         of_a_secret = "redis://of-a-secret/and-long-enough-to-be-one"
         monkeypatch.setenv(name, value if isinstance(value, str) else of_a_secret)
-    settings = Settings()
+    settings = load([])
     grace = render(values(path))["Deployment", "prod-docsplit"]["spec"]["template"]["spec"]
     needed = settings.drain_seconds + settings.request_timeout
     assert grace["terminationGracePeriodSeconds"] > needed
@@ -101,7 +102,7 @@ def test_nothing_runs_with_rights() -> None:
 
 
 def test_probes_ask_routes_that_are_there() -> None:
-    api = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    api = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     found = container(render({}))
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert f"`GET {found[probe]['httpGet']['path']}`" in api

@@ -100,7 +100,7 @@ def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: 
 
 @both
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("order", ["drop", "503", "413"])
+@pytest.mark.parametrize("order", ["drop", "503", "413", "504"])
 def test_no_answer_and_no_lost_connection_takes_a_replica_out(
     name: str, order: str, count: int, tmp_path: Path
 ) -> None:
@@ -112,6 +112,29 @@ def test_no_answer_and_no_lost_connection_takes_a_replica_out(
             front.serves(3)
         # the answer of the replica itself, not the balancer's
         assert answer.text[:3] == order or order == "drop"
+
+
+@both
+def test_only_503_is_sent_to_other_replicas(name: str, tmp_path: Path) -> None:
+    with before(name, tmp_path) as front:
+        for order in ("413", "429", "504", "503"):
+            front.ask(order)
+        seen = front.orders.seen
+        assert (seen["413"], seen["429"], seen["504"]) == (1, 1, 1)
+        assert seen["503"] >= 3
+
+
+def test_nginx_leaves_a_replica_that_takes_no_connection(tmp_path: Path) -> None:
+    with socket.socket() as full, socket.socket() as first, fakes(Orders(), 1) as [replica]:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        # its queue has room for one connection, which nobody takes
+        first.connect(full.getsockname())
+        with nginx(tmp_path, [full.getsockname()[1], replica.port]) as url:
+            time.sleep(2)
+            answer = httpx.post(url, content=b" " * LARGE, timeout=30)
+        assert answer.text == "200 by 1"
+        assert "504, 200" in (tmp_path / "nginx.log").read_text().splitlines()[-1]
 
 
 def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> None:

@@ -139,5 +139,5 @@ def test_the_policy_leads_to_private_reporting() -> None:
     assert "## Supported versions" in policy
     for target in re.findall(r"\]\(([^)#]+)", policy):
         assert (ROOT / target).exists()
-    assert "## Threat model" in (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    assert "### Releases" in (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert "## Threat model" in (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    assert "### Releases" in (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "docsplit.json"
-RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+RUNBOOK = (ROOT / "docs" / "how-to" / "runbook.md").read_text(encoding="utf-8")
 # which Prometheus gives every series
 ADDED = {"job", "instance"}
 ENGINE = {"engine", "precision", "device", "model", "revision"}
@@ -118,7 +118,7 @@ def test_every_alert_is_in_the_runbook_and_nothing_else() -> None:
     names = [rule["alert"] for rule in alerts()]
     assert re.findall(r"^## (\w+)$", RUNBOOK, re.M) == names
     for rule in alerts():
-        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook"] == f"docs/how-to/runbook.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in ("warning", "critical")
 
 

@@ -53,8 +53,8 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
         case "camembert":
             return transformers.CamembertModel(transformers.CamembertConfig(**offset))
         case "distilbert":
-            sizes = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
-            rest = {"max_position_embeddings": WINDOW, "initializer_range": 0.1}
+            sizes: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+            rest: dict[str, Any] = {"max_position_embeddings": WINDOW, "initializer_range": 0.1}
             config = transformers.DistilBertConfig(**sizes, **rest, **rows)
             return transformers.DistilBertModel(config)
         case "electra":

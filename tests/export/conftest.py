@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from export.checks.parity import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 PEPS = ROOT / "examples" / "peps" / "documents.jsonl.gz"
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -138,7 +139,7 @@ def neighbours_of_random_encoders() -> Iterator[None]:
 
 
 def save_sentence_transformer(
-    encoder: Path, folder: Path, *, pooling: str, normalise: bool, **settings: object
+    encoder: Path, folder: Path, *, pooling: str, normalise: bool, **settings: Any
 ) -> Path:
     """A sentence-transformers folder around ``encoder``."""
     modules: list[torch.nn.Module] = [

@@ -56,6 +56,6 @@ def run_in_fp16(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
         for place, name in enumerate(node.output):
             node.output[place] = name or f"{node.name}/{place}"
     with np.errstate(all="ignore"):
-        return ReferenceEvaluator(model, new_ops=[SkipLayerNormalization, Gelu]).run(None, inputs)[
-            0
-        ]
+        evaluator = ReferenceEvaluator(model, new_ops=[SkipLayerNormalization, Gelu])
+        vectors, *_ = evaluator.run(None, inputs)
+        return np.asarray(vectors)

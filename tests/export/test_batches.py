@@ -37,7 +37,7 @@ def test_fewer_rows_of_long_windows_go_at_once(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert shapes(tokenizer, size=8) == [(5, 6)]
-    monkeypatch.setattr(export.tokenizer, "PADDED_TOKENS", 15)
+    monkeypatch.setattr(export.checkpoint.tokenizer, "PADDED_TOKENS", 15)
     assert shapes(tokenizer, size=8) == [(3, 5), (2, 6)]
-    monkeypatch.setattr(export.tokenizer, "PADDED_TOKENS", 1)
+    monkeypatch.setattr(export.checkpoint.tokenizer, "PADDED_TOKENS", 1)
     assert shapes(tokenizer, size=8) == [(1, 2), (1, 5), (1, 1), (1, 6), (1, 3)]

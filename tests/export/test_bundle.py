@@ -190,7 +190,7 @@ def test_the_manifest_is_closed_and_frozen(root: Path) -> None:
     manifest = seal(root, **fields())
     assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
     with pytest.raises(ValueError, match="frozen"):
-        manifest.name = "other"  # type: ignore[misc]
+        manifest.name = "other"
 
 
 def test_the_format_needs_no_heavy_library() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,8 +27,9 @@ def poisoned(encoder: Path, folder: Path, name: str, value: float) -> Path:
     """A checkpoint with one weight of ``value``."""
     save_sentence_transformer(encoder, folder, pooling="mean", normalise=True)
     model = SentenceTransformer(str(folder), device="cpu")
+    network: Any = model[0].auto_model
     with torch.no_grad():
-        model[0].auto_model.get_parameter(name).view(-1)[3] = value
+        network.get_parameter(name).view(-1)[3] = value
     model.save_pretrained(str(folder), create_model_card=False)
     return folder
 
@@ -137,7 +139,7 @@ def test_constants_of_branches_and_functions_count(tmp_path: Path) -> None:
         "If", ["x"], ["y"], then_branch=inner.graph, else_branch=inner.graph
     )
     for nodes, functions in (([identity], [function]), ([branches], []), ([identity], [])):
-        graph = onnx.helper.make_graph(nodes, "outer", *ends)
+        graph = onnx.helper.make_graph(nodes, "outer", ends[0], ends[1])
         path = tmp_path / "outer.onnx"
         onnx.save(onnx.helper.make_model(graph, functions=functions), path)
         if functions or nodes == [branches]:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,10 +40,18 @@ def held_out(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> 
 
 @pytest.fixture(scope="module")
 def order(text_file: Path, bert_folder: Path, held_out: HeldOut) -> Order:
-    def make(dest: Path, **settings: object) -> Request:
-        fixed = {"source": str(bert_folder), "dest": dest, "licence": "MIT", "max_tokens": 64}
-        measured = {"calibration": text_file, "paragraphs": 200, "held_out": held_out}
-        return Request(**{**fixed, **measured, "precisions": ("fp16",), **settings})
+    def make(dest: Path, **settings: Any) -> Request:
+        values: dict[str, Any] = {
+            "source": str(bert_folder),
+            "dest": dest,
+            "licence": "MIT",
+            "max_tokens": 64,
+            "calibration": text_file,
+            "paragraphs": 200,
+            "held_out": held_out,
+            "precisions": ("fp16",),
+        }
+        return Request(**(values | settings))
 
     return make
 

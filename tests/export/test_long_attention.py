@@ -5,15 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, BertModel
 
-import export.checkpoint.long_attention
 from bundles.format import Bundle, load
 from export.__main__ import main
 from export.checkpoint.source import Source, open_source, reference_vectors
@@ -74,7 +75,8 @@ def test_the_graph_computes_what_training_computed(
 
 
 def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
-    other = open_source(source.model[0].auto_model.name_or_path, trust_remote_code=True)
+    checkpoint: Any = source.model[0].auto_model
+    other = open_source(checkpoint.name_or_path, trust_remote_code=True)
     other.encoder.config.attention_window = 2 * WINDOW
     graph = tmp_path / "model.onnx"
     write_graph(other, graph)
@@ -84,12 +86,13 @@ def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
 
 
 def test_tracing_leaves_the_source_as_it_was(source: Source, graph: Path) -> None:
-    kinds = {type(layer.attention.self).__name__ for layer in source.encoder.encoder.layer}
+    encoder: Any = source.encoder
+    kinds = {type(layer.attention.self).__name__ for layer in encoder.encoder.layer}
     assert kinds == {"_SelfAttention"}
 
 
 def test_no_operator_of_our_own_is_left(graph: Path) -> None:
-    model = export.long_attention.onnx.load(graph)
+    model = onnx.load(graph)
     assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
     assert sum(node.op_type == "If" for node in model.graph.node) == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -56,8 +57,8 @@ def test_graphs_follow_the_source_beyond_its_local_window(
     for graph, least in (("fp32.onnx", 0.999999), ("model.fp16.onnx", 0.9999)):
         _, engine = open_engine("fp16", tmp_path / graph, threads=1)
         for size in (1, 5, len(sentences)):
-            inputs = batches(tokenizer, sentences, max_tokens=WINDOW, pad_token_id=0, size=size)
-            vectors = np.concatenate([engine(batch) for batch in inputs])
+            rows = batches(tokenizer, sentences, max_tokens=WINDOW, pad_token_id=0, size=size)
+            vectors = np.concatenate([engine(batch) for batch in rows])
             assert cosines(vectors, reference).min() > least
     # The control: with a wider window there are other vectors.
     source.encoder.config.local_attention = 4 * WINDOW
@@ -74,7 +75,7 @@ def test_positions_are_read_from_tables(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_source(str(folder))
-    rotary = source.encoder.rotary_emb
+    rotary: Any = source.encoder.rotary_emb
     kinds = ["full_attention", "sliding_attention"]
     tables = RotationTables(rotary, kinds, WINDOW)
     positions = torch.arange(WINDOW).unsqueeze(0)
@@ -131,8 +132,9 @@ def test_padding_that_sees_only_padding_stays_finite(
 def _with_low_scores(bert: Path, folder: Path) -> Source:
     """An encoder in which every query points away from every key, wherever they stand."""
     model = transformers.ModernBertModel.from_pretrained(save(bert, folder, attention_bias=True))
+    layers: Any = model.layers
     with torch.no_grad():
-        for layer in model.layers:
+        for layer in layers:
             bias = layer.attn.Wqkv.bias.view(3, 4, 8)
             # the pair that turns slowest with the distance
             bias[0, :, 3::4], bias[1, :, 3::4] = 12.0, -12.0

@@ -101,7 +101,7 @@ class PackedMultiHeadAttention(Contrib):
         return (output.reshape(tokens, -1).astype(query.dtype),)
 
 
-OPERATORS = [
+OPERATORS: list[type[OpRun]] = [
     SkipLayerNormalization,
     EmbedLayerNormalization,
     BiasGelu,
@@ -160,7 +160,7 @@ def test_by_the_operators_meaning_its_vectors_are_the_sources(
     source: Source, inputs: Inputs, fp16: Path, sentences: list[str]
 ) -> None:
     evaluator = ReferenceEvaluator(pack(onnx.load(fp16)), new_ops=OPERATORS)
-    [vectors] = evaluator.run([OUTPUT], inputs)
+    [vectors] = map(np.asarray, evaluator.run([OUTPUT], inputs))
     expected = reference_vectors(source, sentences[:16]).numpy()
     assert (vectors * expected).sum(axis=1).min() > 0.9999
     # the control: with the columns of the projection left in their old order they are not
@@ -171,7 +171,8 @@ def test_by_the_operators_meaning_its_vectors_are_the_sources(
             moved = numpy_helper.to_array(tensor)
             assert not np.array_equal(moved, numpy_helper.to_array(before[tensor.name]))
             tensor.CopyFrom(before[tensor.name])
-    [others] = ReferenceEvaluator(unmoved, new_ops=OPERATORS).run([OUTPUT], inputs)
+    evaluator = ReferenceEvaluator(unmoved, new_ops=OPERATORS)
+    [others] = map(np.asarray, evaluator.run([OUTPUT], inputs))
     assert (others * expected).sum(axis=1).min() < 0.99
 
 

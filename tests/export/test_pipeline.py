@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from export.checkpoint.tokenizer import batches
 from export.checks.engines import Inputs, open_engine
 from export.checks.parity import THRESHOLDS
 from export.errors import ExportError
-from export.graphs.fp16 import Written
+from export.graphs.fp16 import Written, write_fp16
 from export.graphs.graph import INPUTS, OUTPUT
 from export.graphs.packed import write_packed
 from export.passages import CALIBRATION
@@ -36,7 +37,7 @@ Order = Callable[..., Request]
 
 @pytest.fixture(scope="module")
 def order(text_file: Path) -> Order:
-    def make(source: Path, dest: Path, **settings: object) -> Request:
+    def make(source: Path, dest: Path, **settings: Any) -> Request:
         return Request(
             **{
                 "source": str(source),
@@ -166,7 +167,7 @@ def test_an_export_can_be_repeated(
 @pytest.fixture
 def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source's vectors are computed first, then its graph is written from altered weights."""
-    written = export.pipeline.write_fp16
+    written = write_fp16
 
     def write(source: Source, fp32: Path, folder: Path, batches: list[Inputs]) -> Written:
         model = onnx.load(str(fp32))

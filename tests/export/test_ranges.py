@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,20 +28,20 @@ from export.graphs.ranges import FP16_MAX, SHARE, measure_ranges
 Change = Callable[[BertModel], None]
 
 
-def feed_forward(model: BertModel) -> None:
+def feed_forward(model: Any) -> None:
     """Values beyond fp16 before a layer norm, which brings them back: the vectors hardly change."""
     dense = model.encoder.layer[0].output.dense
     dense.weight *= 1.5e5
     dense.bias *= 1.5e5
 
 
-def projection(model: BertModel) -> None:
+def projection(model: Any) -> None:
     """Values of attention beyond fp16, which the next weights bring back."""
     model.encoder.layer[0].attention.self.value.weight *= 1e5
     model.encoder.layer[0].attention.output.dense.weight /= 1e5
 
 
-def queries(model: BertModel) -> None:
+def queries(model: Any) -> None:
     """Wide only inside a fused kernel: its input and output are as before."""
     model.encoder.layer[1].attention.self.query.weight *= 1e5
     model.encoder.layer[1].attention.self.key.weight /= 1e5
@@ -106,7 +107,7 @@ def test_what_overflows_stays_fp32(
     vectors = run(model, source, sentences, tmp_path)
     assert (vectors * expected).sum(axis=1).min() > 0.9999
     # the control: converted without a look at the ranges the same encoder gives no numbers
-    monkeypatch.setattr(export.fp16, "measure_ranges", measure_nothing)
+    monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
     _, narrow = written(source, sentences, tmp_path)
     overflown = run(narrow, source, sentences, tmp_path)
     assert not np.isfinite(overflown).all()
@@ -134,7 +135,7 @@ def test_what_a_fused_attention_holds_counts(
 def test_a_weight_beyond_fp16_is_named(
     scaled: Callable[[Change], Source], sentences: list[str], tmp_path: Path
 ) -> None:
-    def one(model: BertModel) -> None:
+    def one(model: Any) -> None:
         model.encoder.layer[1].intermediate.dense.weight[0, 0] = 1e5
 
     ranges, model = written(scaled(one), sentences, tmp_path)
@@ -152,7 +153,7 @@ def test_an_encoder_within_range_has_no_such_node(
     assert ranges.fp32_nodes == {}
     assert 1 < ranges.largest < 100
     with_ranges = (tmp_path / FILE).read_bytes()
-    monkeypatch.setattr(export.fp16, "measure_ranges", measure_nothing)
+    monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
     written(source, sentences, tmp_path)
     assert (tmp_path / FILE).read_bytes() == with_ranges
 

@@ -19,6 +19,7 @@ from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses
 from export.tasks.probe import Probe
 from export.tasks.retrieval import Retrieval
+from export.tasks.task import Task
 from tests.export.held_out import write_judged, write_labelled, write_rows
 
 
@@ -95,7 +96,7 @@ def test_a_loss_up_to_the_limit_is_allowed(kind: str) -> None:
     assert f"the source's 0.7000, a loss of {limit + 0.0001:.4f} where {limit} is allowed" in said
 
 
-def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Retrieval | Probe]:
+def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Task]:
     return read_tasks(held_out, Path("calibration.txt"), passages)
 
 

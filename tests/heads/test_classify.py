@@ -12,7 +12,7 @@ from huggingface_hub import InferenceClient
 
 from tests.conftest import Server, serving
 from tests.index.conftest import call
-from tests.index.test_generations import seal_other
+from tests.other_bundle import seal_other
 
 SPORT = [
     "The striker scored twice and the team won the match.",

@@ -58,7 +58,7 @@ def test_offsets_and_occlusion_are_true(
     server: Server, subjects: str, proposals: list[dict[str, Any]]
 ) -> None:
     text = "\N{GRINNING FACE}" * 30 + " " + proposals[-1]["text"]
-    asked = {"inputs": [text, text[:400]], "classifier": subjects}
+    asked: dict[str, Any] = {"inputs": [text, text[:400]], "classifier": subjects}
     plain = classify(server, **asked)
     long, short = classify(server, **asked, explain=True)
     assert [long["labels"], short["labels"]] == plain

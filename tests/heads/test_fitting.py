@@ -16,12 +16,12 @@ from sklearn.neural_network import MLPClassifier
 
 from heads import citation, fitting, multilabel, training
 from heads.fitting import Layers, Objective, descend
-from heads.network import softmax
+from heads.network import Vectors, softmax
 
 ITERATIONS = 25
 
 
-def examples(rows: int, outputs: int, multi_label: bool) -> tuple[training.Vectors, np.ndarray]:
+def examples(rows: int, outputs: int, multi_label: bool) -> tuple[Vectors, np.ndarray]:
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((outputs, 24))
     labels = np.arange(rows) % outputs
@@ -31,12 +31,12 @@ def examples(rows: int, outputs: int, multi_label: bool) -> tuple[training.Vecto
     return vectors, (draw.random((rows, outputs)) < 0.4).astype(np.uint8)
 
 
-def logits(layers: Layers, rows: training.Vectors) -> np.ndarray:
+def logits(layers: Layers, rows: Vectors) -> np.ndarray:
     return layers.outputs(rows)[-1]
 
 
 def fitted(
-    vectors: training.Vectors, targets: np.ndarray, outputs: int, counts: np.ndarray | None
+    vectors: Vectors, targets: np.ndarray, outputs: int, counts: np.ndarray | None
 ) -> Layers:
     objective = Objective(vectors, targets, outputs, 0.1, counts, lambda: None)
     start = Layers.drawn((vectors.shape[1], 16, objective.logits))

@@ -62,9 +62,8 @@ def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
     here, there = jobs(tmp_path), jobs(tmp_path)
 
     async def both() -> list[Job | BaseException]:
-        return await asyncio.gather(
-            here.claim("a", SMALL), there.claim("a", SMALL), return_exceptions=True
-        )
+        claims = here.claim("a", SMALL), there.claim("a", SMALL)
+        return list(await asyncio.gather(*claims, return_exceptions=True))
 
     won, lost = sorted(asyncio.run(both()), key=lambda got: isinstance(got, BaseException))
     assert isinstance(won, Job)

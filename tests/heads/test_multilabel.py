@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from heads import multilabel
-from heads.network import Network, sigmoid
-from heads.stratify import folds
+from heads.network import Network, Vectors, sigmoid
+from heads.stratify import Indicators, folds
 from tests.conftest import Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call
@@ -34,11 +35,11 @@ EXAMPLES = {
 }
 
 
-def marked(examples: int, spread: float) -> tuple[multilabel.Vectors, multilabel.Indicators]:
+def marked(examples: int, spread: float) -> tuple[Vectors, Indicators]:
     """Unit vectors, a direction added for each of four labels that hold at random."""
     draw = np.random.default_rng(0)
     directions = draw.standard_normal((4, 32))
-    indicators = (draw.random((examples, 4)) < [0.5, 0.4, 0.3, 0.2]).astype(np.int64)
+    indicators = (draw.random((examples, 4)) < [0.5, 0.4, 0.3, 0.2]).astype(np.uint8)
     vectors = indicators @ directions + spread * draw.standard_normal((examples, 32))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors.astype(np.float32), indicators
@@ -94,7 +95,7 @@ def test_every_fold_has_its_share_of_every_label() -> None:
     _, indicators = marked(203, 1.0)
     draw = np.random.default_rng(2)
 
-    def unevenness(fold: multilabel.Indicators) -> float:
+    def unevenness(fold: NDArray[np.int64]) -> float:
         held = np.array([indicators[fold == each].sum(axis=0) for each in range(5)])
         return float((held.max(axis=0) - held.min(axis=0)).max())
 
@@ -177,7 +178,8 @@ def test_what_is_refused_changes_nothing(
     server: Server, tags: str, change: dict[str, Any], hint: str
 ) -> None:
     before = call(server, "GET", f"/classifiers/{tags}")
-    body = {"inputs": ["x"] * 4, "labels": [["a"], ["b"]], "multi_label": True} | change
+    body: dict[str, Any] = {"inputs": ["x"] * 4, "labels": [["a"], ["b"]], "multi_label": True}
+    body |= change
     body["labels"] = body["labels"] * 2
     said = call(server, "PUT", f"/classifiers/{tags}", body, status=422)
     assert hint in said["error"]

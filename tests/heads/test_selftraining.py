@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from heads import training
+from heads.network import Network, Vectors
 from heads.selftraining import LEAST, SHARE, WEIGHT, extend
+from heads.training import Labels
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index
@@ -16,7 +18,7 @@ from tests.index.conftest import index as index
 CLASSES = 4
 
 
-def clouds(rows: int, seed: int) -> tuple[training.Vectors, training.Labels]:
+def clouds(rows: int, seed: int) -> tuple[Vectors, Labels]:
     """Unit vectors in as many clouds as there are classes, and the class of each."""
     centres = np.random.default_rng(0).standard_normal((CLASSES, 32))
     draw = np.random.default_rng(seed)
@@ -26,7 +28,7 @@ def clouds(rows: int, seed: int) -> tuple[training.Vectors, training.Labels]:
     return vectors.astype(np.float32), labels
 
 
-def accuracy(network: training.Network) -> float:
+def accuracy(network: Network) -> float:
     vectors, labels = clouds(400, seed=3)
     return float((network.logits(vectors).argmax(axis=1) == labels).mean())
 
@@ -55,8 +57,8 @@ def test_the_surest_guesses_are_added_and_weigh_less() -> None:
     assert set(weights[len(vectors) :]) == {1.0}
     assert abs(added - SHARE * len(unlabelled)) <= CLASSES * LEAST
     known = {row.tobytes(): label for row, label in zip(unlabelled, truth, strict=True)}
-    right = [known[row.tobytes()] for row in rows[len(vectors) :]] == guesses[len(vectors) :]
-    assert right.mean() > 0.8
+    added_truth = np.array([known[row.tobytes()] for row in rows[len(vectors) :]])
+    assert (added_truth == guesses[len(vectors) :]).mean() > 0.8
 
 
 def test_nothing_unlabelled_changes_nothing() -> None:

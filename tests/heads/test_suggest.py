@@ -74,7 +74,7 @@ def test_the_choice_covers_what_differs() -> None:
 
 
 def test_the_choice_of_equals_repeats_none() -> None:
-    wrong, rows = np.ones((20, 2)), np.ones((20, 4))
+    wrong, rows = np.ones((20, 2)), np.ones((20, 4), np.float32)
     chosen = choose(wrong, rows, 5)
     assert len(set(chosen)) == len(chosen) == 5
     assert choose(wrong[:3], rows[:3], 5) == [0, 1, 2]

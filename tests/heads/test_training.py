@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from heads import training
-from heads.network import Network, softmax
+from heads.network import Network, Vectors, softmax
+from heads.training import Labels
 
 
-def blobs(
-    classes: int, each: int, spread: float, seed: int = 0
-) -> tuple[training.Vectors, training.Labels]:
+def blobs(classes: int, each: int, spread: float, seed: int = 0) -> tuple[Vectors, Labels]:
     """Unit vectors around one random centre a class."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((classes, 32))

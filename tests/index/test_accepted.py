@@ -20,6 +20,7 @@ from service.index.commits import Upsert
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import listing, search
 from service.index.query.listing import PAGE_BYTES
+from service.index.rows import fields, schema
 from service.index.rows.record import Encoding, Record
 from service.index.writer import Writer
 from tests.conftest import Server, forget_peak, status
@@ -162,13 +163,13 @@ def test_what_was_taken_before_there_were_bounds_is_still_served(
 
 
 async def heavy(replicas: Replicas, documents: int, size: int) -> Any:
-    """An index of documents whose titles are of a size that was taken before."""
+    """An index of documents whose titles are of a size that an earlier version took."""
     a = await replicas.open("a")
     await a.create("x", {})
     index = await a.open("x")
     for number in range(documents):
         await index.put([replace(record(f"{number:03}", "word"), title="x" * size)])
-    return index
+    return replace(index, identity=replace(index.identity, bounded=False))
 
 
 @run
@@ -184,6 +185,49 @@ async def test_a_search_reads_the_titles_of_its_hits_alone(replicas: Replicas) -
         assert hit.title == "x" * size
         # a quarter of all titles, where reading them all would take at least their size
         assert 1024 * (status(os.getpid(), "VmHWM") - before) < 10 * size
+
+
+@run
+async def test_bounded_titles_are_read_with_the_vectors(replicas: Replicas) -> None:
+    index = await heavy(replicas, 3, 10)
+    bounded = replace(index, identity=replace(index.identity, bounded=True))
+    read: list[int] = []
+    heads = listing.heads
+
+    async def counted(*given: Any) -> Any:
+        read.append(len(given[1]))
+        return await heads(*given)
+
+    query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word", "001")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "heads", counted)
+        found = await search.cosine(bounded, query, 10, None)
+        assert (sorted(hit.id for hit in found), read) == (["000", "002"], [])
+        # the control
+        other = await search.cosine(index, query, 10, None)
+        assert [(hit.id, hit.title) for hit in other] == [(hit.id, hit.title) for hit in found]
+        assert read == [2]
+
+
+def test_no_stored_head_is_larger_than_its_bound() -> None:
+    worst = {"k": "\u00e9" * ((fields.METADATA_BYTES - 8) // 2)}
+    assert fields.problem(worst) is None
+    assert fields.problem({"k": worst["k"] + "\u00e9"}) is not None
+    title = "\U0001f600" * fields.TITLE_CHARACTERS
+    size = len(title.encode()) + len(json.dumps(worst))
+    assert 0.99 * fields.HEAD_BYTES < size <= fields.HEAD_BYTES
+
+
+@run
+async def test_a_new_index_bounds_titles_and_a_copy_of_an_older_one_does_not(
+    replicas: Replicas,
+) -> None:
+    a, _ = await replicas.pair()
+    assert a.identity.bounded
+    for bounded in (True, False):
+        source = replace(a.identity, bounded=bounded)
+        made = schema.identity(schema.create("model", "b" * 64, 4, {}, source))
+        assert (made.bounded, made.uid) == (bounded, a.identity.uid)
 
 
 @run

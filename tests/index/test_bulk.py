@@ -42,7 +42,8 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     links = tmp_path / "links.csv"
     links.write_text("citing,cited\na,b\na,c\n")
     rows: list[Any] = [{"id": i, "text": f"text {i}", "year": 2000} for i in "abc"]
-    bad = [{"id": "empty", "text": " "}, {"id": "typed", "text": "a", "year": "x"}]
+    bad: list[dict[str, Any]] = [{"id": "empty", "text": " "}]
+    bad += [{"id": "typed", "text": "a", "year": "x"}]
     bad += [{"id": "big", "text": "a", "n": 2**64}, {"id": "\ud800", "text": "a"}]
     file = write(tmp_path / "documents.jsonl", *rows, rows[0] | {"text": "again"}, *bad)
     flags = ("--field", "year=integer", "--links", str(links))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.index.indexes import connect, table_names
+from service.index.storage.database import connect, table_names
 from tests.conftest import ROOT
 from tests.index.test_bulk import command, run, write
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from service.index.storage import disk, recovery
+from service.index.storage.volume import Volume
 from tests.conftest import ROOT
 from tests.index import writing
 from tests.index.test_recovery import ids
@@ -27,7 +28,9 @@ KILLS = ((_NAMED, 5), ("syncfs", 9), ("unlink", 3), ("write", 80))
 
 def traceable() -> bool:
     tracer = shutil.which("strace")
-    return bool(tracer) and not subprocess.run([tracer, "true"], capture_output=True).returncode
+    if tracer is None:
+        return False
+    return not subprocess.run([tracer, "true"], capture_output=True).returncode
 
 
 async def missing(folder: Path, lines: list[str]) -> tuple[set[str], set[str]]:
@@ -116,7 +119,7 @@ def test_a_power_failure_loses_nothing_acknowledged(
 
     monkeypatch.setattr(disk, "_flusher", flusher)
     if durability == "commit":
-        monkeypatch.setattr(writing.Volume, "sync", nothing)
+        monkeypatch.setattr(Volume, "sync", nothing)
     draw = random.Random(11)
     failures: list[tuple[Path, list[str]]] = []
 

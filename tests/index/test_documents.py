@@ -36,7 +36,7 @@ def test_an_index_lives_and_dies(server: Server, index: str) -> None:
 def test_documents_come_back_as_they_were_given(server: Server, index: str) -> None:
     upsert(server, index, ONE, TWO)
     path = f"/indexes/{index}/documents/"
-    whole = TWO | {"title": None, "metadata": {}, "links": []}
+    whole: dict[str, object] = TWO | {"title": None, "metadata": {}, "links": []}
     for document, place in ((ONE, "a%2Fb%20c%3F%23%C3%A9"), (whole, "two")):
         held = call(server, "GET", path + place)
         assert held.pop("version")
@@ -181,7 +181,7 @@ def test_an_unknown_index(server: Server) -> None:
 def test_a_deadline_on_a_write(server: Server, index: str, long_document: str) -> None:
     body = {"documents": [{"id": "late", "text": "Of its own. " + long_document}]}
     path = f"/indexes/{index}/documents"
-    call(server, "POST", path, body, status=503, headers={"x-request-timeout": "0.2"})
+    call(server, "POST", path, body, status=504, headers={"x-request-timeout": "0.2"})
 
 
 def test_small_writes_share_commits(server: Server, index: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from lancedb import AsyncConnection
 from lancedb.table import AsyncTable
 
 from bundles import format as bundle
@@ -25,9 +24,10 @@ from heads.citation import features
 from heads.network import Network
 from service.index.documents import matrix
 from service.index.generations import is_of
-from service.index.indexes import connect, table_names
+from service.index.indexes import connect
 from service.index.leases import Leases
 from service.index.rows.schema import identity
+from service.index.storage.database import Database, table_names
 from service.learning.store import Head, Heads
 from tests.conftest import ROOT, Server, serving
 from tests.index.conftest import call, count, upsert
@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"never: {what}")
 
 
-async def table_of(tables: AsyncConnection, index: str, revision: str) -> AsyncTable:
+async def table_of(tables: Database, index: str, revision: str) -> AsyncTable:
     """The table of an index's generation."""
     [name] = [table for table in await table_names(tables) if is_of(table, index, revision)]
     return await tables.open_table(name)

@@ -1,10 +1,10 @@
-"""`kill -9` of a running service while it is written to; `benchmarks.kills` does more of it."""
+"""`kill -9` of a running service during writes; `benchmarks.reliability.kills` does more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import kills
+from benchmarks.reliability import kills
 
 
 def test_kills_and_torn_manifests_lose_no_acknowledged_write(tmp_path: Path) -> None:

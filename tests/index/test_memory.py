@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.storage.database import bounded, connect
-from tests.index.processes import record, run
+from tests.index.processes import record
 
 BYTES = 10_000
 
@@ -19,7 +20,7 @@ async def kept(folder: Path, bound: int) -> int:
     """Bytes that the caches hold after searches of all kinds."""
     session = bounded(bound)
     databases = [await connect(f"{folder}/{part}", session=session) for part in ("a", "b")]
-    indexes = Indexes(*databases, Model("model", "a" * 64, 4))
+    indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
     if await indexes.create("x", {}):
         for number in range(10):
             await (await indexes.open("x")).put([record(f"{number}", f"word {number}" * 50)])
@@ -32,8 +33,10 @@ async def kept(folder: Path, bound: int) -> int:
     return int(session.size_bytes)
 
 
-@run
-async def test_the_caches_of_lancedb_hold_no_more_than_they_may(tmp_path: Path) -> None:
-    assert await kept(tmp_path, 100_000_000) > BYTES
-    assert await kept(tmp_path, BYTES) <= BYTES
-    assert await kept(tmp_path, 0) <= BYTES
+def test_the_caches_of_lancedb_hold_no_more_than_they_may(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        assert await kept(tmp_path, 100_000_000) > BYTES
+        assert await kept(tmp_path, BYTES) <= BYTES
+        assert await kept(tmp_path, 0) <= BYTES
+
+    asyncio.run(scenario())

@@ -64,7 +64,7 @@ class Process:
         databases = [
             await connect(f"{self.folder}/{part}", self.volume) for part in ("indexes", "leases")
         ]
-        return Indexes(*databases, Model("model", "a" * 64, 4))
+        return Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
 
 
 async def begun(folder: Path) -> Indexes:

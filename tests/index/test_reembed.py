@@ -122,7 +122,12 @@ async def test_an_interrupted_pass_goes_on(replicas: Replicas) -> None:
     done = await b.count()
     assert 0 < done < 600
     seen.clear()
-    assert await copy(b, a, lambda texts: (seen.append(len(texts)), embed(texts))[1]) == 600 - done
+
+    async def counting(texts: Sequence[str]) -> list[Document]:
+        seen.append(len(texts))
+        return await embed(texts)
+
+    assert await copy(b, a, counting) == 600 - done
     assert sum(seen) == 600 - done
     assert max(seen) < reembed.COMMIT_DOCUMENTS + reembed.CHUNK
     assert await b.count() == 600

@@ -91,8 +91,9 @@ def test_filters(server: Server, filled: str, papers: dict[str, str], mode: str)
 def test_explain_pairs_windows(server: Server, filled: str, papers: dict[str, str]) -> None:
     first, second = list(papers.items())[:2]
     text = second[1]
-    for body in ({"text": text}, {"id": second[0]}):
-        hits = similar(server, explain=True, top_k=20, **body)
+    for query in ({"text": text}, {"id": second[0]}):
+        body: dict[str, Any] = {"explain": True, "top_k": 20, **query}
+        hits = similar(server, **body)
         [hit] = [hit for hit in hits if hit["id"] == first[0]]
         assert 1 <= len(hit["pairs"]) <= 3
         pair = hit["pairs"][0]

@@ -28,7 +28,7 @@ async def opened(folder: Path) -> Indexes:
     volume = Volume(str(folder), "fsync", lambda _: None)
     await volume.claim()
     databases = [await connect(f"{folder}/{part}", volume) for part in ("indexes", "leases")]
-    return Indexes(*databases, Model("model", "a" * 64, 4))
+    return Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
 
 
 def told(line: str) -> None:

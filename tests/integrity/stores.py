@@ -19,6 +19,7 @@ from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.query import search
+from service.index.rows.fields import FieldType
 from service.index.rows.record import Record, encoded
 from service.index.storage.findings import Report
 from service.index.storage.ledger import Recorder
@@ -31,7 +32,7 @@ from windowing.pooling import Vectors, normalise
 REVISION = "a" * 64
 DIMENSIONS = 8
 WINDOW = 40
-FIELDS = {"year": "integer", "draft": "boolean"}
+FIELDS: dict[str, FieldType] = {"year": "integer", "draft": "boolean"}
 
 
 def vector(text: str) -> Vectors:
@@ -158,10 +159,10 @@ async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
         windows = await index.windows(ids)
     except Exception:  # noqa: BLE001
         return wrong
-    for name, held in windows.items():
+    for name, stored in windows.items():
         text = right(name)
         made = None if text is None else record(name, text).encoding.windows
-        if made is None or not np.array_equal(held.vectors, made.astype("<f2").astype("f4")):
+        if made is None or not np.array_equal(stored.vectors, made.astype("<f2").astype("f4")):
             wrong.append(f"windows of {name}")
     return wrong
 

@@ -45,10 +45,10 @@ async def damaged(root: Path, column: str, value: str) -> Index:
     return index
 
 
-async def answers(index: Index, mode: str) -> list[str]:
+async def answers(index: Index, mode: str, limit: int) -> list[str]:
     query = search.Query(stores.vector("query"), "document x-3 words")
     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[mode]
-    return [hit.id for hit in await run(index, query, 50, None)]
+    return [hit.id for hit in await run(index, query, limit, None)]
 
 
 @pytest.mark.parametrize(("part", "column", "value"), DAMAGES, ids=[d[1] for d in DAMAGES])
@@ -59,7 +59,8 @@ def test_a_damaged_row_is_not_served_is_named_and_is_mended_or_lost(
 
     async def scenario() -> None:
         sound = await (await stores.open_indexes(root)).open("x")
-        assert NAME in await answers(sound, "cosine")
+        for limit in (20, 50):
+            assert NAME in await answers(sound, "cosine", limit)
         assert NAME in await kept(sound, {NAME: TEXT})
         index = await damaged(root, column, value)
         seen: list[int] = []
@@ -71,7 +72,9 @@ def test_a_damaged_row_is_not_served_is_named_and_is_mended_or_lost(
                 await index.get(NAME)
         if part in ("vector", "head", "state"):
             for mode in ("cosine", "words", "hybrid"):
-                assert NAME not in await answers(index, mode)
+                # so few titles are read with the vectors, so many are not
+                for limit in (20, 50):
+                    assert NAME not in await answers(index, mode, limit)
         if part in ("vector", "windows", "text"):
             assert NAME not in await kept(index, {NAME: TEXT})
             assert NAME not in await kept(index, {NAME: LATER})
@@ -128,7 +131,7 @@ def test_a_row_of_a_version_without_checksums_is_served_and_counts_as_unverified
         [row] = await index.table.query().where(where).select(["digest"]).to_list()
         await index.table.update({"digest": row["digest"][:32]}, where=where)
         assert (await index.get(NAME)).text == TEXT
-        assert NAME in await answers(index, "cosine")
+        assert NAME in await answers(index, "cosine", 20)
         report = await stores.checked(root, "x")
         assert (report.unverified, report.findings) == (1, [])
         await index.put([stores.record(NAME)])

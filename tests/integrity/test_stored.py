@@ -64,7 +64,8 @@ def test_it_is_read_searched_and_written(stored: tuple[str, Path]) -> None:
         [first, *_] = await search.cosine(index, query, 7, None)
         assert (first.id, first.title) == ("d3", "Title 3")
         assert {hit.id for hit in await search.words(index, query, 7, None)} >= {"d3"}
-        where = compile_filter(Condition(field="draft", eq=True), index.identity.fields)
+        drafts = Condition.model_validate({"field": "draft", "eq": True})
+        where = compile_filter(drafts, index.identity.fields)
         held_ids = {hit.id for hit in await search.hybrid(index, query, 7, where)}
         assert held_ids == {"d0", "d2", "d4", "d6"}
         assert list(await kept(index, {"d1": make.record(1).text, "d2": "other"})) == ["d1"]

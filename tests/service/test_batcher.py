@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,12 +14,10 @@ from numpy.typing import NDArray
 from service.embedding.batching.batcher import (
     Batcher,
     BatchReport,
-    DeadlineError,
-    EngineFailedError,
-    OverloadedError,
 )
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.engines.interface import Arithmetic, EngineName
+from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from tests.conftest import until
 
 POISON = 13
@@ -30,8 +27,8 @@ NAN = 14
 class FakeEngine:
     """Answers with the first token of each row; waits at a gate; fails on POISON."""
 
-    name: ClassVar[EngineName] = "onnx-cpu"
-    arithmetic: ClassVar[Arithmetic] = "f32"
+    name: EngineName = "onnx-cpu"
+    arithmetic: Arithmetic = "f32"
     device = "CPU"
     streams = 1
     batch_tokens = 64

@@ -45,7 +45,8 @@ def test_bound_and_rounded_up_the_vectors_are_those_of_a_plain_run(
     engine = OnnxCudaEngine(session, buckets(BUNDLE))
     ids, mask = batch(*shape)
     vectors = engine.run(ids, mask)
-    assert (vectors.shape, vectors.dtype) == ((shape[0], 384), np.float32)
+    assert vectors.shape == (shape[0], 384)
+    assert vectors.dtype == np.float32
     assert np.abs(vectors - unbound(session, ids, mask)).max() < 1e-3
 
 

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import httpx
 import numpy as np
@@ -267,13 +269,17 @@ def embed(server: Server, text: str) -> tuple[Vectors, str]:
     return np.array(answer.json()[0], np.float32), answer.headers["x-cache"]
 
 
+def _replaced(pair: Pair, name: bytes, value: bytes) -> bool:
+    return pair.redis.client.get(name) != value
+
+
 def entry(pair: Pair, server: Server, text: str) -> tuple[bytes, Vectors]:
     """The name and the vector of a text that was never sent before."""
-    before = set(pair.redis.client.keys())
+    before = pair.redis.names()
     found, source = embed(server, text)
     assert source == "miss"
-    wait_until(lambda: len(pair.redis.client.keys()) == len(before) + 1, 20)
-    [name] = set(pair.redis.client.keys()) - before
+    wait_until(lambda: len(pair.redis.names()) == len(before) + 1, 20)
+    [name] = pair.redis.names() - before
     assert embed(server, text)[1] == "hit"
     return name, found
 
@@ -291,6 +297,7 @@ def test_a_forged_a_moved_and_a_former_value_are_misses_where_there_is_a_secret(
     name, right = entry(pair, pair.signed, "piers of a bridge")
     other, wrong = entry(pair, pair.signed, "a tax return")
     moved = pair.redis.client.get(other)
+    assert isinstance(moved, bytes)
     for number, value in enumerate((moved, Codec(len(wrong)).pack(name, wrong)), 1):
         pair.redis.client.set(name, value)
         found, source = embed(pair.signed, "piers of a bridge")
@@ -298,7 +305,7 @@ def test_a_forged_a_moved_and_a_former_value_are_misses_where_there_is_a_secret(
         assert found == pytest.approx(right, abs=1e-5)
         assert errors(pair.signed, "forged") == number
         # what was computed took its place
-        wait_until(lambda forged=value: pair.redis.client.get(name) != forged, 20)
+        wait_until(partial(_replaced, pair, name, value), 20)
     assert embed(pair.signed, "piers of a bridge")[1] == "hit"
     pair.redis.client.set(name, former(wrong))
     assert embed(pair.signed, "piers of a bridge")[1] == "miss"
@@ -321,7 +328,7 @@ def test_poison_in_redis_is_never_stored(pair: Pair, how: str) -> None:
     with httpx.Client(base_url=pair.plain.url, timeout=60) as client:
         if how == "documents":
             client.put("/indexes/a", json={}).raise_for_status()
-            body = {"documents": [{"id": "1", "text": text}]}
+            body: dict[str, Any] = {"documents": [{"id": "1", "text": text}]}
             client.post("/indexes/a/documents", json=body).raise_for_status()
             asked = {"index": "a", "text": poison, "top_k": 1}
             [found] = client.post("/similar", json=asked).raise_for_status().json()

@@ -97,7 +97,7 @@ def test_the_secret_of_the_cache_follows_precedence_and_is_not_shown(
     def taken(*flags: str) -> str | None:
         found = load(["--config", str(config), *flags])
         assert "a secret" not in repr(found)
-        return found.cache_secret and found.cache_secret.get_secret_value()
+        return None if found.cache_secret is None else found.cache_secret.get_secret_value()
 
     assert taken() == secrets[0]
     monkeypatch.setenv("DOCSPLIT_CACHE_SECRET", secrets[1])

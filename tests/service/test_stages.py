@@ -14,9 +14,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from service.embedding.batching.batcher import Batcher, DeadlineError, EngineFailedError
+from service.embedding.batching.batcher import Batcher
 from service.embedding.cache.layers import Cache
 from service.embedding.cache.process import ProcessCache
+from service.errors import DeadlineError, EngineFailedError
 from service.tracing.exporter import RecordedSpan
 from service.tracing.stages import Stage, current, record
 from tests.service.test_batcher import POISON, FakeEngine, window

@@ -79,7 +79,7 @@ class Slow:
 
     async def compute(self, windows: Sequence[Ids], deadline: float, keep: object) -> Computed:
         await asyncio.sleep(0.02)
-        vectors: Vectors = np.ones((len(windows), 4), np.float32) / 2
+        vectors: Vectors = np.full((len(windows), 4), 0.5, np.float32)
         return Computed(vectors, 0.0, 0.0)
 
 

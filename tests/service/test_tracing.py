@@ -191,7 +191,7 @@ def test_nothing_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> N
     with serving(tmp_path / "log", *flags) as server:
         url = server.url
         headers = {"authorization": f"Bearer {key}"}
-        index = {"fields": {}}
+        index: dict[str, object] = {"fields": {}}
 
         def ask(method: str, path: str, body: object = None) -> int:
             answer = httpx.request(method, url + path, json=body, headers=headers, timeout=60)

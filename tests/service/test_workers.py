@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.configuration import load
 from service.server.supervisor import share
-from service.settings import Settings
 from tests.conftest import Server, serving, wait_ready, wait_until
 
 
@@ -193,10 +193,11 @@ def test_an_engine_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
 
 
 def test_workers_share_cores_cache_and_connections() -> None:
-    given = Settings(workers=4, cache_bytes=1000, max_connections=10, streams=2)
+    flags = ["--workers=4", "--cache-bytes=1000", "--max-connections=10", "--streams=2"]
+    given = load(flags)
     mine = share(given, 16)
     assert (mine.threads, mine.streams) == (4, 1)
     assert (mine.cache_bytes, mine.max_connections) == (250, 2)
     assert share(given, 2).threads == 1
-    assert share(Settings(workers=2, threads=6), 16).threads == 3
-    assert share(Settings(workers=2), 16).streams == 0
+    assert share(load(["--workers=2", "--threads=6"]), 16).threads == 3
+    assert share(load(["--workers=2"]), 16).streams == 0

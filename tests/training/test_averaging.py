@@ -21,7 +21,7 @@ def moved(tiny_model: Path, tmp_path: Path) -> Path:
     model = SentenceTransformer(str(tiny_model), device="cpu")
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 1
+            parameter.add_(1)
     model.save_pretrained(str(tmp_path / "moved"), create_model_card=False)
     return tmp_path / "moved"
 

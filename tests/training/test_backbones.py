@@ -139,7 +139,7 @@ def test_a_teacher_must_share_vocabulary_and_width(
     other.add_tokens(["novel"])
     with pytest.raises(SettingsError, match=r"objective.teacher '.*other': another vocabulary"):
         opened(save_tiny_model(tmp_path / "other", other, seed=0, width=32))
-    with pytest.raises(ValidationError, match="mlm makes one"):
+    with pytest.raises(ValidationError, match="mlm makes only one"):
         make_settings(objective={"view": "mlm", "teacher": str(wide)})
     same = opened(save_tiny_model(tmp_path / "same", make_tokenizer(), seed=1, width=32))
     assert same is not None

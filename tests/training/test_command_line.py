@@ -12,7 +12,7 @@ from training.command_line import parse, setting_names
 from training.errors import SettingsError
 
 NEEDED = ["--data.path", "d.jsonl", "--backbone.path", "m", "--run.output", "o"]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "training.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "training.md"
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:

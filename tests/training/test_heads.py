@@ -103,8 +103,8 @@ def test_heads_go_into_the_bundle_and_are_served(
             assert "bundle" in call(server, method, path, body, status=409)["error"]
         call(server, "PUT", "/indexes/papers", {}, status=201)
         upsert(server, "papers", *map(json.loads, documents.read_text().splitlines()))
-        body = {"index": "papers", "id": "1-3", "mode": "citation", "top_k": 3}
-        hits = call(server, "POST", "/similar", body)
+        query = {"index": "papers", "id": "1-3", "mode": "citation", "top_k": 3}
+        hits = call(server, "POST", "/similar", query)
         assert {hit["id"] for hit in hits} == {"1-0", "1-1", "1-2"}
 
 

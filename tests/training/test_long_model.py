@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import (
     BertConfig,
     BertModel,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
@@ -29,9 +31,9 @@ from training.trainer.output import save_model
 TOLERANCE = 1e-5
 
 
-def short_model(kind: str) -> BertModel | RobertaModel:
+def short_model(kind: str) -> PreTrainedModel:
     torch.manual_seed(0)
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": 100,
         "hidden_size": 32,
         "num_hidden_layers": 2,

@@ -94,7 +94,7 @@ def test_blockwise_gradient_is_the_whole_one() -> None:
     assert table.grad is not None
     expected_table = table.grad.clone()
     head.zero_grad()
-    table.grad = None
+    table.grad.zero_()
     total, gradient = masked_lm_gradient(head, states, labels, 0.01)
     assert leaf.grad is not None
     torch.testing.assert_close(total, whole.detach())
@@ -146,7 +146,9 @@ def test_bert_head_of_transformers_is_adopted() -> None:
     )
     bert = BertForMaskedLM(config)
     nn.init.normal_(bert.cls.predictions.bias)
-    head = MaskedLMHead(bert.get_input_embeddings())
+    embeddings = bert.get_input_embeddings()
+    assert isinstance(embeddings, nn.Embedding)
+    head = MaskedLMHead(embeddings)
     states = torch.randn(3, 16)
     assert not torch.allclose(head(states), bert.cls(states))
     assert head.adopt(bert.state_dict())

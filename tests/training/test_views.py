@@ -249,7 +249,7 @@ def test_a_mixture_draws_either_kind_in_its_share() -> None:
 
 @pytest.mark.parametrize("kinds", [("mlm", "docsplit"), ("docsplit", "mlm")])
 def test_a_mixture_needs_two_views(kinds: tuple[Any, Any]) -> None:
-    with pytest.raises(ValidationError, match="mlm makes one"):
+    with pytest.raises(ValidationError, match="mlm makes only one"):
         ObjectiveSettings(view=kinds[0], mix=kinds[1])
 
 

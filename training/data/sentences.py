@@ -1,7 +1,8 @@
 """Sentence segmentation.
 
-``sentencex`` was chosen over blingfire and pysbd. ``benchmarks/sentence_segmentation.py``
-compares their speed and how they treat abbreviations; ``docs/training.md`` holds the table.
+``sentencex`` was chosen over blingfire and pysbd. ``studies/sentence_segmentation.py``
+compares their speed and how they treat abbreviations; ``docs/explanation/decisions.md`` has the
+figures.
 """
 
 from __future__ import annotations

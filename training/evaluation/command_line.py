@@ -32,9 +32,9 @@ NAME in the report. The controls, random vectors and TF-IDF, are measured too.
   docsplit-evaluate models/docsplit-minilm-l6-w512 --data examples/peps --out runs/peps
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
-What is measured already is not measured again: the same command goes on after an interruption.
-Without ENCODER and --data the report is rewritten from the results in --out. docs/evaluation.md
-explains tasks, data and report.
+The command measures nothing twice, so run it again after an interruption. Without ENCODER and
+--data it rewrites the report from the results in --out. docs/how-to/evaluate.md explains tasks,
+data and report.
 """
 
 

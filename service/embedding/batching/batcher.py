@@ -19,6 +19,7 @@ from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.rate import Rate
 from service.embedding.batching.threshold import excess
 from service.embedding.engines.interface import Engine
+from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
 from windowing.batches import pad
 
@@ -28,26 +29,6 @@ _JOIN_SECONDS = 5.0
 
 # Vectors of a request's windows that were computed, by their positions.
 Partial = Callable[[Sequence[int], NDArray[np.float32]], None]
-
-
-class OverloadedError(Exception):
-    """The queue has no room for this client.
-
-    Attributes:
-        retry_after: seconds until it should have, by the measured rate.
-    """
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"the queue is full; try again in {retry_after:.0f} s")
-        self.retry_after = retry_after
-
-
-class DeadlineError(Exception):
-    """The deadline passed before the work was done."""
-
-
-class EngineFailedError(Exception):
-    """The engine raised, or returned vectors that are not finite."""
 
 
 @dataclass(frozen=True, slots=True)

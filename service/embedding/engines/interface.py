@@ -7,11 +7,13 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from service.errors import ServiceError
+
 EngineName = Literal["openvino", "onnx-cpu", "onnx-cuda"]
 Arithmetic = Literal["f32", "bf16", "fp16", "int8"]
 
 
-class EngineError(Exception):
+class EngineError(ServiceError):
     """An engine that cannot start here, and why."""
 
 

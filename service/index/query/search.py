@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import Expr
 
 from ranking.fusion import fuse, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
+from service.index.rows import checksums
 from service.index.rows.checksums import Part, sound, texts
+from service.index.rows.fields import HEAD_BYTES
 from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ CANDIDATES = 100
 # reading them is most of its cost, and more of them no longer raise recall;
 # LanceDB's refine_factor does the same in a stage of its own, for twice the time
 OVERSAMPLE = 1.5
-# what a ranking needs: titles and metadata are read of the hits that are answered alone
-_COLUMNS = ["id", "vector", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,10 @@ class Hit:
         row: where the document lay in the table as it was found.
         score: what the hits are ranked by.
         words: BM25, from 0 for the last that the search by words found to 1 for the first.
-        title: read of the hits that are answered alone.
-        metadata: a JSON object; read as ``title``.
+        title: read with the vectors where all candidates' titles and metadata are small enough,
+            else of the hits that are answered.
+        metadata: a JSON object; None where title and metadata are not read yet, which holds for all
+            candidates of a search or for none.
         digest: with the checksum that tells whether the vector is what was written.
     """
 
@@ -69,25 +71,32 @@ class Hit:
     score: float
     words: float = 0.0
     title: str | None = None
-    metadata: str = "{}"
+    metadata: str | None = None
     direction: Direction | None = None
     digest: str = ""
 
 
+async def stored(index: Index, document_id: str) -> Query:
+    """The query for a document of the index.
+
+    Raises:
+        NotFoundError: it is not there.
+        DamagedError: what is stored of it does not fit its checksums.
+    """
+    found = await index.one(document_id, Part.TEXT, Part.VECTOR)
+    return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
+
+
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """The documents with the highest cosine to the query."""
-    found = await _by_vector(index, query, limit, where)
-    hits = _hits(found, query)
-    return await first(index, sorted(hits.values(), key=lambda hit: -hit.score), limit)
+    near = await _by_vector(index, query, limit, where)
+    return await first(index, map(near.hit, near.by_cosine), limit)
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
     """The documents whose words weigh most for the query's (BM25)."""
-    found = await _by_words(index, query, limit, where)
-    scores = dict(zip(texts(found["id"]), found["_score"].to_pylist(), strict=True))
-    hits = _hits(found, query)
-    ranked = [replace(hits[name], score=score) for name, score in scores.items()]
-    return await first(index, ranked, limit)
+    worded = await _by_words(index, query, limit, where)
+    return await first(index, map(worded.hit, worded.ids, worded.ranks), limit)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
@@ -95,17 +104,21 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     return await first(index, await candidates(index, query, limit, where), limit)
 
 
-async def first(index: Index, ranked: Iterable[Hit], limit: int) -> list[Hit]:
+async def first(index: Index, ranked: Iterator[Hit], limit: int) -> list[Hit]:
     """The first hits with titles and metadata; what is damaged or gone is passed over."""
     found: list[Hit] = []
-    rest = (hit for hit in ranked if _sound(index, hit))
+    # what was read with a title was verified with it
+    rest = (hit for hit in ranked if hit.metadata is not None or _sound(index, hit))
     while chunk := list(islice(rest, limit - len(found))):
-        heads = await listing.heads(index, [hit.id for hit in chunk], [hit.row for hit in chunk])
-        found += [
-            replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
-            for hit in chunk
-            if hit.id in heads
-        ]
+        if chunk[0].metadata is None:
+            rows = [hit.row for hit in chunk]
+            heads = await listing.heads(index, [hit.id for hit in chunk], rows)
+            chunk = [
+                replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
+                for hit in chunk
+                if hit.id in heads
+            ]
+        found += chunk
     return found
 
 
@@ -118,56 +131,96 @@ def _sound(index: Index, hit: Hit) -> bool:
     return False
 
 
-async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> Iterator[Hit]:
     """All that ``hybrid`` ranks, best first, without titles and metadata."""
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
     )
-    by_cosine = _hits(near, query)
-    hits = _hits(worded, query) | by_cosine
-    ranked = sorted(by_cosine, key=lambda name: -by_cosine[name].cosine)[:depth]
-    weights = shares(texts(worded["id"]), worded["_score"].to_pylist())
-    scores = fuse(ranked, list(weights))
-    return [
-        replace(hits[name], score=score, words=weights.get(name, 0.0))
+    weights = shares(worded.ids, worded.ranks)
+    scores = fuse(near.by_cosine[:depth], worded.ids)
+    return (
+        (near if name in near else worded).hit(name, score, weights.get(name, 0.0))
         for name, score in scores.items()
-    ]
+    )
 
 
-async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
+async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
     search = index.table.query().nearest_to(query.vector).distance_type("cosine").ef(max(100, wide))
-    return await _run(search, query, wide, where, "_distance")
+    return await _run(index, search, query, wide, where, "_distance")
 
 
-async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> pa.Table:
+async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
     frequencies = await index.vocabulary.frequencies(index)
     words = frequencies.top_terms(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
-    return await _run(search, query, limit, where, "_score")
+    return await _run(index, search, query, limit, where, "_score")
 
 
 async def _run(
-    search: AsyncStandardQuery, query: Query, limit: int, where: Expr | None, rank: str
-) -> pa.Table:
-    if query.id is not None:
-        others = col("id").ne(lit(query.id))
-        where = others if where is None else where & others
+    index: Index,
+    search: AsyncStandardQuery,
+    query: Query,
+    limit: int,
+    where: Expr | None,
+    rank: str,
+) -> _Rows:
     if where is not None:
         search = search.where(where)
-    return await search.select([*_COLUMNS, rank]).with_row_id().limit(limit).to_arrow()
+    whole = index.identity.bounded and limit * HEAD_BYTES <= listing.PAGE_BYTES
+    parts = (Part.VECTOR, Part.HEAD, Part.STATE) if whole else (Part.VECTOR,)
+    search = search.select([*checksums.columns(*parts), rank])
+    # the query's own document is left out here: a condition would cost as much as a search does
+    found = await search.with_row_id().limit(limit + 1).to_arrow()
+    others = [name != query.id for name in texts(found["id"])]
+    if not all(others):
+        found = found.filter(pa.array(others))
+    found = found.slice(0, limit)
+    return _Rows(await index.sound(found, *parts) if whole else found, query, rank)
 
 
-def _hits(found: pa.Table, query: Query) -> dict[str, Hit]:
-    if not found.num_rows:
-        return {}
-    vectors = matrix(found)
-    # a damaged vector may hold numbers of any size, or none
-    with np.errstate(all="ignore"):
-        cosines = np.nan_to_num(np.clip(vectors @ query.vector, -1, 1)).tolist()
-    told = zip(texts(found["id"]), texts(found["digest"]), found["_rowid"].to_pylist(), strict=True)
-    return {
-        name: Hit(name, row, vector, cosine=value, score=value, digest=digest)
-        for (name, digest, row), vector, value in zip(told, vectors, cosines, strict=True)
-    }
+class _Rows:
+    """What a search found; hits are made of those rows only that are asked for.
+
+    Attributes:
+        ids: of the documents, in the order of the search.
+        ranks: what the search ranked them by.
+        by_cosine: ids by their cosine to the query, highest first.
+    """
+
+    def __init__(self, found: pa.Table, query: Query, rank: str) -> None:
+        self.ids: list[str] = texts(found["id"])
+        self.ranks: list[float] = found[rank].to_pylist()
+        self._places = {name: place for place, name in enumerate(self.ids)}
+        self._vectors = matrix(found) if found.num_rows else np.zeros((0, query.vector.size))
+        # a damaged vector may hold numbers of any size, or none
+        with np.errstate(all="ignore"):
+            cosines = np.nan_to_num(np.clip(self._vectors @ query.vector, -1, 1))
+        self._cosines: list[float] = cosines.tolist()
+        self.by_cosine = [self.ids[place] for place in np.argsort(-cosines, kind="stable")]
+        self._rows = found["_rowid"].to_pylist()
+        self._digests = texts(found["digest"])
+        self._found = found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
+        """One row, with its cosine as the score unless another is given."""
+        place = self._places[name]
+        cosine = self._cosines[place]
+        title = metadata = None
+        if "metadata" in self._found.schema.names:
+            title, metadata = (self._found[c][place].as_py() for c in ("title", "metadata"))
+        return Hit(
+            id=name,
+            row=self._rows[place],
+            vector=self._vectors[place],
+            cosine=cosine,
+            score=cosine if score is None else score,
+            words=words,
+            title=title,
+            metadata=metadata,
+            digest=self._digests[place],
+        )

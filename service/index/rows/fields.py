@@ -19,6 +19,9 @@ KEY_CHARACTERS = 64
 # of one document's metadata as JSON in UTF-8
 METADATA_BYTES = 65_536
 TITLE_CHARACTERS = 4096
+# of one document's title and metadata as they are stored: the title in UTF-8, the metadata as JSON
+# in ASCII, which is at most three times as long as in UTF-8
+HEAD_BYTES = 4 * TITLE_CHARACTERS + 3 * METADATA_BYTES
 
 
 def fits(kind: FieldType, value: object) -> bool:

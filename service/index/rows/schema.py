@@ -34,6 +34,8 @@ class Identity:
             all generations of an index have the same.
         generation: drawn anew for every table.
         original: whether the table was created with the index, not to re-embed another's documents.
+        bounded: whether titles and metadata of all documents are within ``fields.HEAD_BYTES``; an
+            earlier version did not bound them.
         model: name of the bundle that embedded the documents.
         revision: of that bundle.
         fields: metadata that filters may name, with its type.
@@ -42,6 +44,7 @@ class Identity:
     uid: str
     generation: str
     original: bool
+    bounded: bool
     model: str
     revision: str
     fields: dict[str, FieldType]
@@ -52,9 +55,9 @@ def create(
     revision: str,
     dimensions: int,
     fields: dict[str, FieldType],
-    uid: str | None = None,
+    source: Identity | None = None,
 ) -> pa.Schema:
-    """The schema of a new index, or with ``uid`` of a further generation of that index.
+    """The schema of a new index, or of a further generation of the index of ``source``.
 
     ``windows`` holds the windows' vectors as little-endian float16 ``[windows, dimensions]``,
     ``window_ends`` one past the last character of each: the windows joined are the document.
@@ -79,9 +82,10 @@ def create(
         ],
         metadata={
             "docsplit.format": FORMAT,
-            "docsplit.uid": uid or uuid.uuid4().hex,
+            "docsplit.uid": source.uid if source else uuid.uuid4().hex,
             "docsplit.generation": uuid.uuid4().hex,
-            "docsplit.original": json.dumps(uid is None),
+            "docsplit.original": json.dumps(source is None),
+            "docsplit.bounded": json.dumps(source is None or source.bounded),
             "docsplit.model": model,
             "docsplit.revision": revision,
             "docsplit.fields": json.dumps(fields),
@@ -103,6 +107,7 @@ def identity(schema: pa.Schema) -> Identity:
         held[b"docsplit.uid"].decode(),
         held[b"docsplit.generation"].decode(),
         json.loads(held[b"docsplit.original"]),
+        held.get(b"docsplit.bounded") == b"true",
         held[b"docsplit.model"].decode(),
         held[b"docsplit.revision"].decode(),
         fields,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Header
 from fastapi.responses import Response
 
+from service.errors import InvalidError
 from service.index.rows import versions
 from service.server.bodies.document_bodies import DocumentIn, MismatchError
 from service.server.bodies.encoding import json_response
-from service.server.edge.errors import ApiError
 
 if TYPE_CHECKING:
     from service.errors import VersionError
@@ -39,11 +39,11 @@ def header(if_match: str | None, if_none_match: str | None = None) -> Condition 
     """The condition that the headers of a request set on one document.
 
     Raises:
-        ApiError: 422, they are not readable.
+        InvalidError: they are not readable.
     """
     if if_none_match is not None:
         if if_none_match.strip() != "*" or if_match is not None:
-            raise ApiError(422, "if-none-match: send * alone, without if-match")
+            raise InvalidError("if-none-match: send * alone, without if-match")
         return "absent"
     if if_match is None:
         return None
@@ -53,7 +53,7 @@ def header(if_match: str | None, if_none_match: str | None = None) -> Condition 
     for part in if_match.split(","):
         found = _TAGS.fullmatch(part)
         if found is None:
-            raise ApiError(422, 'if-match: send * or a version in quotes, such as "64a1f0"')
+            raise InvalidError('if-match: send * or a version in quotes, such as "64a1f0"')
         weak, tag = found.groups()
         exact = versions.condition(tag)
         # a weak tag equals nothing, and * in quotes is no version
@@ -68,15 +68,15 @@ def conditions(
     """The conditions of an upsert, by id.
 
     Raises:
-        ApiError: 422, a header stands beside several documents, or beside ``if_version``.
+        InvalidError: a header stands beside several documents, or beside ``if_version``.
     """
     found = {d.id: versions.condition(d.if_version) for d in documents if d.if_version is not None}
     whole = header(if_match, if_none_match)
     if whole is None:
         return found
     if len(documents) > 1 or found:
-        raise ApiError(
-            422, "if-match, if-none-match: send them with one document, and without if_version"
+        raise InvalidError(
+            "if-match, if-none-match: send them with one document, and without if_version"
         )
     return {documents[0].id: whole}
 

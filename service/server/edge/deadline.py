@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import Request
 
-from service.server.edge.errors import ApiError
+from service.errors import InvalidError
 
 HEADER = "x-request-timeout"
 
@@ -19,7 +19,7 @@ def seconds(header: str | None, default: float, most: float) -> float:
     """Seconds that a request may take.
 
     Raises:
-        ApiError: 422, the header is no number of seconds between 0 and ``most``.
+        InvalidError: the header is no number of seconds between 0 and ``most``.
     """
     if header is None:
         return default
@@ -28,7 +28,7 @@ def seconds(header: str | None, default: float, most: float) -> float:
     except ValueError:
         asked = math.nan
     if not 0 < asked <= most:
-        raise ApiError(422, f"{HEADER}: give seconds above 0 and up to {most:g}", param=HEADER)
+        raise InvalidError(f"{HEADER}: give seconds above 0 and up to {most:g}", HEADER)
     return asked
 
 

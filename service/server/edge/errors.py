@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container
 from itertools import pairwise
 from typing import Any
@@ -15,65 +14,19 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from service.embedding.batching.batcher import DeadlineError, EngineFailedError, OverloadedError
-from service.embedding.embedder import EmptyInputError, TooLongError
-from service.embedding.prompts import UnknownPromptError
-from service.errors import BuildingError, ConflictError, InvalidError, NotFoundError, StoreError
+from service.errors import (
+    DeadlineError,
+    EngineFailedError,
+    InvalidError,
+    MalformedError,
+    MethodError,
+    NotFoundError,
+    ServiceError,
+    StoreError,
+)
 from service.logs import outline
-from service.server.edge.inflight import FullError
 
 log = structlog.get_logger("docsplit")
-
-# status → (native error_type, OpenAI type)
-_KINDS = {
-    400: ("Empty", "invalid_request_error"),
-    401: ("Unauthorized", "authentication_error"),
-    403: ("Forbidden", "permission_error"),
-    404: ("NotFound", "not_found_error"),
-    405: ("MethodNotAllowed", "invalid_request_error"),
-    408: ("Timeout", "timeout_error"),
-    409: ("Conflict", "invalid_request_error"),
-    412: ("VersionMismatch", "invalid_request_error"),
-    413: ("TooLarge", "invalid_request_error"),
-    415: ("UnsupportedMediaType", "invalid_request_error"),
-    422: ("Validation", "invalid_request_error"),
-    429: ("Overloaded", "rate_limit_error"),
-    500: ("Backend", "server_error"),
-    503: ("Unhealthy", "server_error"),
-}
-
-BUILDING_RETRY_SECONDS = 5
-
-
-class ApiError(Exception):
-    """An answer other than 2xx.
-
-    Args:
-        status: HTTP status.
-        message: what was wrong and how to mend it; never the caller's text.
-        param: field at fault (OpenAI dialect).
-        code: machine-readable reason (OpenAI dialect).
-        kind: overrides the native ``error_type`` of the status.
-        headers: sent along.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        kind: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
-        self.kind = kind
-        self.headers = headers or {}
 
 
 class NativeError(BaseModel):
@@ -98,18 +51,14 @@ class OpenAIError(BaseModel):
     error: OpenAIErrorDetail
 
 
-def response(path: str, error: ApiError) -> Response:
+def response(path: str, error: ServiceError) -> Response:
     """The error as the dialect of ``path`` has it."""
-    native, openai = _KINDS.get(error.status, ("Validation", "invalid_request_error"))
-    body: BaseModel
+    body: BaseModel = NativeError(error=error.message, error_type=error.kind)
     if path.startswith("/v1/"):
-        body = OpenAIError(
-            error=OpenAIErrorDetail(
-                message=error.message, type=openai, param=error.param, code=error.code
-            )
+        detail = OpenAIErrorDetail(
+            message=error.message, type=error.openai, param=error.param, code=error.code
         )
-    else:
-        body = NativeError(error=error.message, error_type=error.kind or native)
+        body = OpenAIError(error=detail)
     return Response(
         body.model_dump_json(), error.status, error.headers, media_type="application/json"
     )
@@ -130,15 +79,16 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         429: "Too much waits, or is in flight, already, or the API key is over its rate; "
         "Retry-After says when to come back.",
         500: "The engine failed on this request.",
-        503: "Not ready, the index is being re-embedded, the deadline passed, or the store cannot "
-        "be used.",
+        503: "Not ready, the index is being re-embedded, or the store cannot be used.",
+        504: "The deadline passed.",
     }
-    # whoever asks for a key may refuse it, or its rate
-    named = {*statuses, 403, 429} if 401 in statuses else {*statuses}
+    # a route that checks a key may refuse it, or its rate; a route that works has a deadline
+    implied = {401: {403, 429}, 503: {504}}
+    named = set(statuses).union(*(implied.get(status, ()) for status in statuses))
     return {status: {"model": dialect, "description": said[status]} for status in sorted(named)}
 
 
-def translate(error: Exception, fields: Container[str] = frozenset()) -> ApiError:
+def translate(error: Exception, fields: Container[str] = frozenset()) -> ServiceError:
     """Any exception as an answer; what is unexpected is logged and becomes 500.
 
     Args:
@@ -146,65 +96,19 @@ def translate(error: Exception, fields: Container[str] = frozenset()) -> ApiErro
         fields: names that the answer may hold: those of the interface.
     """
     match error:
-        case ApiError():
-            return error
-        case EmptyInputError():
-            return ApiError(400, str(error), param="input", code="empty_input")
-        case TooLongError():
-            return ApiError(413, str(error), param="input", code="document_too_long")
-        case UnknownPromptError():
-            return ApiError(422, str(error), param="prompt_name")
-        case NotFoundError():
-            return ApiError(404, str(error))
-        case ConflictError():
-            return ApiError(409, str(error))
-        case BuildingError():
-            return ApiError(
-                503,
-                str(error),
-                kind="Building",
-                code="index_building",
-                headers={"retry-after": str(BUILDING_RETRY_SECONDS)},
-            )
-        case StoreError():
-            return ApiError(503, str(error), kind="Store", code="store_unusable")
-        case InvalidError():
-            return ApiError(422, str(error), param=error.param)
-        case OverloadedError():
-            wait = math.ceil(error.retry_after)
-            return ApiError(
-                429,
-                "overloaded: too many tokens wait already, of this client or of all, to take this "
-                f"or to do it before its deadline; try again in {wait} s",
-                code="overloaded",
-                headers={"retry-after": str(wait)},
-            )
-        case FullError():
-            wait = math.ceil(error.retry_after)
-            return ApiError(
-                429,
-                "overloaded: the requests at work, of this client or of all, take the memory that "
-                f"this one needs; send less at a time, or try again in {wait} s",
-                code="overloaded",
-                headers={"retry-after": str(wait)},
-            )
-        case DeadlineError() | TimeoutError():
-            return ApiError(
-                503,
-                "the work cannot be done before the deadline: send less, or ask for more time "
-                "in the header x-request-timeout",
-                kind="Timeout",
-                code="deadline_exceeded",
-            )
         case EngineFailedError():
             log.error("engine_failed", exc_info=error)
-            return ApiError(500, "the engine failed on this request", code="engine_failed")
+            return ServiceError("the engine failed on this request", code="engine_failed")
+        case ServiceError() if error.status != ServiceError.status:
+            return error
+        case TimeoutError():
+            return DeadlineError()
         case RequestValidationError():
             return _validation(error, fields)
         case HTTPException():
             return _http(error)
     log.error("unexpected", outline=outline(error))
-    return ApiError(500, "internal error", code="internal_error")
+    return ServiceError("internal error", code="internal_error")
 
 
 def install(app: FastAPI) -> None:
@@ -226,22 +130,7 @@ def install(app: FastAPI) -> None:
     # LanceDB raises plain ones for whatever the system refuses
     for plain in (StoreError, RuntimeError, OSError, ValueError):
         app.add_exception_handler(plain, handle_store)
-    for kind in (
-        ApiError,
-        RequestValidationError,
-        HTTPException,
-        EmptyInputError,
-        TooLongError,
-        UnknownPromptError,
-        NotFoundError,
-        ConflictError,
-        BuildingError,
-        InvalidError,
-        OverloadedError,
-        DeadlineError,
-        TimeoutError,
-        EngineFailedError,
-    ):
+    for kind in (ServiceError, RequestValidationError, HTTPException, TimeoutError):
         app.add_exception_handler(kind, handle)
 
 
@@ -257,15 +146,16 @@ def methods(request: Request) -> list[str]:
     return sorted(set(found))
 
 
-def _http(error: HTTPException) -> ApiError:
-    messages = {
-        400: "the body could not be read: send UTF-8 JSON",
-        404: "no such route; GET /docs lists them",
-        405: "this route does not take that method; GET /docs lists them",
+def _http(error: HTTPException) -> ServiceError:
+    kinds: dict[int, tuple[type[ServiceError], str]] = {
+        400: (MalformedError, "the body could not be read: send UTF-8 JSON"),
+        404: (NotFoundError, "no such route; GET /docs lists them"),
+        405: (MethodError, "this route does not take that method; GET /docs lists them"),
     }
-    message = messages.get(error.status_code, str(error.detail))
-    kind = "Validation" if error.status_code == 400 else None
-    return ApiError(error.status_code, message, kind=kind, headers=dict(error.headers or {}))
+    kind, message = kinds.get(error.status_code, (InvalidError, str(error.detail)))
+    answer = kind(message, headers=error.headers)
+    answer.status = error.status_code
+    return answer
 
 
 def _fields(app: FastAPI) -> frozenset[str]:
@@ -282,17 +172,17 @@ def _fields(app: FastAPI) -> frozenset[str]:
     return found
 
 
-def _validation(error: RequestValidationError, fields: Container[str]) -> ApiError:
+def _validation(error: RequestValidationError, fields: Container[str]) -> ServiceError:
     first = error.errors()[0]
     # pydantic names the keys of the caller's objects and the arms of unions, too
     place = [str(part) for part in first["loc"] if isinstance(part, int) or part in fields]
     if first["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON (at character {place[0]})", kind="Validation")
+        return MalformedError(f"the body is no JSON (at character {place[0]})")
     if not place and first["type"] == "value_error":
-        return ApiError(422, first["msg"].removeprefix("Value error, "))
+        return InvalidError(first["msg"].removeprefix("Value error, "))
     if not place:
-        return ApiError(422, "the body: send a JSON object with the fields that GET /docs shows")
+        return InvalidError("the body: send a JSON object with the fields that GET /docs shows")
     # an alias and the field of that name stand one after the other
     field = ".".join(place[:1] + [part for last, part in pairwise(place) if part != last])
     message = first["msg"].removeprefix("Value error, ")
-    return ApiError(422, f"{field}: {message}", param=field)
+    return InvalidError(f"{field}: {message}", field)

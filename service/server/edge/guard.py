@@ -12,9 +12,10 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import memory
+from service.errors import MediaTypeError, ServiceError, SlowBodyError, TooLargeError
 from service.server.edge import deadline, structure
-from service.server.edge.errors import ApiError, response, translate
-from service.server.edge.inflight import Body, FullError, Inflight
+from service.server.edge.errors import response, translate
+from service.server.edge.inflight import Body, Inflight
 from service.server.edge.replay import replaying
 
 # bytes a second that a body must keep up to be waited for
@@ -75,8 +76,8 @@ class Guard:
             if body:
                 values = most if most <= self._max_values else await self._values(body)
                 room.reach(memory.needed(len(body), values))
-        except (ApiError, FullError) as error:
-            await response(scope["path"], translate(error))(scope, receive, send)
+        except ServiceError as error:
+            await response(scope["path"], error)(scope, receive, send)
             return
         if body is not None:
             await self._run(scope, body, receive, send)
@@ -84,13 +85,13 @@ class Guard:
     def _check_headers(self, headers: dict[str, str]) -> None:
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
-            raise ApiError(415, "content-encoding: send the body uncompressed")
+            raise MediaTypeError("content-encoding: send the body uncompressed")
         kind, _, parameters = headers.get("content-type", "").partition(";")
         if kind.strip().lower() != "application/json":
-            raise ApiError(415, "content-type: send JSON with Content-Type: application/json")
+            raise MediaTypeError("content-type: send JSON with Content-Type: application/json")
         charset = parameters.strip().lower().removeprefix("charset=").strip('"')
         if charset not in ("", "utf-8", "utf8"):
-            raise ApiError(415, "content-type: JSON is sent in UTF-8")
+            raise MediaTypeError("content-type: JSON is sent in UTF-8")
 
     def _length(self, headers: dict[str, str]) -> int:
         told = headers.get("content-length", "")
@@ -103,13 +104,12 @@ class Guard:
         """Count the values of a body.
 
         Raises:
-            ApiError: 413, they are more than the limit.
+            TooLargeError: they are more than the limit.
         """
         found = 0
         for found in structure.values(body):
             if found > self._max_values:
-                raise ApiError(
-                    413,
+                raise TooLargeError(
                     f"the body holds more than {self._max_values} JSON values, which is the limit: "
                     "send several requests",
                     code="body_too_large",
@@ -141,11 +141,10 @@ class Guard:
                     if not message.get("more_body", False):
                         return b"".join(chunks), values
         except TimeoutError as error:
-            raise ApiError(408, "the body did not arrive in time") from error
+            raise SlowBodyError("the body did not arrive in time") from error
 
-    def _too_large(self, found: str) -> ApiError:
-        return ApiError(
-            413,
+    def _too_large(self, found: str) -> ServiceError:
+        return TooLargeError(
             f"the body {found} bytes, the limit is {self._max_body}: send fewer inputs a request",
             code="body_too_large",
             headers={"connection": "close"},

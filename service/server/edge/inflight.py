@@ -9,18 +9,22 @@ from contextlib import contextmanager
 
 from service.embedding.batching import clients
 from service.embedding.batching.threshold import excess
+from service.errors import OverloadedError
 
 
-class FullError(Exception):
+class FullError(OverloadedError):
     """There is no memory left for this client.
 
-    Attributes:
+    Args:
         retry_after: seconds until there should be, by how long requests have held theirs.
     """
 
     def __init__(self, retry_after: float) -> None:
-        super().__init__(f"too many bytes in flight; try again in {retry_after:.0f} s")
-        self.retry_after = retry_after
+        super().__init__(
+            retry_after,
+            "overloaded: the requests at work, of this client or of all, take the memory that "
+            "this one needs; send less at a time, or try again",
+        )
 
 
 class Inflight:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.embedding.charges import charging
+from service.errors import ForbiddenError, OverloadedError, ServiceError, UnauthorizedError
 from service.keys.ring import Keyring, Refusal, Verdict
-from service.server.edge.errors import ApiError, response
+from service.server.edge.errors import response
 
 OPEN_PATHS = frozenset(
     {"/health", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/models"}
@@ -57,22 +56,19 @@ def _token(scope: Scope) -> bytes:
     return offered if scheme.lower() == b"bearer" and len(offered) <= _LONGEST_TOKEN else b""
 
 
-def _error(refusal: Refusal, verdict: Verdict) -> ApiError:
+def _error(refusal: Refusal, verdict: Verdict) -> ServiceError:
     match refusal:
         case Refusal.REVOKED:
-            return ApiError(403, "this API key has been revoked", code="key_revoked")
+            return ForbiddenError("this API key has been revoked", code="key_revoked")
         case Refusal.EXPIRED:
-            return ApiError(403, "this API key has expired", code="key_expired")
+            return ForbiddenError("this API key has expired", code="key_expired")
         case Refusal.RATE:
-            wait = max(1, math.ceil(verdict.wait))
-            return ApiError(
-                429,
-                f"over the rate of this API key; try again in {wait} s",
-                code="rate_limit_exceeded",
-                headers={"retry-after": str(wait)},
+            return OverloadedError(
+                max(1.0, verdict.wait),
+                "over the rate of this API key; try again",
+                "rate_limit_exceeded",
             )
-    return ApiError(
-        401,
+    return UnauthorizedError(
         "no valid API key: send the header Authorization: Bearer KEY",
         code="invalid_api_key",
         headers={"www-authenticate": "Bearer"},

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
+from service.errors import ForbiddenError
 from service.keys.rights import EVERYTHING, Right, Rights
-from service.server.edge.errors import ApiError
 from service.server.edge.keys import RIGHTS
 
 if TYPE_CHECKING:
@@ -28,17 +28,15 @@ def may(request: Request, right: Right, name: str) -> bool:
 
 
 def require(request: Request, right: Right, name: str) -> None:
-    """Raise ``ApiError`` 403 where the request's key has not that right on that name.
+    """Raise ForbiddenError where the request's key has not that right on that name.
 
     It is raised whether the name exists or not.
     """
     if not may(request, right, name):
         service: Service = request.app.state.service
         service.metrics.keys_refused.labels("forbidden").inc()
-        raise ApiError(
-            403,
-            f"this API key has no right of the kind {right} on that name",
-            code="forbidden",
+        raise ForbiddenError(
+            f"this API key has no right of the kind {right} on that name", code="forbidden"
         )
 
 

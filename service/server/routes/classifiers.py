@@ -16,7 +16,7 @@ from heads.bounds import MOST_UNLABELLED
 from heads.examples import Examples
 from service import executors
 from service.embedding.cache import lasting
-from service.errors import ConflictError, NotFoundError
+from service.errors import ConflictError, EmptyError, NotFoundError, TooLargeError
 from service.keys.rights import Right
 from service.server.bodies.classifier_bodies import (
     ClassifierOut,
@@ -26,7 +26,7 @@ from service.server.bodies.classifier_bodies import (
 )
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
-from service.server.edge.errors import ApiError, documented
+from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.lifecycle import Service
 from service.server.routes import inference
@@ -84,7 +84,7 @@ async def train_classifier(
         texts = body.inputs or []
     for position, text in enumerate(texts):
         if not text.strip():
-            raise ApiError(400, f"input {position} is empty: it holds no text that makes a token")
+            raise EmptyError(f"input {position} is empty: it holds no text that makes a token")
     examples = Examples(texts, body.labels, body.multi_label, body.unlabelled)
     return await _train(request, response, name, examples, vectors, body.background)
 
@@ -179,7 +179,7 @@ async def _train(
             examples.multi_label,
         )
     except ValueError as error:
-        raise ApiError(413, str(error), param="labels") from error
+        raise TooLargeError(str(error), "labels") from error
     if examples.unlabelled is not None:
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):

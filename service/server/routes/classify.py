@@ -17,13 +17,13 @@ from heads.examples import UNSURE
 from heads.network import Floats
 from service import executors
 from service.embedding.embedder import Embedded
-from service.errors import ConflictError, NotFoundError
+from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.rights import Right
 from service.learning import explain
 from service.server.bodies.fields import Inputs
 from service.server.bodies.names import INDEX_NAME
 from service.server.edge import deadline, rights
-from service.server.edge.errors import ApiError, documented
+from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
@@ -101,7 +101,7 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
     try:
         bounds.check_answer(len(texts), len(head.labels), body.top_k)
     except ValueError as error:
-        raise ApiError(422, str(error), param="top_k") from error
+        raise InvalidError(str(error), "top_k") from error
     result = await inference.embed(request, texts, truncate=body.truncate)
     answer = partial(_answers, head, body, result)
     if len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
@@ -150,7 +150,7 @@ async def trained_head(request: Request, name: str | None) -> Head:
     """A classifier of the served bundle; the only one where ``name`` is None.
 
     Raises:
-        ApiError, NotFoundError, ConflictError: there is none, of another revision, or no right.
+        ServiceError: there is none, of another revision, or no right.
     """
     service = inference.service_of(request)
     async with deadline.within(request):
@@ -159,7 +159,7 @@ async def trained_head(request: Request, name: str | None) -> Head:
             names = rights.seen(request, await heads.names(), Right.USE_CLASSIFIERS)
             if len(names) != 1:
                 known = ", ".join(names[:20]) or "none: train one with PUT /classifiers/{name}"
-                raise ApiError(422, f"classifier: name one; there is {known}", param="classifier")
+                raise InvalidError(f"classifier: name one; there is {known}", "classifier")
             [name] = names
         rights.require(request, Right.USE_CLASSIFIERS, name)
         hint = f"train it anew from its stored examples with POST /classifiers/{name}/retrain"

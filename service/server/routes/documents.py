@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from service.embedding.cache import lasting
 from service.embedding.embedder import Embedded
-from service.errors import NotFoundError, VersionError
+from service.errors import InvalidError, NotFoundError, VersionError
 from service.index.rows import fields
 from service.server.bodies.conditions import (
     MISMATCH,
@@ -23,7 +23,7 @@ from service.server.bodies.document_bodies import DocumentOut, PageOut, UpsertOu
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
-from service.server.edge.errors import ApiError, documented
+from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.tracing.stages import Stage
@@ -68,7 +68,7 @@ async def upsert_documents(
     inference.check_count(service, len(documents))
     ids = [document.id for document in documents]
     if len(set(ids)) < len(ids):
-        raise ApiError(422, "documents: the same id stands there twice", param="documents")
+        raise InvalidError("documents: the same id stands there twice", "documents")
     wanted = conditions(documents, if_match, if_none_match)
     try:
         async with deadline.within(request):

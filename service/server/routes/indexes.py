@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from service.errors import NotLoadedError
 from service.index.rows.fields import FieldType
 from service.keys.rights import Right
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
-from service.server.edge.errors import ApiError, documented
+from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
@@ -172,9 +173,7 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
     """Delete what another bundle embedded, after copying what the served one does not have yet."""
     service = inference.service_of(request)
     if service.running is None:
-        raise ApiError(
-            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
-        )
+        raise NotLoadedError
     async with deadline.within(request):
         await service.store.drop_generation(name, revision, service.running.reembedder)
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from service.embedding.embedder import Embedded
 from service.embedding.prompts import resolve
+from service.errors import EmptyError, InvalidError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
-from service.server.edge.errors import ApiError
 from service.server.lifecycle import Phase, Running, Service
 from windowing.pooling import normalise, shorten
 from windowing.tokens import Side
@@ -29,12 +29,10 @@ def running_of(service: Service) -> Running:
     """The engine and its embedders, once the model is loaded.
 
     Raises:
-        ApiError: 503 before that.
+        NotLoadedError: before that.
     """
     if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
-        raise ApiError(
-            503, "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
-        )
+        raise NotLoadedError
     return service.running
 
 
@@ -42,9 +40,7 @@ def check_count(service: Service, inputs: int) -> None:
     """Raise 413 where a request has more inputs than it may."""
     most = service.settings.max_batch_items
     if inputs > most:
-        raise ApiError(
-            413, f"{inputs} inputs, the limit is {most}: send several requests", param="input"
-        )
+        raise TooLargeError(f"{inputs} inputs, the limit is {most}: send several requests", "input")
 
 
 async def embed(
@@ -59,11 +55,11 @@ async def embed(
     """Embed the texts of one request and count them; ``fresh`` takes no window from a cache.
 
     Raises:
-        ApiError: 413 too many inputs, 400 none, 503 not ready.
+        TooLargeError, EmptyError, NotLoadedError: too many inputs, none, not ready.
     """
     service = service_of(request)
     if not texts:
-        raise ApiError(400, "no input: the list is empty", param="input", code="empty_input")
+        raise EmptyError("no input: the list is empty", "input", code="empty_input")
     check_count(service, len(texts))
     running = running_of(service)
     prompt = resolve(service.bundle.manifest, prompt_name)
@@ -98,7 +94,7 @@ def check_dimensions(service: Service, dimensions: int | None) -> None:
     """Raise 422 where the model has fewer dimensions."""
     most = service.bundle.manifest.dimensions
     if dimensions is not None and dimensions > most:
-        raise ApiError(422, f"dimensions: this model has {most}", param="dimensions")
+        raise InvalidError(f"dimensions: this model has {most}", "dimensions")
 
 
 def headers(request: Request, result: Embedded) -> dict[str, str]:

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.errors import NotFoundError
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import Inputs
-from service.server.edge.errors import ApiError, OpenAIError, documented
+from service.server.edge.errors import OpenAIError, documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
 from service.server.lifecycle import Service
@@ -81,8 +82,7 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     """Vectors of whole documents for OpenAI clients. Nothing is cut."""
     service = inference.service_of(request)
     if body.model not in _names(service):
-        raise ApiError(
-            404,
+        raise NotFoundError(
             f"no such model here; GET /v1/models lists: {', '.join(_names(service))}",
             param="model",
             code="model_not_found",

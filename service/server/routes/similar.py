@@ -47,7 +47,7 @@ class SimilarRequest(BaseModel):
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="in the mode citation: what the text cites, or what cites it, alone"
     )
-    filter: Filter | None = Field(None, description="documents must pass it, see docs/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api.md")
     explain: bool = Field(False, description="show the windows that resemble each other most")
 
     @model_validator(mode="after")
@@ -128,14 +128,14 @@ async def _query(
     request: Request, body: SimilarRequest, index: Index
 ) -> tuple[Query, Windows | None, dict[str, str]]:
     """The query, its windows where they are asked for, and headers of the answer."""
-    from service.index.query.search import Query
+    from service.index.query.search import Query, stored
 
     if body.id is not None:
-        stored = await index.get(body.id)
+        query = await stored(index, body.id)
         windows = (await index.windows([body.id])).get(body.id) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
-        return Query(stored.vector, stored.text, body.id), windows, {}
+        return query, windows, {}
     text = body.text or ""
     result = await inference.embed(request, [text])
     document = result.documents[0]
@@ -151,7 +151,7 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "score": hit.score,
         "cosine": hit.cosine,
         "title": hit.title,
-        "metadata": stored_object(hit.metadata),
+        "metadata": stored_object(hit.metadata or "{}"),
     }
     if hit.direction is not None:
         content |= {"link_probability": hit.score, "direction": hit.direction}

@@ -34,7 +34,7 @@ class SuggestRequest(BaseModel):
 
     index: Annotated[str, Field(pattern=INDEX_NAME)]
     count: int = Field(10, ge=1, le=MOST)
-    filter: Filter | None = Field(None, description="documents must pass it, see docs/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api.md")
 
 
 class SuggestionOut(BaseModel):

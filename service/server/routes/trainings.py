@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from service.server.edge.errors import ApiError
+from service.errors import OverloadedError
 
 # requests that may wait for their turn: what they wait for takes a core for seconds
 MOST_WAITING = 4
@@ -28,16 +27,12 @@ class Turn:
         """Refuse a training before any work for it.
 
         Raises:
-            ApiError: 429, too many wait.
+            OverloadedError: too many wait.
         """
         if self._waiting >= MOST_WAITING:
-            wait = math.ceil(max(1.0, self._seconds * (1 + self._waiting)))
-            raise ApiError(
-                429,
-                f"overloaded: {self._waiting} trainings wait for their turn already; try again in "
-                f"{wait} s",
-                code="overloaded",
-                headers={"retry-after": str(wait)},
+            raise OverloadedError(
+                max(1.0, self._seconds * (1 + self._waiting)),
+                f"overloaded: {self._waiting} trainings wait for their turn already; try again",
             )
 
     @asynccontextmanager
@@ -45,7 +40,7 @@ class Turn:
         """Wait for the turn, and hold it.
 
         Raises:
-            ApiError: 429, too many wait.
+            OverloadedError: too many wait.
         """
         if self._lock.locked():
             self.check_room()

@@ -194,7 +194,7 @@ def test_paper_figures_stand_under_columns_that_exist() -> None:
 
 
 def test_tasks_and_flags_are_documented() -> None:
-    said = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    said = (ROOT / "docs" / "how-to" / "evaluate.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| `([a-z-]+)` \|", said, re.MULTILINE)
     assert documented == list(TASKS)
     flags = {o for action in _parser()._actions for o in action.option_strings if o[:2] == "--"}

@@ -176,13 +176,12 @@ class TestService:
     def test_vectors_are_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:
         encoder = ServiceEncoder(server.url)
         documents = ["A short text.", peps["pep-8"][:6000]]
-        for reading, truncate in (("whole", False), ("first", True)):
-            body = {"inputs": documents, "truncate": truncate}
+        readings: tuple[Reading, ...] = ("whole", "first")
+        for reading in readings:
+            body = {"inputs": documents, "truncate": reading == "first"}
             served = httpx.post(f"{server.url}/embed", json=body, timeout=60).json()
-            assert encoder.encode(documents, reading) == pytest.approx(  # type: ignore[arg-type]
-                np.asarray(served), abs=1e-6
-            )
-        whole, first = (encoder.encode(documents, r) for r in ("whole", "first"))  # type: ignore[arg-type]
+            assert encoder.encode(documents, reading) == pytest.approx(np.asarray(served), abs=1e-6)
+        whole, first = (encoder.encode(documents, reading) for reading in readings)
         assert whole[0] == pytest.approx(first[0], abs=1e-6)
         assert np.abs(whole[1] - first[1]).max() > 0.01
         assert encoder.details["window"] == "512 tokens"

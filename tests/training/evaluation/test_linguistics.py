@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ RULES = {
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A pipeline of rules for the words above and for those of the tiny model."""
     made = spacy.blank("en")
-    ruler = made.add_pipe("attribute_ruler")
+    ruler: Any = made.add_pipe("attribute_ruler")
     for number, word in enumerate(WORDS):
         part = "VERB" if number % 10 == 0 else "NOUN" if number % 2 else "ADJ"
         ruler.add([[{"LOWER": word}]], {"POS": part, "LEMMA": word})

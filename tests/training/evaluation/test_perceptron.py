@@ -30,9 +30,10 @@ def by_hand(
 ) -> np.ndarray:
     """``nn.Sequential`` and ``torch.optim.Adam`` on the same batches."""
     w1, b1, w2, b2 = (value[0] for value in start)
-    model = nn.Sequential(nn.Linear(12, w1.shape[1]), nn.ReLU(), nn.Linear(w2.shape[0], 3))
+    first, last = nn.Linear(12, w1.shape[1]), nn.Linear(w2.shape[0], 3)
+    model = nn.Sequential(first, nn.ReLU(), last)
     with torch.no_grad():
-        for layer, weight, bias in ((model[0], w1, b1), (model[2], w2, b2)):
+        for layer, weight, bias in ((first, w1, b1), (last, w2, b2)):
             layer.weight.copy_(weight.T)
             layer.bias.copy_(bias[0])
     scale = 1 / np.sqrt((features[pool] ** 2).mean())

@@ -76,7 +76,7 @@ class ServiceEncoder:
                 with urllib.request.urlopen(self._request(path, body), timeout=_wait()) as answer:  # noqa: S310
                     return json.load(answer)
             except urllib.error.HTTPError as error:
-                if error.code in (429, 503) and tried + 1 < _TRIES:
+                if error.code in (429, 503, 504) and tried + 1 < _TRIES:
                     time.sleep(min(_MOST_WAIT, float(error.headers.get("Retry-After", 1))))
                     continue
                 raise SettingsError(f"{self._url}{path}: {_said(error)}") from None

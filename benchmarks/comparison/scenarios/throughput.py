@@ -1,0 +1,41 @@
+"""As much as a server takes: real lengths one and 16 a request, and long articles."""
+
+from __future__ import annotations
+
+from benchmarks.comparison.peers.servers import Side
+from benchmarks.comparison.scenarios.scenario import Bench, Round, Scenario
+
+
+def scenarios(bench: Bench) -> list[Scenario]:
+    """One document a request at 1, 16 and 64 clients, 16 a request, articles."""
+    return [
+        _singles(bench, 1),
+        _singles(bench, 16),
+        _singles(bench, 64),
+        Scenario(
+            "groups", "16 documents a request, 4 clients", lambda side, number: _groups(bench, side)
+        ),
+        Scenario(
+            "articles",
+            "long articles, one a request, 4 clients",
+            lambda side, number: bench.closed(
+                side, [[text] for text in bench.articles[: bench.size.articles]], 4
+            ),
+        ),
+    ]
+
+
+def _singles(bench: Bench, clients: int) -> Scenario:
+    # one client waits for every answer: fewer documents take as long
+    count = bench.size.documents // 2 if clients == 1 else bench.size.documents
+    groups = [[text] for text in bench.part(0, count)]
+    return Scenario(
+        f"clients-{clients}",
+        f"one document a request, {clients} client{'s' if clients > 1 else ''}",
+        lambda side, number: bench.closed(side, groups, clients),
+    )
+
+
+def _groups(bench: Bench, side: Side) -> Round:
+    texts = bench.part(0, bench.size.documents)
+    return bench.closed(side, [texts[at : at + 16] for at in range(0, len(texts), 16)], 4)

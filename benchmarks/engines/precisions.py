@@ -1,0 +1,99 @@
+"""Tokens/s of the precisions a bundle is served in, beside ONNX Runtime in fp32.
+
+    python -m benchmarks.engines.precisions models/docsplit-minilm-l6-w512
+
+Every side is the service's own engine, as its settings would open it. Batches of 16 x 128 and
+8 x 512 tokens, all tokens real; the sides take turns, and the ratios are those of a round. A side
+with two streams computes two batches at once, each on one of two threads, as the service does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import track
+from tokenizers import Tokenizer
+
+from benchmarks.rig.markdown import table
+from bundles import format as bundle
+from bundles.manifest import TOKENIZER
+from service.embedding.engines.choose import ArithmeticWish, EngineWish, build, choose
+from service.embedding.engines.interface import Engine
+from service.embedding.engines.processor import detect
+
+SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (
+    ("onnx-cpu", "f32"),
+    ("openvino", "f32"),
+    ("openvino", "bf16"),
+    ("openvino", "int8"),
+)
+SHAPES = ((16, 128), (8, 512))
+
+
+def main() -> None:
+    """Measure, and print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    opened = bundle.load(given.bundle)
+    processor = detect()
+    print(f"{processor.summary}; {given.threads} threads\n")
+    sides: dict[str, Engine] = {}
+    for engine, arithmetic in SIDES:
+        if arithmetic == "bf16" and not processor.bf16:
+            continue
+        choice = choose(engine, arithmetic, processor, set(opened.manifest.precisions))
+        for streams in (1, given.threads):
+            made = build(choice, opened, given.threads, streams)
+            plural = "s" if streams > 1 else ""
+            sides[f"{made.name} {arithmetic}, {streams} stream{plural}"] = made
+    reference = next(iter(sides))
+    words = Tokenizer.from_file(str(opened.path(TOKENIZER))).get_vocab_size()
+    heads = ["engine"]
+    columns: list[dict[str, str]] = []
+    for shape in SHAPES:
+        rates = _rates(sides, shape, words, given.rounds)
+        ratios = {name: np.divide(rates[name], rates[reference]) for name in sides}
+        columns.append({name: f"{statistics.median(rates[name]):,.0f}" for name in sides})
+        columns.append({name: f"{np.median(ratios[name]):.2f}" for name in sides})
+        columns.append({name: f"{ratios[name].min():.2f}" for name in sides})
+        heads += [f"{shape[0]} x {shape[1]}, tokens/s", f"/ {reference}", "lowest"]
+    print(table(heads, [[name, *(column[name] for column in columns)] for name in sides]))
+
+
+def _rates(
+    sides: dict[str, Engine], shape: tuple[int, int], words: int, rounds: int
+) -> dict[str, list[float]]:
+    """Tokens a second of each side, a figure a round."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in track(range(rounds + 1), description=f"{shape[0]} x {shape[1]}"):
+        ids = np.random.default_rng(turn).integers(words // 10, words, shape)
+        names = list(sides)
+        for name in names if turn % 2 else names[::-1]:
+            rate = _rate(sides[name], ids)
+            # the first turn warms up
+            if turn:
+                found[name].append(rate)
+    return found
+
+
+def _rate(engine: Engine, ids: NDArray[np.int64]) -> float:
+    mask = np.ones_like(ids)
+    # as much work for one stream as for two
+    batches = max(2, engine.streams)
+    with ThreadPoolExecutor(engine.streams) as pool:
+        began = time.perf_counter()
+        list(pool.map(lambda _: engine.run(ids, mask), range(batches)))
+        return batches * ids.size / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

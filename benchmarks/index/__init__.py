@@ -1,0 +1,1 @@
+"""Search among many vectors, and what a large index takes."""

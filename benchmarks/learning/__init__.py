@@ -1,0 +1,1 @@
+"""What is learned: classifiers, the citation head, and the speed of training."""

@@ -1,0 +1,162 @@
+"""Does a document find those it cites? All modes of POST /similar, citing documents held out.
+
+    docsplit-index documents.jsonl --index papers --links citations.csv --index-path data/papers
+    python -m benchmarks.learning.citation_search --index-path data/papers --index papers
+
+Works on a copy of the index. The citing documents are split into folds. For each fold their links
+are taken out of the index, the citation head is trained on what is left, and each of them is
+looked up by its id in every mode; those it cites are what should be found. Identifiers that stand
+in the texts, such as "PEP 484", give the answer to a search by words: mask them before indexing.
+
+MRR takes the first cited document among the best 100, 0 where there is none; recall at 10 is the
+share of the cited ones among the best 10. Both are means over the citing documents, with the
+standard deviation over the folds; the differences come with a 95 % bootstrap interval, paired by
+document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.stats import bootstrap
+
+from benchmarks.rig import server
+from benchmarks.rig.server import call
+
+MODES = ("cosine", "words", "hybrid", "citation")
+DEPTH = 100
+PAGE = 500
+GROUP = 20
+
+Figures = dict[str, NDArray[np.float64]]
+
+
+def main() -> None:
+    """Hold out, train, search, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--index-path", type=Path, required=True)
+    parser.add_argument("--index", required=True)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--queries", type=int, help="citing documents to look up; default all")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        shutil.copytree(given.index_path, f"{work}/index")
+        flags = (f"--index-path={work}/index", "--request-timeout=590")
+        with (
+            server.started(*flags) as service,
+            httpx.Client(base_url=service.url, timeout=600) as client,
+        ):
+            found, folds = measure(client, given.index, given.folds, given.queries)
+    content = report(found, folds, given.index)
+    if given.json is not None:
+        given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def measure(
+    client: httpx.Client, index: str, folds: int, most: int | None
+) -> tuple[dict[str, Figures], NDArray[np.int64]]:
+    """Reciprocal ranks and recalls of each mode by citing document, and the fold of each."""
+    links = citing(client, index)
+    names = np.array(sorted(links))[np.random.default_rng(0).permutation(len(links))][:most]
+    fold = np.arange(len(names)) % folds
+    found = {m: {k: np.zeros(len(names)) for k in ("mrr", "recall_at_10")} for m in MODES}
+    for number in range(folds):
+        held = [names[i] for i in np.flatnonzero(fold == number)]
+        documents = [call(client, "GET", f"/indexes/{index}/documents/{name}") for name in held]
+        upsert(client, index, [document | {"links": []} for document in documents])
+        made = call(client, "POST", f"/indexes/{index}/citation")
+        Console().print(f"fold {number + 1}: {made}", highlight=False)
+        for place, name in zip(
+            np.flatnonzero(fold == number), track(held, f"fold {number + 1}"), strict=True
+        ):
+            for mode in MODES:
+                body = {"index": index, "id": name, "mode": mode, "top_k": DEPTH}
+                if mode == "citation":
+                    body["direction"] = "cites"
+                hits = [hit["id"] for hit in call(client, "POST", "/similar", body)]
+                ranks = [rank for rank, hit in enumerate(hits, start=1) if hit in links[name]]
+                figures = found[mode]
+                figures["mrr"][place] = 1 / ranks[0] if ranks else 0.0
+                figures["recall_at_10"][place] = sum(r <= 10 for r in ranks) / len(links[name])
+        upsert(client, index, documents)
+    return found, fold
+
+
+def citing(client: httpx.Client, index: str) -> dict[str, set[str]]:
+    """Documents of the index that each one cites, of those that cite any."""
+    names: list[str] = []
+    after = ""
+    while True:
+        page = call(client, "GET", f"/indexes/{index}/documents?after={after}&limit={PAGE}")
+        names += [document["id"] for document in page["documents"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    there = set(names)
+    found = {}
+    for name in track(names, "links"):
+        held = call(client, "GET", f"/indexes/{index}/documents/{name}")["links"]
+        cited = (there & set(held)) - {name}
+        if cited:
+            found[name] = cited
+    return found
+
+
+def upsert(client: httpx.Client, index: str, documents: list[dict[str, Any]]) -> None:
+    """Write documents; their vectors stay, as their texts do."""
+    for first in range(0, len(documents), GROUP):
+        part = documents[first : first + GROUP]
+        call(client, "POST", f"/indexes/{index}/documents", {"documents": part})
+
+
+def report(
+    found: dict[str, Figures], fold: NDArray[np.int64], index: str
+) -> dict[str, dict[str, Any]]:
+    """A row a mode, and the differences that matter."""
+    console = Console(highlight=False)
+    table = Table(title=f"{index}: {len(fold)} citing documents, {fold.max() + 1} folds")
+    for heading in ("", "MRR", "sd", "recall@10", "sd"):
+        table.add_column(heading, justify="right" if heading else "left")
+    content: dict[str, dict[str, Any]] = {}
+    for mode, figures in found.items():
+        cells = []
+        content[mode] = {}
+        for key, values in figures.items():
+            parts = [values[fold == number].mean() for number in range(fold.max() + 1)]
+            content[mode][key] = {"mean": values.mean(), "sd": float(np.std(parts))}
+            cells += [f"{values.mean():.4f}", f"{np.std(parts):.4f}"]
+        table.add_row(mode, *cells)
+    console.print(table)
+    for better, worse in (("citation", "hybrid"), ("hybrid", "cosine"), ("hybrid", "words")):
+        for key in ("mrr", "recall_at_10"):
+            difference = found[better][key] - found[worse][key]
+            low, high = bootstrap(
+                (difference,), np.mean, method="percentile", rng=0
+            ).confidence_interval
+            console.print(
+                f"{better} over {worse}, {key}: {difference.mean():+.4f} "
+                f"({low:+.4f} to {high:+.4f})"
+            )
+            content[better].setdefault("over", {})[f"{worse} {key}"] = {
+                "difference": difference.mean(),
+                "interval_95": [low, high],
+            }
+    return content
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What callers notice under overload, and when a replica, Redis or the disk fails."""

@@ -1,0 +1,1 @@
+"""What hostile requests cost, and what the time of a refusal reveals."""

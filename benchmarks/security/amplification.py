@@ -1,0 +1,201 @@
+"""What the worst bodies cost a replica: memory, time, and what other clients notice.
+
+    python -m benchmarks.security.amplification
+    python -m benchmarks.security.amplification --clients 8 --seconds 60
+
+The first command sends each body of ``worst_bodies`` once. It prints the status, the seconds, the
+memory above that of the idle service, and the longest response time of ``/livez``.
+
+With ``--clients``, so many clients send bodies drawn at random, all at the same time. The command
+prints the peak memory, whether the replica still runs, the longest response time of ``/livez``, and
+the latency of another client's short texts before the attack and during it. With ``--balancer
+haproxy`` or ``nginx``, all requests go through the shipped configuration to two replicas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from benchmarks.security.worst_bodies import Attack, attacks
+from tests.conftest import Server, serving
+from tests.deploy.balancers import haproxy, nginx
+
+BALANCERS = {"haproxy": haproxy, "nginx": nginx}
+
+KEYS = [f"a-key-of-client-{number:02}-for-benchmarks" for number in range(33)]
+
+
+@dataclass
+class Prober:
+    """Asks for ``/livez`` over and over, and notes the longest answer in seconds."""
+
+    url: str
+    longest: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Ask until ``over``."""
+        with httpx.Client(timeout=60) as client:
+            while not self.over.is_set():
+                began = time.monotonic()
+                client.get(f"{self.url}/livez")
+                self.longest = max(self.longest, time.monotonic() - began)
+                self.over.wait(0.01)
+
+
+@contextmanager
+def probing(url: str) -> Iterator[Prober]:
+    """Probe while the block runs."""
+    prober = Prober(url)
+    thread = threading.Thread(target=prober.run)
+    thread.start()
+    try:
+        yield prober
+    finally:
+        prober.over.set()
+        thread.join()
+
+
+def prepare(url: str, headers: dict[str, str]) -> None:
+    """Make the index and the classifier that the attacks name."""
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        client.put("/indexes/worst", json={"fields": {"a": "integer"}}).raise_for_status()
+        documents = [{"id": str(n), "text": f"text {n}", "links": ["0"]} for n in range(20)]
+        client.post("/indexes/worst/documents", json={"documents": documents}).raise_for_status()
+        examples = {"inputs": ["red", "rot", "blue", "blau"], "labels": ["r", "r", "b", "b"]}
+        client.put("/classifiers/worst", json=examples).raise_for_status()
+
+
+def send(url: str, attack: Attack, seconds: float, headers: dict[str, str]) -> httpx.Response:
+    """Send a worst body; its deadline ends what the service takes up."""
+    sent = {"content-type": "application/json", "x-request-timeout": f"{seconds:g}"} | headers
+    return httpx.request(
+        attack.method, url + attack.path, content=attack.body(), headers=sent, timeout=60
+    )
+
+
+def one_by_one(server: Server, route: str, seconds: float) -> None:
+    """Print a line for each attack."""
+    print("status  seconds     MB  livez s  route, body")
+    for attack in attacks():
+        if route not in attack.route:
+            continue
+        # made before: it would hold up the prober, which is of this process
+        ready = replace(attack, body=_made(attack.body()))
+        server.forget_peak()
+        idle = server.memory("VmRSS")
+        began = time.monotonic()
+        with probing(server.url) as prober:
+            answer = send(server.url, ready, seconds, _key(0))
+        took = time.monotonic() - began
+        peak = (server.memory("VmHWM") - idle) / 1e6
+        print(
+            f"{answer.status_code:6}  {took:7.2f}  {peak:5.0f}  {prober.longest:7.2f}  "
+            f"{attack.method} {attack.route} {attack.name}",
+            flush=True,
+        )
+
+
+def at_once(servers: list[Server], url: str, clients: int, seconds: float, route: str) -> None:
+    """Print what a crowd of attackers at ``url`` does to replicas, and to one with short texts."""
+    # made before, so that the attackers leave the processor to the replica
+    kinds = [replace(a, body=_made(a.body())) for a in attacks() if a.first and route in a.route]
+    over = threading.Event()
+    statuses: Counter[str] = Counter()
+
+    def attacker(number: int) -> None:
+        draw = random.Random(number)
+        while not over.is_set():
+            try:
+                answer = send(url, draw.choice(kinds), 5, _key(number))
+                statuses[str(answer.status_code)] += 1
+            except httpx.HTTPError as error:
+                statuses[type(error).__name__] += 1
+
+    before = _latencies(url, 10)
+    for server in servers:
+        server.forget_peak()
+    threads = [threading.Thread(target=attacker, args=(n,)) for n in range(1, clients + 1)]
+    for thread in threads:
+        thread.start()
+    with ExitStack() as stack:
+        probers = [stack.enter_context(probing(server.url)) for server in servers]
+        meanwhile = _latencies(url, seconds)
+    over.set()
+    for thread in threads:
+        thread.join()
+    print("answers:", dict(sorted(statuses.items())))
+    for server, prober in zip(servers, probers, strict=True):
+        print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
+        print(f"at most {server.memory('VmHWM') / 1e6:.0f} MB;", end=" ")
+        print(f"longest /livez {prober.longest:.2f} s")
+    for name, found in (("before", before), ("meanwhile", meanwhile)):
+        cut = statistics.quantiles(found, n=100)
+        told = f"p50 {1e3 * cut[49]:.0f} ms, p99 {1e3 * cut[98]:.0f} ms"
+        print(f"short texts {name}: {len(found)}, {told}")
+
+
+def _made(body: bytes) -> Callable[[], bytes]:
+    return lambda: body
+
+
+def _latencies(url: str, seconds: float) -> list[float]:
+    found = []
+    numbers = itertools.count()
+    until = time.monotonic() + seconds
+    with httpx.Client(headers=_key(0), timeout=60) as client:
+        while time.monotonic() < until:
+            began = time.monotonic()
+            body = {"inputs": f"a short text that is new, {next(numbers)} {began}"}
+            client.post(f"{url}/embed", json=body).raise_for_status()
+            found.append(time.monotonic() - began)
+            time.sleep(0.05)
+    return found
+
+
+def _key(number: int) -> dict[str, str]:
+    return {"authorization": f"Bearer {KEYS[number]}"}
+
+
+def main() -> None:
+    """Start a replica and attack it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--clients", type=int, default=0, help="attack at once; 0: one by one")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to attack at once")
+    parser.add_argument("--balancer", choices=BALANCERS, help="attack two replicas behind it")
+    parser.add_argument("--deadline", type=float, default=5.0, help="of each body, one by one")
+    parser.add_argument("--route", default="", help="only routes that contain this")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--api-keys", ",".join(KEYS), "--index-path", f"{folder}/index"]
+        with ExitStack() as stack:
+            logs = [Path(folder, f"log{n}") for n in range(2 if given.balancer else 1)]
+            servers = [stack.enter_context(serving(log, *flags)) for log in logs]
+            url = servers[0].url
+            prepare(url, _key(0))
+            print("idle:", *(f"{server.memory('VmRSS') / 1e6:.0f} MB" for server in servers))
+            if given.balancer:
+                ports = [urlsplit(server.url).port or 0 for server in servers]
+                url = stack.enter_context(BALANCERS[given.balancer](Path(folder), ports))
+            if given.clients:
+                at_once(servers, url, given.clients, given.seconds, given.route)
+            else:
+                one_by_one(servers[0], given.route, given.deadline)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Finished studies; README.md lists their questions and answers."""

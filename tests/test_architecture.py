@@ -1,0 +1,70 @@
+"""The rooms and the walk of docs/explanation/architecture.md against the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
+MOST = 25
+
+
+def walk() -> list[str]:
+    return re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def imports(name: str) -> set[str]:
+    """Files of ours that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            path = node.module.replace(".", "/")
+            found |= {f"{path}.py", *(f"{path}/{each.name}.py" for each in node.names)}
+    return found
+
+
+def strangers(names: list[str]) -> list[str]:
+    """Files that no file before them imports, and that import none of them."""
+    return [
+        name
+        for position, name in enumerate(names)
+        if position
+        and not any(name in imports(before) for before in names[:position])
+        and not imports(name) & set(names[:position])
+    ]
+
+
+def test_the_walk_follows_the_imports() -> None:
+    assert 15 < len(walk()) <= MOST
+    assert walk()[0] == "service/server/app.py"
+    assert strangers(walk()) == []
+
+
+def test_a_stranger_in_the_walk_is_noticed() -> None:
+    assert strangers([*walk()[:3], "service/index/leases.py"]) == ["service/index/leases.py"]
+
+
+def test_the_table_has_every_room_and_what_it_imports() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    rooms = settings["tool"]["importlinter"]["root_packages"]
+    table = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert sorted(room for room, _ in table) == sorted(rooms)
+    for room, known in table:
+        used = {
+            path.split("/")[0].removesuffix(".py")
+            for file in (ROOT / room).rglob("*.py")
+            for path in imports(str(file.relative_to(ROOT)))
+        }
+        assert (used & set(rooms)) - {room} == set(re.findall(r"`(\w+)`", known)), room
+
+
+@pytest.mark.parametrize("name", ["service"])
+def test_the_layers_name_packages_that_exist(name: str) -> None:
+    named = re.findall(rf"`({name}/\w+)`", PAGE.read_text(encoding="utf-8"))
+    assert named
+    assert all((ROOT / each).is_dir() for each in named)
