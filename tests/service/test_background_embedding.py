@@ -12,7 +12,6 @@ import pytest
 from service.embedding import background
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
-from service.embedding.batching.batcher import OverloadedError
 from service.embedding.cache import lasting
 from service.embedding.embedder import (
     Document,
@@ -22,6 +21,7 @@ from service.embedding.embedder import (
     EmptyInputError,
     UnusableInputError,
 )
+from service.errors import OverloadedError
 
 
 class Faulty:
@@ -43,7 +43,9 @@ class Faulty:
             self.full -= 1
             raise OverloadedError(0.0)
         self.batches.append(list(texts))
-        refused = {i: EmptyInputError(i) for i, text in enumerate(texts) if text == "-"}
+        refused: dict[int, UnusableInputError] = {
+            i: EmptyInputError(i) for i, text in enumerate(texts) if text == "-"
+        }
         return Embedded([document(t) for t in texts if t != "-"], refused=refused)
 
 

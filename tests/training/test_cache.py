@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from corpora.documents import Document
 from corpora.errors import DataError
 from tests.training.conftest import make_documents
 from training.data import build
 from training.data.cache import TokenCache
 from training.data.sentences import split_sentences
-from training.data.sources import Document, read_documents
+from training.data.sources import read_documents
 from training.data.specials import Specials, whole_text_tokenizer
 from training.settings import DataSettings
 
