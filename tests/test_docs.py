@@ -14,7 +14,8 @@ import pytest
 from service.settings import Settings
 from tests.conftest import ROOT, Server
 
-PAGES = ["README.md", *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
+_ROOMS = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "studies/README.md")
+PAGES = [*_ROOMS, *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
 
 
 def read(name: str) -> str:

@@ -26,11 +26,11 @@ from service.bulk import integrity
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
-from service.errors import BuildingError, CommandError, ServiceError
+from service.errors import BuildingError, ServiceError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     given, rest = parser.parse_known_args(arguments)
     try:
         if not re.fullmatch(INDEX_NAME, given.index):
-            raise CommandError("--index: lower-case letters, digits, - and _; up to 63")
+            raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
         documents = read_documents(
             given.source,
@@ -110,7 +110,7 @@ def _field(item: str) -> tuple[str, FieldType]:
     for known in get_args(FieldType):
         if kind == known and re.fullmatch("[a-z][a-z0-9_]{0,62}", name):
             return name, known
-    raise CommandError(f"--field {item}: NAME=TYPE, TYPE one of {', '.join(get_args(FieldType))}")
+    raise SettingsError(f"--field {item}: NAME=TYPE, TYPE one of {', '.join(get_args(FieldType))}")
 
 
 async def _index(

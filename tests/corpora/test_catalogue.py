@@ -164,12 +164,12 @@ def test_folders_without_sets(tmp_path: Path) -> None:
 
 
 def test_a_score_must_be_a_number(tmp_path: Path) -> None:
-    rows: dict[str, dict[str, object]] = {
+    tables: dict[str, dict[str, object]] = {
         "corpus": {"id": "a", "text": "One."},
         "queries": {"id": "q", "text": "One?"},
         "qrels": {"query_id": "q", "doc_id": "a", "score": "high"},
     }
-    for name, row in rows.items():
+    for name, row in tables.items():
         write_rows(tmp_path / "j" / f"{name}.jsonl", [row])
     with pytest.raises(DataError, match=r"qrels\.jsonl:1: the score must be a number"):
         only(tmp_path / "j")

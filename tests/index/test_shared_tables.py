@@ -36,7 +36,7 @@ def damage(folder: Path, table: str) -> None:
 
 
 def test_one_damaged_copy_of_what_is_complete_hides_no_index(tmp_path: Path) -> None:
-    first = Identity("u", "first", False, "model", "b" * 64, {})
+    first = Identity("u", "first", False, True, "model", "b" * 64, {})
     later = replace(first, generation="later")
 
     async def main() -> None:
