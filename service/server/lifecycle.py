@@ -62,10 +62,8 @@ class Running:
     Attributes:
         vectors: behind the cache.
         fresh: without a cache.
-        embedder: for requests.
-        background: for trainings, whose documents often come again: through the cache.
-        reembedder: for documents of other bundles' indexes. They are embedded once, and would drive
-            out of the cache what requests need.
+        background: for trainings, whose documents often come again.
+        reembedder: for other bundles' indexes, past the cache: their documents come once.
     """
 
     engine: Engine
@@ -281,15 +279,9 @@ class Service:
         embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
         # a document that was taken once stays, also where the limit was lowered since
         unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
-        return Running(
-            engine,
-            batcher,
-            vectors,
-            fresh,
-            embedder,
-            BackgroundEmbedder(embedder, prompt, self.metrics.embedded),
-            BackgroundEmbedder(unlimited, prompt),
-        )
+        background = BackgroundEmbedder(embedder, prompt, self.metrics.embedded)
+        reembedder = BackgroundEmbedder(unlimited, prompt)
+        return Running(engine, batcher, vectors, fresh, embedder, background, reembedder)
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings
