@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bundles import format as bundle
 from bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
 from export.errors import ExportError
-
-Matrix = NDArray[np.float32]
-Activation = Literal["softmax", "sigmoid"]
+from heads.network import Network
 
 OPSET = 17
 TOLERANCE = 1e-5
@@ -27,34 +22,7 @@ SIGNALS = 4
 _ROWS = 256
 
 
-@dataclass(frozen=True)
-class Perceptron:
-    """A multi-layer perceptron with ReLU between its layers.
-
-    Attributes:
-        weights: float32 ``[inputs, outputs]`` of each layer.
-        biases: float32 ``[outputs]`` of each layer.
-        temperature: divides the logits before the activation.
-    """
-
-    weights: Sequence[Matrix]
-    biases: Sequence[Matrix]
-    temperature: float
-    activation: Activation
-
-    def probabilities(self, features: Matrix) -> Matrix:
-        """``[rows, inputs]`` to ``[rows, outputs]``: what the graph is held to."""
-        hidden = features
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = (np.maximum(hidden, 0) if layer else hidden) @ weight + bias
-        logits = hidden.astype(np.float64) / self.temperature
-        if self.activation == "sigmoid":
-            return np.asarray(1 / (1 + np.exp(-logits)), dtype=np.float32)
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
-def head_graph(network: Perceptron) -> onnx.ModelProto:
+def head_graph(network: Network) -> onnx.ModelProto:
     """``features`` to ``logits`` and ``probabilities``, with a dynamic batch."""
     nodes, constants = [], []
     value = "features"
@@ -73,7 +41,7 @@ def head_graph(network: Perceptron) -> onnx.ModelProto:
         numpy_helper.from_array(np.array(network.temperature, np.float32), "temperature")
     )
     nodes.append(helper.make_node("Div", ["logits", "temperature"], ["scaled"], "scale"))
-    if network.activation == "softmax":
+    if network.kind == "softmax":
         nodes.append(helper.make_node("Softmax", ["scaled"], ["probabilities"], "softmax", axis=-1))
     else:
         nodes.append(helper.make_node("Sigmoid", ["scaled"], ["probabilities"], "sigmoid"))
@@ -96,7 +64,7 @@ def head_graph(network: Perceptron) -> onnx.ModelProto:
 def add_head(
     root: Path,
     name: str,
-    network: Perceptron,
+    network: Network,
     *,
     kind: Literal["classifier", "citation"],
     labels: list[str],
@@ -133,7 +101,7 @@ def add_head(
     _check(blob, network, inputs)
     digest = hashlib.sha256(blob).hexdigest()
     file = f"{HEADS}/{name}.{digest[:12]}.onnx"
-    entry = Head(file=file, kind=kind, activation=network.activation, labels=labels, report=report)
+    entry = Head(file=file, kind=kind, activation=network.kind, labels=labels, report=report)
     former = manifest.heads.get(name)
     files = {k: v for k, v in manifest.files.items() if former is None or k != former.file}
     files[file] = FileEntry(sha256=digest, bytes=len(blob))
@@ -149,7 +117,7 @@ def add_head(
     return made
 
 
-def _check(blob: bytes, network: Perceptron, inputs: int) -> None:
+def _check(blob: bytes, network: Network, inputs: int) -> None:
     import onnxruntime
 
     rows = np.random.default_rng(0).standard_normal((_ROWS, inputs)).astype(np.float32)

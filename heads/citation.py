@@ -11,21 +11,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heads.network import Floats, Network, Scorer, Vectors
+from heads.network import Floats, Learnt, Network, Scorer, Vectors
+from ranking.fusion import BEST
 
 NEGATIVES = 4  # for each link, among the citing document's other candidates
 HELD_OUT = 5  # every fifth citing document is for testing
 HIDDEN = 16
 # numbers of all pairs' inputs; of more links the first of the searches' order take part
 MOST_INPUTS = 40_000_000
+# fewer teach nothing
+LEAST_LINKS = 10
+LEAST_CITING = 5
+# a head learns from so many citing documents at most, each of which costs a hybrid search
+MOST_CITING = 1000
+# numbers of all candidates' vectors together
+MOST_NUMBERS = 40_000_000
+# candidates of a hybrid search, at least
+CANDIDATES = 100
+LABELS = ["unlinked", "cites"]
 # strong: some thousand pairs against a thousand inputs
 WEIGHT_DECAY = 30.0
 
 Labels = NDArray[np.int64]
+Id = TypeVar("Id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,70 @@ class Trained:
     held_out: int
     mrr: float
     hybrid_mrr: float
+
+
+def sample(citing: Sequence[Id], dimensions: int) -> list[Id]:
+    """The citing documents to learn from: the same ones every time.
+
+    Of more than ``MOST_CITING``, or of fewer with large vectors, some are drawn.
+    """
+    most = min(MOST_CITING, max(1, MOST_NUMBERS // (CANDIDATES * dimensions)))
+    draw = np.random.default_rng(0)
+    return [citing[i] for i in draw.permutation(len(citing))[:most]]
+
+
+def signals(
+    cosines: Floats, words: Floats, fused: Floats, popularity: NDArray[np.int64]
+) -> Vectors:
+    """What ``Candidates.signals`` holds, float32 ``[candidates, 4]``.
+
+    Args:
+        cosines: of the query and each candidate.
+        words: BM25 as a share of the span from the last to the best.
+        fused: the sum of reciprocal ranks.
+        popularity: how many other documents cite the one that may be cited.
+    """
+    columns = (cosines, words, fused / BEST, np.log1p(popularity))
+    return np.column_stack(columns).astype(np.float32)
+
+
+def learn(
+    searches: Sequence[Candidates],
+    links: int,
+    citing: int,
+    deadline: float,
+    stop: threading.Event | None = None,
+) -> Learnt:
+    """A citation head and its report.
+
+    Args:
+        searches: of citing documents, each with a link among its candidates.
+        links: between all documents.
+        citing: documents that cite.
+        deadline: deadline on ``time.monotonic``'s clock.
+        stop: ends the training as the deadline does, within a second.
+
+    Raises:
+        ValueError: too few links, with a remedy.
+        TimeoutError: the deadline passed, or ``stop`` was set.
+    """
+    if links < LEAST_LINKS or len(searches) < LEAST_CITING:
+        raise ValueError(
+            f"this set of documents holds {links} links, and the hybrid search finds linked "
+            f"documents for {len(searches)} of its documents: a citation head needs at least "
+            f"{LEAST_LINKS} links, and {LEAST_CITING} such documents"
+        )
+    trained = train(searches, deadline, stop)
+    report = {
+        "links": links,
+        "citing": citing,
+        "links_used": trained.links,
+        "citing_used": trained.citing,
+        "held_out": trained.held_out,
+        "mrr": trained.mrr,
+        "hybrid_mrr": trained.hybrid_mrr,
+    }
+    return Learnt(LABELS, trained.network, report)
 
 
 def features(citing: Vectors, cited: Vectors, signals: Vectors) -> Vectors:

@@ -7,28 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 
 from heads import multilabel, training
 from heads.examples import Examples
-from heads.network import Network, Vectors
-
-
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """A trained network.
-
-    Attributes:
-        labels: the network's outputs in order.
-        report: figures of the training, fit for JSON.
-    """
-
-    labels: list[str]
-    network: Network
-    report: dict[str, Any]
+from heads.network import Learnt, Vectors
 
 
 def learn(

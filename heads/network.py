@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,20 @@ class Network:
                 float(held["temperature"]),
                 "sigmoid" if kind == "sigmoid" else "softmax",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a training gives.
+
+    Attributes:
+        labels: the network's outputs in order.
+        report: figures of the training, fit for JSON.
+    """
+
+    labels: list[str]
+    network: Network
+    report: dict[str, Any]
 
 
 def softmax(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:

@@ -23,7 +23,7 @@ from benchmarks.rig.markdown import table
 from corpora.fields import Fields
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches, write_tokenizer
-from export.checks.engines import Encode, Inputs
+from export.checks.engines import Encode, Inputs, named
 from export.checks.parity import compare
 from export.graphs.graph import write_graph
 from export.graphs.int8 import FILE, write_int8
@@ -31,9 +31,10 @@ from export.passages import PEPS, read_passages
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import figure
 from export.tasks.task import Task
-from export.tasks.windows import Windows, cut, document_vectors
 from service.embedding.engines.processor import detect
 from training.demo import installed_start
+from windowing.documents import Window, document_vectors, read
+from windowing.tokens import DocumentTokenizer
 
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {
@@ -93,7 +94,7 @@ def main() -> None:
     measured = inputs(passages.parity, 8)
     rates = _rates(engines, pad + 1)
     task = _task(given.judged, given.documents, passages.calibration)
-    windows = cut(tokenizer, task.texts if task else [], max_tokens=MAX_TOKENS)
+    windows = read(DocumentTokenizer(tokenizer, MAX_TOKENS), task.texts if task else [])
     heads = ["setting", "MB", "cosine mean", "lowest", "neighbour", "nDCG@10"]
     for shape in SHAPES:
         heads += [f"{shape[0]} x {shape[1]}, tokens/s", "/ ONNX Runtime fp32"]
@@ -135,12 +136,14 @@ def _rates(
     return found
 
 
-def _ndcg(task: Task, windows: Windows, encode: Encode, pad_token_id: int, name: str) -> float:
+def _ndcg(
+    task: Task, windows: list[list[Window]], encode: Encode, pad_token_id: int, name: str
+) -> float:
     with Progress(transient=True) as progress:
         bar = progress.add_task(name, total=1.0)
         vectors = document_vectors(
             windows,
-            encode,
+            lambda ids, mask: encode(named(ids, mask)),
             pad_token_id=pad_token_id,
             advance=lambda share: progress.update(bar, completed=share),
         )

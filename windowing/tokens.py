@@ -40,16 +40,20 @@ class DocumentTokenizer:
     """The bundle's tokenizer, applied to whole documents.
 
     Args:
-        path: a ``tokenizer.json``.
+        source: a ``tokenizer.json``, or what was read from one.
         max_tokens: longest model input, special tokens included.
         language: of the sentence rules, see ``sentence_starts``.
 
     Raises:
-        ValueError: the tokenizer puts more special tokens around a text than fit ``max_tokens``.
+        ValueError: the special tokens around a text leave no room in ``max_tokens``.
     """
 
-    def __init__(self, path: Path, max_tokens: int, language: str = "en") -> None:
-        self._tokenizer = Tokenizer.from_file(str(path))
+    def __init__(self, source: Path | Tokenizer, max_tokens: int, language: str = "en") -> None:
+        self._tokenizer = (
+            Tokenizer.from_file(str(source))
+            if isinstance(source, Path)
+            else Tokenizer.from_str(source.to_str())
+        )
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._language = language
@@ -61,7 +65,7 @@ class DocumentTokenizer:
         self.suffix = np.array(full[at + len(plain) :], dtype=np.int32)
         self.capacity = max_tokens - len(self.prefix) - len(self.suffix)
         if self.capacity < 1:
-            raise ValueError(f"{path}: special tokens leave no room in {max_tokens} tokens")
+            raise ValueError(f"special tokens leave no room in {max_tokens} tokens")
 
     @property
     def vocabulary(self) -> int:

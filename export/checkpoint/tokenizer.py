@@ -10,6 +10,7 @@ from tokenizers import Encoding, Tokenizer
 from bundles.manifest import TOKENIZER
 from export.checkpoint.source import Source
 from export.errors import ExportError
+from windowing.batches import pad
 
 # of a batch; a long model takes gigabytes for eight of its windows at once
 PADDED_TOKENS = 8_192
@@ -62,14 +63,13 @@ def batches(
             groups.append([encoding])
         else:
             group.append(encoding)
-    return [_padded(group, pad_token_id) for group in groups]
-
-
-def _padded(group: list[Encoding], pad_token_id: int) -> dict[str, np.ndarray]:
-    longest = max(map(len, group))
-    for encoding in group:
-        encoding.pad(longest, pad_id=pad_token_id)
-    return {
-        "input_ids": np.array([e.ids for e in group], dtype=np.int64),
-        "attention_mask": np.array([e.attention_mask for e in group], dtype=np.int64),
-    }
+    return [
+        dict(
+            zip(
+                ("input_ids", "attention_mask"),
+                pad([np.array(encoding.ids) for encoding in group], pad_token_id),
+                strict=True,
+            )
+        )
+        for group in groups
+    ]

@@ -17,6 +17,11 @@ Inputs = dict[str, np.ndarray]
 Encode = Callable[[Inputs], np.ndarray]
 
 
+def named(ids: np.ndarray, mask: np.ndarray) -> Inputs:
+    """A batch as the engines here take it."""
+    return {"input_ids": ids, "attention_mask": mask}
+
+
 def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple[str, Encode]:
     """The engine's name and its function: inputs int64 ``[batch, tokens]`` → float32
     ``[batch, dimensions]``. It computes on the CPU, but ``packed`` on CUDA.

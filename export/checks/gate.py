@@ -12,12 +12,13 @@ from tokenizers import Tokenizer
 from bundles.manifest import Parity, PrecisionName, TaskParity
 from export.checkpoint.source import Source, reference_vectors
 from export.checkpoint.tokenizer import batches
-from export.checks.engines import Encode, open_engine, source_engine
+from export.checks.engines import Encode, named, open_engine, source_engine
 from export.checks.finite import check_graph
 from export.checks.parity import measure
 from export.tasks.loss import figure, judge, refuse_losses
 from export.tasks.task import Task
-from export.tasks.windows import Windows, cut, document_vectors
+from windowing.documents import Window, document_vectors, read
+from windowing.tokens import DocumentTokenizer
 
 MEASURED_BATCH = 8
 
@@ -105,8 +106,10 @@ class Gate:
         self, engines: Mapping[PrecisionName, Encode]
     ) -> dict[PrecisionName, list[TaskParity]]:
         found: dict[PrecisionName, list[TaskParity]] = {name: [] for name in engines}
+        tokenizer = DocumentTokenizer(self._tokenizer, self._source.max_tokens)
+        prompt = self._source.prompts.get(self._source.default_prompt or "", "")
         for task in self._tasks:
-            windows = cut(self._tokenizer, task.texts, max_tokens=self._source.max_tokens)
+            windows = read(tokenizer, task.texts, prompt)
             source = self._figure(task, windows, "the source", source_engine(self._source))
             for name, encode in engines.items():
                 graph = self._figure(task, windows, name, encode)
@@ -115,9 +118,14 @@ class Gate:
             refuse_losses(name, tasks)
         return found
 
-    def _figure(self, task: Task, windows: Windows, side: str, encode: Encode) -> float:
+    def _figure(self, task: Task, windows: list[list[Window]], side: str, encode: Encode) -> float:
         def advance(share: float) -> None:
             self._report(f"{task.name} on {task.data}: encoding with {side}, {share:.0%}")
 
-        vectors = document_vectors(windows, encode, pad_token_id=self._pad, advance=advance)
+        vectors = document_vectors(
+            windows,
+            lambda ids, mask: encode(named(ids, mask)),
+            pad_token_id=self._pad,
+            advance=advance,
+        )
         return figure(task, vectors, side)

@@ -9,7 +9,7 @@ import numpy as np
 from bundles.manifest import PrecisionName, TaskName, TaskParity
 from export.errors import ExportError
 from export.tasks.task import Task
-from export.tasks.windows import Vectors
+from windowing.pooling import Vectors
 
 # Largest difference of the source's figure and the graph's.
 LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}

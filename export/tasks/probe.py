@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from corpora.sets import Labelled
-from export.tasks.windows import Vectors
+from windowing.pooling import Vectors
 
 _ITERATIONS = 1000
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from corpora.sets import Judged
 from export.tasks.ranking import rank
-from export.tasks.windows import Vectors
+from windowing.pooling import Vectors
 
 # bounds the scores in memory
 _QUERIES_AT_ONCE = 64

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bundles.manifest import TaskName
-from export.tasks.windows import Vectors
+from windowing.pooling import Vectors
 
 
 class Task(Protocol):

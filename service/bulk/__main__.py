@@ -135,7 +135,7 @@ async def _index(
             await indexes.create(name, fields)
         columns = (*Progress.get_default_columns()[:1], MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
-            index = await _current(indexes, name, service.running.background, bar)
+            index = await _current(indexes, name, service.running.reembedder, bar)
             task = bar.add_task(name, total=None)
 
             def show(report: Report) -> None:
@@ -143,7 +143,8 @@ async def _index(
                 bar.update(task, completed=report.seen, description=f"{name}: {rate:,.0f} tokens/s")
 
             prompt = resolve(service.bundle.manifest, None)
-            encode = cluster or here(service.running.embedder, prompt)
+            embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
+            encode = cluster or here(embedder)
             sync = indexes.database.sync
             report = await load_documents(index, encode, documents, show, sync)
         await optimize(index.table, sync)

@@ -13,6 +13,7 @@ import structlog
 
 from bundles import format as bundle
 from service.bulk.encoding import Encoded, Encoder, Work, encode_texts
+from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import CommandError
 from service.server.lifecycle import Service
@@ -44,11 +45,12 @@ class _Worker:
         return self._service.bundle.manifest.revision
 
     async def encode(self, texts: Mapping[str, str]) -> Encoded:
-        """As ``encode_texts``; an actor that was started anew elsewhere starts its engine."""
+        """As ``encode_texts``; an actor that Ray moved to another node starts its engine."""
         await self.start()
         prompt = resolve(self._service.bundle.manifest, None)
         embedder = self._service.running.embedder  # type: ignore[union-attr] # start has made it
-        return await encode_texts(embedder, texts, prompt)
+        # one for each call: it tokenises while the other computes
+        return await encode_texts(BackgroundEmbedder(embedder, prompt, exclusive=True), texts)
 
 
 @contextmanager

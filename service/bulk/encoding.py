@@ -1,18 +1,15 @@
-"""Embed the texts of one batch; a text that cannot be embedded is refused alone."""
+"""Embed the texts of one commit, and name those that cannot be embedded."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from corpora.documents import Document
-from service.embedding.cache import lasting
-from service.embedding.embedder import Embedder, EmptyInputError, TooLongError
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.embedder import UnusableInputError
 from service.index.rows.record import Encoding, encoded
-
-_NEVER = 1e9
 
 
 @dataclass(slots=True)
@@ -54,43 +51,27 @@ class Encoder(Protocol):
     def __call__(self, works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]: ...
 
 
-def here(embedder: Embedder, prompt: str) -> Encoder:
+def here(embedder: BackgroundEmbedder) -> Encoder:
     """An encoder in this process, one work after the other."""
 
     async def encode(works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]:
         async for work in works:
-            yield work, await encode_texts(embedder, work.new, prompt)
+            yield work, await encode_texts(embedder, work.new)
 
     return encode
 
 
-async def encode_texts(embedder: Embedder, texts: Mapping[str, str], prompt: str) -> Encoded:
+async def encode_texts(embedder: BackgroundEmbedder, texts: Mapping[str, str]) -> Encoded:
     """Encodings of texts by id.
 
     Raises:
         EngineFailedError: from the batcher.
     """
     result = Encoded()
-    await _encode(embedder, list(texts.items()), prompt, result)
+    for name, outcome in zip(texts, await embedder(list(texts.values())), strict=True):
+        if isinstance(outcome, UnusableInputError):
+            result.refused.append(f"{name}: {outcome.reason}")
+        else:
+            result.encodings[name] = encoded(outcome)
+            result.tokens += outcome.tokens
     return result
-
-
-async def _encode(
-    embedder: Embedder, texts: Sequence[tuple[str, str]], prompt: str, result: Encoded
-) -> None:
-    if not texts:
-        return
-    try:
-        due = time.monotonic() + _NEVER
-        with lasting.work():
-            found = await embedder.embed([text for _, text in texts], due, prompt=prompt)
-    except (EmptyInputError, TooLongError) as error:
-        if len(texts) == 1:
-            result.refused.append(f"{texts[0][0]}: {str(error).removeprefix('input 0 ')}")
-            return
-        for one in texts:
-            await _encode(embedder, [one], prompt, result)
-        return
-    for (name, _), document in zip(texts, found.documents, strict=True):
-        result.encodings[name] = encoded(document)
-        result.tokens += document.tokens

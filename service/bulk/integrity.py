@@ -107,7 +107,7 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
         await service.start()
         if service.running is None:
             raise CommandError("the engine cannot be started; its log tells why")
-        return service.running.background
+        return service.running.reembedder
 
     async def opened() -> Indexes:
         return await _open(settings, held)

@@ -1,61 +1,116 @@
-"""Embedding that requests never wait for."""
+"""Embedding of many documents that requests never wait for."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from service.embedding.batching.clients import BACKGROUND, working_for
-from service.embedding.embedder import Document, Embedder
-from service.embedding.lookup import CachedVectors
+from service.embedding.cache import lasting
+from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
 from service.errors import OverloadedError
-from windowing.tokens import DocumentTokenizer
 
-# a chunk lets requests go first, for 2 s at most: a service that is never idle gets done, too
+# Requests go first for 2 s at most, so that work ends at a service that is never idle.
 PATIENCE_STEPS = 100
 _STEP_SECONDS = 0.02
+# The queue serves a batch like any request, and before all others when it has waited for
+# ``queue_age_limit``: a batch that takes a second never comes to that.
+BATCH_SECONDS = 1.0
+FIRST_CHARACTERS = 16_384
+MOST_CHARACTERS = 400_000
+MOST_DOCUMENTS = 256
+# seconds: no deadline
 _NEVER = 1e9
 
 
 class BackgroundEmbedder:
-    """Embeds one chunk of documents at a time, as large as they are, when the queue is empty.
+    """Embeds one batch of documents at a time, when no request waits for the engine.
+
+    The vectors are stored or train a head, so the cache gives only those it can vouch for.
 
     Args:
-        tokenizer: of the bundle.
-        vectors: computes windows, for requests too. Without a cache: texts that are embedded once
-            would drive out what requests need.
+        embedder: of documents; with or without a cache.
         prompt: put before every window.
+        report: gets every batch.
+        exclusive: no request uses the engine, so batches are as large as they may be.
     """
 
-    def __init__(self, tokenizer: DocumentTokenizer, vectors: CachedVectors, prompt: str) -> None:
-        self._vectors = vectors
+    def __init__(
+        self,
+        embedder: Embedder,
+        prompt: str,
+        report: Callable[[Embedded], None] | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> None:
+        self._embedder = embedder
         self._prompt = prompt
+        self._report = report
+        self._exclusive = exclusive
         self._turn = asyncio.Lock()
-        # a document that was taken once stays, also where the limit was lowered since
-        self._embedder = Embedder(tokenizer, vectors, max_document_tokens=2**63, workers=1)
 
-    async def __call__(self, texts: Sequence[str]) -> list[Document]:
-        """Windows and vectors of documents.
+    async def __call__(self, texts: Sequence[str]) -> list[Document | UnusableInputError]:
+        """All that ``each`` yields."""
+        return [outcome async for outcome in self.each(texts)]
+
+    async def each(self, texts: Sequence[str]) -> AsyncIterator[Document | UnusableInputError]:
+        """Documents in the order of their texts; in place of some, why they have no vector.
 
         Raises:
-            EmptyInputError: a text without tokens.
             EngineFailedError: from the batcher.
         """
-        async with self._turn:
-            for _ in range(PATIENCE_STEPS):
-                if not self._vectors.queued_tokens:
-                    break
-                await asyncio.sleep(_STEP_SECONDS)
-            while True:
-                try:
-                    due = time.monotonic() + _NEVER
-                    with working_for(BACKGROUND):
-                        result = await self._embedder.embed(texts, due, prompt=self._prompt)
-                    return result.documents
-                except OverloadedError as error:
-                    await asyncio.sleep(error.retry_after)
+        first = 0
+        characters = MOST_CHARACTERS if self._exclusive else FIRST_CHARACTERS
+        while first < len(texts):
+            batch = _take(texts, first, characters)
+            async with self._turn:
+                await self._give_way()
+                started = time.monotonic()
+                result = await self._embed(batch)
+                seconds = max(time.monotonic() - started, 1e-3)
+            if not self._exclusive:
+                size = sum(map(len, batch)) * BATCH_SECONDS / seconds
+                most = min(characters * 2, MOST_CHARACTERS)
+                characters = int(min(max(size, FIRST_CHARACTERS / 4), most))
+            if self._report is not None:
+                self._report(result)
+            documents = iter(result.documents)
+            for position in range(len(batch)):
+                error = result.refused.get(position)
+                if error is not None:
+                    error.index = first + position
+                yield next(documents) if error is None else error
+            first += len(batch)
+
+    async def _give_way(self) -> None:
+        for _ in range(PATIENCE_STEPS):
+            if not self._embedder.queued_tokens:
+                break
+            await asyncio.sleep(_STEP_SECONDS)
+
+    async def _embed(self, texts: Sequence[str]) -> Embedded:
+        while True:
+            try:
+                with working_for(BACKGROUND), lasting.work():
+                    return await self._embedder.embed(
+                        texts, time.monotonic() + _NEVER, prompt=self._prompt, refuse=True
+                    )
+            except OverloadedError as error:
+                await asyncio.sleep(error.retry_after)
 
     def close(self) -> None:
-        """Stop the tokenising thread."""
+        """Stop the tokenising threads."""
         self._embedder.close()
+
+
+def _take(texts: Sequence[str], first: int, characters: int) -> Sequence[str]:
+    """The texts of a batch: one at least."""
+    size = len(texts[first])
+    end = first + 1
+    while end < min(len(texts), first + MOST_DOCUMENTS):
+        size += len(texts[end])
+        if size > characters:
+            break
+        end += 1
+    return texts[first:end]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,58 +13,59 @@ from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
 from service.embedding.lookup import CachedVectors
 from service.embedding.turns import Turns
-from service.errors import EmptyError, TooLargeError
+from service.errors import EmptyError, RequestError, TooLargeError
 from service.executors import Pool
 from service.tracing.stages import Stage
+from windowing.documents import Window, split
 from windowing.pooling import Vectors, pool
 from windowing.tokens import DocumentTokenizer, Side
-from windowing.windows import Ids, cut
 
 
-class EmptyInputError(EmptyError):
-    """A text without a single token.
+class UnusableInputError(RequestError):
+    """A text that cannot be embedded.
 
     Attributes:
-        index: which input.
+        index: position of the text among the inputs.
+        reason: what follows the name of the input in the message.
     """
 
-    def __init__(self, index: int) -> None:
-        super().__init__(
-            f"input {index} is empty: it holds no text that makes a token",
-            "input",
-            code="empty_input",
-        )
+    def __init__(self, index: int, reason: str, code: str) -> None:
+        super().__init__(f"input {index} {reason}", "input", code=code)
         self.index = index
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"input {self.index} {self.reason}"
 
 
-class TooLongError(TooLargeError):
+class EmptyInputError(UnusableInputError, EmptyError):
+    """A text without a single token."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index, "is empty: it holds no text that makes a token", "empty_input")
+
+
+class TooLongError(UnusableInputError, TooLargeError):
     """A document over the configured limit; tokenising stops there, so its size is not known."""
 
     def __init__(self, index: int, limit: int) -> None:
         super().__init__(
-            f"input {index} has more than {limit} tokens, which is the limit: split it, or set "
-            "truncate=true to embed one window of it only",
-            "input",
-            code="document_too_long",
+            index,
+            f"has more than {limit} tokens, which is the limit: split it, or set truncate=true to "
+            "embed one window of it only",
+            "document_too_long",
         )
 
 
 @dataclass(slots=True)
-class DocumentWindow:
-    """A window of a document.
+class DocumentWindow(Window):
+    """A window and its vector.
 
     Attributes:
-        start: first character, in code points.
-        end: one past the last character.
-        tokens: tokens of the document in it; special and prompt tokens are not counted.
         vector: float32 ``[dimensions]``, unit length; None until computed.
         source: where the vector came from.
     """
 
-    start: int
-    end: int
-    tokens: int
-    ids: Ids
     vector: Vectors | None = None
     source: Source | None = None
 
@@ -133,10 +133,16 @@ class Timing:
 
 @dataclass(slots=True)
 class Embedded:
-    """The documents of one request, in its order."""
+    """The documents of one request, in its order.
+
+    Attributes:
+        documents: of the texts that are not refused.
+        refused: by position, why texts have no vectors.
+    """
 
     documents: list[Document]
     timing: Timing = field(default_factory=Timing)
+    refused: dict[int, UnusableInputError] = field(default_factory=dict)
 
 
 # Work on one document that stops where others may go on.
@@ -166,6 +172,11 @@ class Embedder:
         self._turns = Turns(workers)
         self._pool = Pool("tokenise", workers)
 
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens that wait for the engine."""
+        return self._vectors.queued_tokens
+
     async def embed(
         self,
         texts: Sequence[str],
@@ -175,6 +186,7 @@ class Embedder:
         truncate: bool = False,
         side: Side = "right",
         vectors: CachedVectors | None = None,
+        refuse: bool = False,
     ) -> Embedded:
         """Vectors of whole documents.
 
@@ -185,17 +197,23 @@ class Embedder:
             truncate: keep one window of a document that has more, and count what was cut.
             side: where to cut: ``right`` keeps the start, ``left`` the end.
             vectors: find or compute the windows' vectors in place of the embedder's own.
+            refuse: embed the other texts where one is empty or too long.
 
         Raises:
-            EmptyInputError: a text without tokens.
-            TooLongError: a document over the limit.
+            EmptyInputError: a text without tokens, unless ``refuse``.
+            TooLongError: a document over the limit, unless ``refuse``.
             OverloadedError, DeadlineError, EngineFailedError: from the batcher.
         """
         result = Embedded([])
         with Stage("tokenise") as stage:
             for index, text in enumerate(texts):
                 splitting = self._split(index, text, prompt, truncate, side)
-                result.documents.append(await self._carry_out(splitting))
+                try:
+                    result.documents.append(await self._carry_out(splitting))
+                except UnusableInputError as error:
+                    if not refuse:
+                        raise
+                    result.refused[index] = error
             stage.note(
                 {
                     "docsplit.documents": len(texts),
@@ -204,7 +222,8 @@ class Embedder:
                 }
             )
         result.timing.tokenising = stage.seconds
-        await self._fill(result, vectors or self._vectors, deadline)
+        if result.documents:
+            await self._fill(result, vectors or self._vectors, deadline)
         with Stage("pool") as stage:
             for document in result.documents:
                 document.vector()
@@ -226,30 +245,15 @@ class Embedder:
 
     def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Splitting:
         tokens = yield from self._tokenizer.encoding(text, prompt, self._max_tokens, side)
-        ids = tokens.ids[tokens.prompt :]
-        total = len(ids)
+        total = len(tokens.ids) - tokens.prompt
         if total == 0:
             raise EmptyInputError(index)
-        lead = tokens.ids[: tokens.prompt]
-        capacity = self._tokenizer.capacity - len(lead)
         if total > self._max_tokens and not truncate:
             raise TooLongError(index, self._max_tokens)
-        if total <= capacity:
-            edges = [0, total]
-        elif truncate:
-            edges = [0, capacity] if side == "right" else [total - capacity, total]
-        else:
-            sentences, words = self._tokenizer.boundaries(text, tokens)
-            edges = [0, *cut(ids, sentences, words, capacity)]
-        starts = tokens.starts[tokens.prompt :]
-        windows = []
-        for first, last in pairwise(edges):
-            begin = 0 if first == 0 else int(starts[first])
-            end = len(text) if last == total else int(starts[last])
-            # a copy, so that the window does not keep the whole document's ids alive
-            model_input = self._tokenizer.model_input((lead, ids[first:last]))
-            windows.append(DocumentWindow(begin, end, last - first, model_input))
-        return Document(len(text), total, windows)
+        windows = split(self._tokenizer, text, tokens, side if truncate else None)
+        return Document(
+            len(text), total, [DocumentWindow(w.start, w.end, w.tokens, w.ids) for w in windows]
+        )
 
     async def _fill(self, result: Embedded, vectors: CachedVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]

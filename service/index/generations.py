@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import structlog
-from lancedb.expr import col, lit
 
 from service.errors import StoreError, lance_fault
 from service.index.documents import Index
-from service.index.rows.schema import PRIMARY_KEY, Identity
+from service.index.rows.keyed import KeyedTable
+from service.index.rows.schema import Identity
 from service.index.storage.database import Database
 from service.logs import outline
 
@@ -26,22 +26,8 @@ log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("generation", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("uid", pa.string(), nullable=False),
-        pa.field("revision", pa.string(), nullable=False),
-        pa.field("completed", pa.float64(), nullable=False),
-    ]
-)
 # two tables of the same rows: damage to one harms no index
 _COPIES = ("generations", "generations_copy")
-_DROPPED = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("dropped", pa.float64(), nullable=False),
-    ]
-)
 
 
 def stem(name: str, revision: str) -> str:
@@ -89,11 +75,16 @@ class Registry:
     for another, since both ids and names are drawn anew for each.
 
     Args:
-        database: where its table lies.
+        database: where its tables lie.
     """
 
     def __init__(self, database: Database) -> None:
+        columns = {"generation": pa.string(), "uid": pa.string(), "revision": pa.string()}
         self._database = database
+        self._copies = [
+            KeyedTable(database, name, **columns, completed=pa.float64()) for name in _COPIES
+        ]
+        self._dropped = KeyedTable(database, "dropped", table=pa.string(), dropped=pa.float64())
         self._known: set[str] = set()
         self._gone: dict[str, float] = {}
 
@@ -105,24 +96,22 @@ class Registry:
         """
         if identity.original or identity.generation in self._known:
             return True
-        where = col("generation").eq(lit(identity.generation))
         faults: list[Exception] = []
-        lacking: list[str] = []
-        for name in _COPIES:
+        lacking: list[KeyedTable] = []
+        for copy in self._copies:
             try:
-                table = await self._database.find(name)
-                held = 0 if table is None else await table.count_rows(where.to_sql())
+                row = await copy.get(identity.generation, ["generation"])
             except Exception as error:
                 if not _unreadable(error):
                     raise
                 faults.append(error)
             else:
-                lacking += [] if held else [name]
+                lacking += [copy] if row is None else []
         if len(lacking) + len(faults) < len(_COPIES):
             self._known.add(identity.generation)
-            for name in lacking:
-                # an earlier version wrote the first alone, or a repair lost the row
-                await self._mark(name, identity)
+            for copy in lacking:
+                # an earlier version wrote only the first, or a repair lost the row
+                await self._mark(copy, identity)
             return True
         if faults:
             raise faults[0]
@@ -135,25 +124,23 @@ class Registry:
             StoreError: no copy of the table can be written.
         """
         await self._database.sync()
-        outcomes = [await self._mark(name, identity) for name in _COPIES]
+        outcomes = [await self._mark(copy, identity) for copy in self._copies]
         faults = [fault for fault in outcomes if fault is not None]
         if len(faults) == len(_COPIES):
             raise faults[0]
         await self._database.sync()
 
-    async def _mark(self, name: str, identity: Identity) -> Exception | None:
+    async def _mark(self, copy: KeyedTable, identity: Identity) -> Exception | None:
         row = {
-            "generation": [identity.generation],
-            "uid": [identity.uid],
-            "revision": [identity.revision],
-            "completed": [time.time()],
+            "generation": identity.generation,
+            "uid": identity.uid,
+            "revision": identity.revision,
+            "completed": time.time(),
         }
         try:
-            table = await self._database.provide(name, _SCHEMA)
-            merge = table.merge_insert("generation").when_not_matched_insert_all()
-            await merge.execute(pa.table(row, schema=_SCHEMA))
+            await copy.put(row, replace=False)
         except Exception as error:  # noqa: BLE001 the other copy may take it
-            log.error("generation_not_noted", table=name, outline=outline(error))
+            log.error("generation_not_noted", table=copy.name, outline=outline(error))
             return error
         return None
 
@@ -162,10 +149,9 @@ class Registry:
 
         A writer may bring the folder of a removed table back, so that only this tells.
         """
-        rows = {"table": list(tables), "dropped": [time.time()] * len(tables)}
-        table = await self._database.provide("dropped", _DROPPED)
-        merge = table.merge_insert("table").when_not_matched_insert_all()
-        await merge.execute(pa.table(rows, schema=_DROPPED))
+        now = time.time()
+        rows = [{"table": table, "dropped": now} for table in tables]
+        await self._dropped.put(*rows, replace=False)
 
     async def dropped(self) -> dict[str, float]:
         """Tables that are deleted, whether or not something of them is left, and since when.
@@ -174,12 +160,7 @@ class Registry:
         read and written on, and at worst what is left of a deleted one is seen.
         """
         try:
-            table = await self._database.find("dropped")
-            if table is None:
-                return {}
-            held = await table.query().to_arrow()
-            found = zip(held["table"].to_pylist(), held["dropped"].to_pylist(), strict=True)
-            self._gone = dict(found)
+            self._gone = {row["table"]: row["dropped"] for row in await self._dropped.rows()}
         except Exception as error:
             if not _unreadable(error):
                 raise
@@ -188,8 +169,7 @@ class Registry:
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Forget that tables are deleted."""
-        gone = col("table").isin([lit(name) for name in tables])
-        await (await self._database.provide("dropped", _DROPPED)).delete(gone.to_sql())
+        await self._dropped.delete(self._dropped.of(*tables))
 
 
 def _unreadable(error: Exception) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import structlog
 from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
-from service.embedding.embedder import Document, EmptyInputError
+from service.embedding.embedder import Document, UnusableInputError
 from service.index.documents import Index
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
@@ -19,15 +19,14 @@ from service.index.rows.record import Encoding, Record, encoded
 
 log = structlog.get_logger("docsplit.index")
 
-Embed = Callable[[Sequence[str]], Awaitable[list[Document]]]
+Embed = Callable[[Sequence[str]], Awaitable[Sequence[Document | UnusableInputError]]]
 Wrote = Callable[[int], None]
 
 # ids compared at a time
 PAGE = 4096
-# texts read and embedded at a time
+# texts read at a time
 CHUNK = 16
-CHUNK_CHARACTERS = 20_000
-# what is embedded is committed together, so much at most
+# one commit ends with the chunk that reaches either
 COMMIT_DOCUMENTS = 256
 COMMIT_CHARACTERS = 400_000
 
@@ -41,7 +40,7 @@ async def catch_up(
     that was interrupted, or done by two processes at once, is done by the next.
 
     Args:
-        own: gets the documents, embedded anew.
+        own: gets the documents.
         other: a generation of the same index.
         embed: the model of ``own``.
         wrote: told how many documents each commit wrote.
@@ -87,26 +86,17 @@ async def _pages(index: Index, since: int | None) -> AsyncIterator[pa.Table]:
 
 
 async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrote: Wrote) -> None:
-    records: list[Record] = []
-    updated: list[int] = []
-    characters = 0
-
-    async def commit() -> None:
-        await own.merge(records, updated)
-        wrote(len(records))
-        records.clear()
-        updated.clear()
-
+    rows: list[dict[str, Any]] = []
     for start in range(0, len(ids), CHUNK):
-        for rows in _chunks(await _contents(other, ids[start : start + CHUNK])):
-            records += await embed_rows(rows, embed)
-            updated += [row["updated"] for row in rows]
-            characters += sum(len(row["text"]) for row in rows)
-            if len(records) >= COMMIT_DOCUMENTS or characters >= COMMIT_CHARACTERS:
-                await commit()
-                characters = 0
-    if records:
-        await commit()
+        rows += await _contents(other, ids[start : start + CHUNK])
+        full = (
+            len(rows) >= COMMIT_DOCUMENTS
+            or sum(len(row["text"]) for row in rows) >= COMMIT_CHARACTERS
+        )
+        if rows and (full or start + CHUNK >= len(ids)):
+            await own.merge(await embed_rows(rows, embed), [row["updated"] for row in rows])
+            wrote(len(rows))
+            rows = []
 
 
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -120,48 +110,31 @@ async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _chunks(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    chunk: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        if chunk and size + len(row["text"]) > CHUNK_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(row)
-        size += len(row["text"])
-    if chunk:
-        yield chunk
-
-
 async def embed_rows(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Record]:
-    """Documents of stored rows, embedded anew."""
-    texts = [row["text"] for row in rows]
-    tokenless: set[int] = set()
-    while True:
-        try:
-            documents = await embed(texts)
-            break
-        except EmptyInputError as error:
-            # it had tokens in another bundle's vocabulary, and must not be lost in this one
-            log.warning("document_without_tokens")
-            tokenless.add(error.index)
-            texts[error.index] = f"document {rows[error.index]['id']}"
+    """Documents of stored rows with new vectors."""
+    outcomes = await embed([row["text"] for row in rows])
     return [
-        _record(row, document, replaced=position in tokenless)
-        for position, (row, document) in enumerate(zip(rows, documents, strict=True))
+        Record(
+            id=row["id"],
+            text=row["text"],
+            title=row["title"],
+            metadata=json.loads(row["metadata"]),
+            links=row["links"],
+            encoding=await _encoding(row, outcome, embed),
+        )
+        for row, outcome in zip(rows, outcomes, strict=True)
     ]
 
 
-def _record(row: dict[str, Any], document: Document, *, replaced: bool) -> Record:
-    encoding = encoded(document)
-    if replaced:
-        vector = encoding.vector
-        encoding = Encoding(vector, vector[None], [len(row["text"])])
-    return Record(
-        id=row["id"],
-        text=row["text"],
-        title=row["title"],
-        metadata=json.loads(row["metadata"]),
-        links=row["links"],
-        encoding=encoding,
-    )
+async def _encoding(
+    row: dict[str, Any], outcome: Document | UnusableInputError, embed: Embed
+) -> Encoding:
+    if not isinstance(outcome, UnusableInputError):
+        return encoded(outcome)
+    # it had tokens in another bundle's vocabulary, and must not be lost in this one
+    log.warning("document_without_tokens")
+    [named] = await embed([f"document {row['id']}"])
+    if isinstance(named, UnusableInputError):
+        raise named
+    vector = encoded(named).vector
+    return Encoding(vector, vector[None], [len(row["text"])])

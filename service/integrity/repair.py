@@ -197,11 +197,8 @@ class Repair:
             return None
         if self._embed is None:
             self._embed = await self._engine()
-        made = []
-        for start in range(0, len(stale), 16):
-            part = stale[start : start + 16]
-            told = [row | {"metadata": json.dumps(row["metadata"])} for row in part]
-            made += await embed_rows(told, self._embed)
+        read = [row | {"metadata": json.dumps(row["metadata"])} for row in stale]
+        made = await embed_rows(read, self._embed)
         return list(zip(made, [row["updated"] for row in stale], strict=True))
 
     async def _forget_again(self, index: Index, fragment: manifest.Fragment) -> None:

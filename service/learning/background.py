@@ -9,24 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import structlog
 
 from bundles.manifest import Manifest
 from heads.examples import Examples
 from service import executors
-from service.embedding.batching.clients import BACKGROUND, working_for
-from service.embedding.cache import lasting
-from service.embedding.embedder import Embedded, Embedder
-from service.embedding.prompts import resolve
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.embedder import UnusableInputError
 from service.errors import EngineFailedError, InvalidError, NotFoundError
-from service.learning import embedding
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
-from windowing.pooling import Vectors
+from windowing.pooling import Vectors, normalise
 
 if TYPE_CHECKING:
-    from heads.learn import Learnt
+    from heads.network import Learnt
     from service.learning.jobs import Job, Jobs, Stage
 
 log = structlog.get_logger("docsplit")
@@ -60,7 +58,7 @@ class Background:
         self._following: asyncio.Task[None] | None = None
 
     async def start(
-        self, name: str, examples: Examples, vectors: Vectors | None, embedder: Embedder
+        self, name: str, examples: Examples, vectors: Vectors | None, embedder: BackgroundEmbedder
     ) -> Job:
         """Begin a training; when this returns its examples are durable and every replica sees it.
 
@@ -77,7 +75,7 @@ class Background:
         self._begin(jobs, job, examples, vectors, embedder)
         return job
 
-    def follow(self, embedder: Embedder) -> None:
+    def follow(self, embedder: BackgroundEmbedder) -> None:
         """From now on take over trainings whose replicas have ended."""
         self._following = asyncio.create_task(self._follow(embedder), name="follow trainings")
 
@@ -102,12 +100,12 @@ class Background:
         job: Job,
         examples: Examples,
         vectors: Vectors | None,
-        embedder: Embedder,
+        embedder: BackgroundEmbedder,
     ) -> None:
         run = self._run(jobs, job, examples, vectors, embedder)
         self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
 
-    async def _follow(self, embedder: Embedder) -> None:
+    async def _follow(self, embedder: BackgroundEmbedder) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             idle = all(task.done() for task in self._tasks.values())
@@ -118,7 +116,7 @@ class Background:
             except Exception as error:  # noqa: BLE001 the store may be back at the next look
                 log.warning("lost_trainings_not_read", reason=str(error)[:300])
 
-    async def _take_over(self, jobs: Jobs, embedder: Embedder) -> None:
+    async def _take_over(self, jobs: Jobs, embedder: BackgroundEmbedder) -> None:
         """Go on with one lost training; give those up that have ended too many replicas."""
         from service.learning.jobs import MOST_ATTEMPTS
 
@@ -152,7 +150,7 @@ class Background:
         job: Job,
         examples: Examples,
         vectors: Vectors | None,
-        embedder: Embedder,
+        embedder: BackgroundEmbedder,
     ) -> None:
         progress = _Progress()
         task = asyncio.current_task()
@@ -182,17 +180,22 @@ class Background:
             self._ended(job.name, outcome)
 
     async def _embed(
-        self, jobs: Jobs, job: Job, examples: Examples, embedder: Embedder, progress: _Progress
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        embedder: BackgroundEmbedder,
+        progress: _Progress,
     ) -> Vectors:
-        def note(done: int, result: Embedded) -> None:
-            progress.done = done
-            self._metrics.embedded(result)
-
         progress.stage = "embedding"
         await jobs.update(job, stage=progress.stage)
-        prompt = resolve(self._manifest, None)
-        with working_for(BACKGROUND), lasting.work():
-            return await embedding.embed(embedder, examples.inputs, prompt, note)
+        rows: list[Vectors] = []
+        async for outcome in embedder.each(examples.inputs):
+            if isinstance(outcome, UnusableInputError):
+                raise InvalidError(str(outcome), "inputs") from outcome
+            rows.append(normalise(outcome.vector()))
+            progress.done = len(rows)
+        return np.stack(rows)
 
     async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:
         try:

@@ -10,31 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from lancedb.expr import Expr
 
-from heads.citation import Candidates, probabilities
+from heads.citation import CANDIDATES, Candidates, probabilities, sample, signals
 from heads.network import Scorer
 from service.errors import DamagedError, NotFoundError
 from service.index.documents import Index
 from service.index.query.links import cited_counts
-from service.index.query.search import (
-    CANDIDATES,
-    RRF,
-    Direction,
-    Hit,
-    Query,
-    candidates,
-    first,
-    stored,
-)
+from service.index.query.search import Direction, Hit, Query, candidates, first, stored
 from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-# a head learns from so many citing documents at most, each of which costs a hybrid search
-MOST_CITING = 1000
-# numbers of all candidates' vectors together
-MOST_NUMBERS = 40_000_000
-_BEST = 2 / (RRF + 1)
 
 
 async def citation(
@@ -61,10 +46,10 @@ async def citation(
     asked = np.broadcast_to(query.vector, found.shape)
     cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
     if direction != "cited_by":
-        cites = probabilities(head, asked, found, signals(hits, popularity))
+        cites = probabilities(head, asked, found, _signals(hits, popularity))
     if direction != "cites":
         here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
-        cited = probabilities(head, found, asked, signals(hits, here))
+        cited = probabilities(head, found, asked, _signals(hits, here))
     ranked = [
         replace(
             hit,
@@ -76,14 +61,10 @@ async def citation(
     return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit)
 
 
-def signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
-    """What ``Candidates.signals`` holds, of hybrid hits.
-
-    Args:
-        popularity: how many other documents cite the one that may be cited, a hit.
-    """
-    rows = [(hit.cosine, hit.words, hit.score / _BEST) for hit in hits]
-    return np.column_stack((np.array(rows), np.log1p(popularity))).astype(np.float32)
+def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
+    rows = [(hit.cosine, hit.words, hit.score) for hit in hits]
+    cosines, shares, fused = np.reshape(rows, (-1, 3)).astype(np.float64).T
+    return signals(cosines, shares, fused, popularity)
 
 
 async def examples(index: Index) -> tuple[list[Candidates], int, int]:
@@ -91,8 +72,7 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
 
     Returns:
         The searches that found a cited document, how many links there are, and how many documents
-        cite. Of more than ``MOST_CITING``, or of fewer with large vectors, a sample is searched
-        for, the same one every time.
+        cite. ``sample`` says which are searched for.
     """
     links = await index.links()
     citing = sorted(links)
@@ -100,12 +80,8 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
     for cited in links.values():
         for name in cited:
             popularity[name] = popularity.get(name, 0) + 1
-    draw = np.random.default_rng(0)
-    dimensions = index.schema.field("vector").type.list_size
-    most = min(MOST_CITING, max(1, MOST_NUMBERS // (CANDIDATES * dimensions)))
-    chosen = [citing[i] for i in draw.permutation(len(citing))[:most]]
     found = []
-    for name in chosen:
+    for name in sample(citing, index.schema.field("vector").type.list_size):
         one = await _candidates(index, name, links[name], popularity)
         if one is not None and one.linked.any() and not one.linked.all():
             found.append(one)
@@ -125,6 +101,6 @@ async def _candidates(
     return Candidates(
         query.vector,
         np.reshape([hit.vector for hit in hits], (-1, query.vector.size)).astype(np.float32),
-        signals(hits, others),
+        _signals(hits, others),
         np.array([hit.id in cited for hit in hits], dtype=np.bool_),
     )

@@ -12,18 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
-import structlog
 from lancedb.expr import Expr, col, lit
-from lancedb.table import AsyncTable
 
 from heads.examples import Examples, digests
 from service import executors
 from service.errors import ConflictError
-from service.index.rows.schema import PRIMARY_KEY
+from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
-from service.index.storage.manifest import KEEP_VERSIONS
-
-log = structlog.get_logger("docsplit")
 
 State = Literal["running", "failed", "lost"]
 Stage = Literal["waiting", "embedding", "training"]
@@ -36,28 +31,6 @@ LEFT_SECONDS = 10.0
 MOST_ATTEMPTS = 3
 # examples that no job names are what a replica left that died between two writes
 STRAY_SECONDS = 86_400.0
-
-_JOBS = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("uid", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("stage", pa.string(), nullable=False),
-        pa.field("done", pa.int64(), nullable=False),
-        pa.field("total", pa.int64(), nullable=False),
-        pa.field("error", pa.string(), nullable=False),
-        pa.field("started", pa.float64(), nullable=False),
-        pa.field("heartbeat", pa.float64(), nullable=False),
-    ]
-)
-_EXAMPLES = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("kept", pa.float64(), nullable=False),
-        pa.field("examples", pa.binary(), nullable=False),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +78,33 @@ class Jobs:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._jobs = KeyedTable(
+            database,
+            "jobs",
+            name=pa.string(),
+            uid=pa.string(),
+            key=pa.string(),
+            state=pa.string(),
+            stage=pa.string(),
+            done=pa.int64(),
+            total=pa.int64(),
+            error=pa.string(),
+            started=pa.float64(),
+            heartbeat=pa.float64(),
+        )
+        self._examples = KeyedTable(
+            database, "job_examples", key=pa.string(), kept=pa.float64(), examples=pa.binary()
+        )
         self._reading = asyncio.Lock()
 
     async def get(self, name: str) -> Job | None:
         """The training of a classifier that runs, failed or was lost."""
-        table = await self._database.find("jobs")
-        if table is None:
-            return None
-        found = await table.query().where(_eq("name", name)).limit(1).to_arrow()
-        return Job(**found.to_pylist()[0]) if found.num_rows else None
+        row = await self._jobs.get(name)
+        return None if row is None else Job(**row)
 
     async def names(self) -> list[str]:
         """Classifiers with such a training."""
-        table = await self._database.find("jobs")
-        if table is None:
-            return []
-        found = await table.query().select(["name"]).to_arrow()
-        return list(found["name"].to_pylist())
+        return await self._jobs.keys()
 
     async def idle(self, name: str) -> None:
         """Raise ConflictError where a training of the classifier runs."""
@@ -148,15 +130,12 @@ class Jobs:
         job = Job(name, uuid.uuid4().hex, key, "running", "waiting", 0, total, "", now, now)
         try:
             former = await self.get(name)
-            table = await self._jobs()
-            where = f"target.state != 'running' OR target.heartbeat < {now - LOST_SECONDS!r}"
-            merge = table.merge_insert("name").when_matched_update_all(where=where)
-            row = {column: [value] for column, value in asdict(job).items()}
-            await merge.when_not_matched_insert_all().execute(pa.table(row, schema=_JOBS))
+            ended = f"target.state != 'running' OR target.heartbeat < {now - LOST_SECONDS!r}"
+            await self._jobs.put(asdict(job), replace=ended)
             held = await self.get(name)
             if held is None or held.uid != job.uid:
                 raise ConflictError("another training of this classifier has just begun")
-            await self._database.sync()
+            await self._jobs.sync()
         except BaseException:
             # also where the client left: what nobody knows of must not seem to run
             await self.remove(job)
@@ -172,8 +151,7 @@ class Jobs:
             f"(state = 'running' AND heartbeat < {now - LOST_SECONDS!r})"
             f" OR (state = 'lost' AND heartbeat < {now - LEFT_SECONDS!r})"
         )
-        found = await (await self._jobs()).query().where(where).to_arrow()
-        return [Job(**row) for row in found.to_pylist()]
+        return [Job(**row) for row in await self._jobs.rows(where)]
 
     async def take_over(self, job: Job) -> Job | None:
         """Begin a lost job anew; None where another replica has it, or it is gone."""
@@ -194,8 +172,7 @@ class Jobs:
         # nobody has written to it since: another replica would have changed the uid, its own one
         # the heartbeat
         where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
-        result = await (await self._jobs()).update(columns, where=where)
-        return bool(result.rows_updated)
+        return await self._jobs.change(where, **columns)
 
     async def examples(self, job: Job) -> Examples | None:
         """What a job trains on; None where that is gone."""
@@ -210,15 +187,13 @@ class Jobs:
             return await executors.SCORING.run(digests, blob) if blob else set()
 
     async def _blob(self, job: Job) -> bytes | None:
-        found = await (await self._examples()).query().where(_eq("key", job.key)).to_arrow()
-        blobs: list[bytes] = found["examples"].to_pylist()
-        return blobs[0] if blobs else None
+        row = await self._examples.get(job.key)
+        return None if row is None else row["examples"]
 
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False where the job was cancelled or replaced."""
         columns["heartbeat"] = time.time()
-        result = await (await self._jobs()).update(columns, where=_eq("uid", job.uid))
-        return bool(result.rows_updated)
+        return await self._jobs.change(_bears(job.uid), **columns)
 
     async def refuse(self, job: Job, error: str) -> None:
         """Write that a job failed by its examples, and forget these."""
@@ -231,42 +206,29 @@ class Jobs:
     async def _refuse(self, job: Job, error: str) -> None:
         if await self.update(job, state="failed", error=error, key=""):
             await self._drop(job.key)
-            await self._database.sync()
+            await self._jobs.sync()
 
     async def _remove(self, job: Job) -> None:
-        await (await self._jobs()).delete(_eq("uid", job.uid))
+        await self._jobs.delete(_bears(job.uid))
         await self._drop(job.key)
         # before older versions are removed
-        await self._database.sync()
-        await self._tidy()
+        await self._jobs.sync()
+        await self._jobs.tidy()
+        await self._examples.tidy()
 
     async def _keep(self, examples: Examples) -> str:
         key = uuid.uuid4().hex
         blob = await executors.STORE.run(examples.to_bytes)
-        row = {"key": [key], "kept": [time.time()], "examples": [blob]}
-        table = await self._examples()
-        await table.add(pa.table(row, schema=_EXAMPLES))
-        named = (await (await self._jobs()).query().select(["key"]).to_arrow())["key"].to_pylist()
-        old = col("kept") < lit(time.time() - STRAY_SECONDS)
-        await table.delete(old & ~col("key").isin([lit(k) for k in [key, *named]]))
+        now = time.time()
+        await self._examples.put({"key": key, "kept": now, "examples": blob}, replace=False)
+        named = [row["key"] for row in await self._jobs.rows(columns=["key"])]
+        old = col("kept") < lit(now - STRAY_SECONDS)
+        await self._examples.delete(old & ~self._examples.of(key, *named))
         return key
 
     async def _drop(self, key: str) -> None:
-        await (await self._examples()).delete(_eq("key", key))
-
-    async def _tidy(self) -> None:
-        for table in (await self._jobs(), await self._examples()):
-            try:
-                await table.optimize(cleanup_older_than=KEEP_VERSIONS)
-            except Exception as error:  # noqa: BLE001 a concurrent commit went first; the next job tries again
-                log.info("training_jobs_not_tidied", reason=str(error)[:300])
-
-    async def _jobs(self) -> AsyncTable:
-        return await self._database.provide("jobs", _JOBS)
-
-    async def _examples(self) -> AsyncTable:
-        return await self._database.provide("job_examples", _EXAMPLES)
+        await self._examples.delete(self._examples.of(key))
 
 
-def _eq(column: str, value: str) -> Expr:
-    return col(column).eq(lit(value))
+def _bears(uid: str) -> Expr:
+    return col("uid").eq(lit(uid))

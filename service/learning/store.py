@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from zipfile import BadZipFile
 
@@ -21,23 +20,11 @@ from heads.examples import Examples, digests
 from heads.network import Network, Scorer
 from service import executors
 from service.errors import ConflictError, NotFoundError, StoreError
-from service.index.rows.schema import PRIMARY_KEY
+from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False, metadata=PRIMARY_KEY),
-        pa.field("uid", pa.string(), nullable=False),
-        pa.field("revision", pa.string(), nullable=False),
-        pa.field("labels", pa.list_(pa.string()), nullable=False),
-        pa.field("report", pa.string(), nullable=False),
-        pa.field("network", pa.binary(), nullable=False),
-        pa.field("examples", pa.binary(), nullable=False),
-    ]
-)
 
 # of the heads of one kind that a process keeps in memory
 _LOADED_BYTES = 64_000_000
@@ -102,7 +89,17 @@ class Heads:
         bundled: Mapping[str, Head] | None = None,
     ) -> None:
         self._bundled = bundled or {}
-        self._database = database
+        self._table = KeyedTable(
+            database,
+            table,
+            name=pa.string(),
+            uid=pa.string(),
+            revision=pa.string(),
+            labels=pa.list_(pa.string()),
+            report=pa.string(),
+            network=pa.binary(),
+            examples=pa.binary(),
+        )
         self._name = table
         self._kind = kind
         self._reading = asyncio.Lock()
@@ -119,28 +116,22 @@ class Heads:
             raise TypeError("a graph of the bundle is not stored")
         blob = await executors.STORE.run(examples.to_bytes) if examples else b""
         row = {
-            "name": [head.name],
-            "uid": [head.uid],
-            "revision": [head.revision],
-            "labels": [head.labels],
-            "report": [json.dumps(head.report)],
-            "network": [head.network.to_bytes()],
-            "examples": [blob],
+            "name": head.name,
+            "uid": head.uid,
+            "revision": head.revision,
+            "labels": head.labels,
+            "report": json.dumps(head.report),
+            "network": head.network.to_bytes(),
+            "examples": blob,
         }
-        table = await self._database.provide(self._name, _SCHEMA)
-        merge = table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
-        await merge.execute(pa.table(row, schema=_SCHEMA))
+        await self._table.put(row)
         # before older versions are removed
-        await self._database.sync()
-        await table.optimize(cleanup_older_than=timedelta(minutes=15))
+        await self._table.sync()
+        await self._table.tidy()
 
     async def names(self) -> list[str]:
         """All names, sorted."""
-        table = await self._database.find(self._name)
-        if table is None:
-            return sorted(self._bundled)
-        found = await table.query().select(["name"]).to_arrow()
-        return sorted({*found["name"].to_pylist(), *self._bundled})
+        return sorted({*await self._table.keys(), *self._bundled})
 
     def free(self, name: str) -> None:
         """Raise ConflictError where the bundle has a head of that name."""
@@ -226,16 +217,14 @@ class Heads:
         """
         self.free(name)
         await self._row(name, ["name"])
-        await (await self._database.open_table(self._name)).delete(col("name").eq(lit(name)))
-        await self._database.sync()
+        await self._table.delete(self._table.of(name))
+        await self._table.sync()
         self._loaded.pop(name, None)
 
     async def withdraw(self, name: str, uid: str) -> None:
         """Delete what one training stored, unless another has replaced it."""
-        table = await self._database.find(self._name)
-        if table is not None:
-            await table.delete(col("name").eq(lit(name)) & col("uid").eq(lit(uid)))
-            await self._database.sync()
+        await self._table.delete(self._table.of(name) & col("uid").eq(lit(uid)))
+        await self._table.sync()
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -248,11 +237,7 @@ class Heads:
             ) from error
 
     async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
-        table = await self._database.find(self._name)
-        rows: list[dict[str, Any]] = []
-        if table is not None:
-            query = table.query().where(col("name").eq(lit(name))).select(columns).limit(1)
-            rows = (await query.to_arrow()).to_pylist()
-        if not rows:
+        row = await self._table.get(name, columns)
+        if row is None:
             raise NotFoundError(f"no {self._kind} of that name")
-        return rows[0]
+        return row

@@ -62,6 +62,8 @@ class Running:
     Attributes:
         vectors: behind the cache.
         fresh: without a cache.
+        background: for trainings, whose documents often come again.
+        reembedder: for other bundles' indexes, past the cache: their documents come once.
     """
 
     engine: Engine
@@ -70,6 +72,7 @@ class Running:
     fresh: CachedVectors
     embedder: Embedder
     background: BackgroundEmbedder
+    reembedder: BackgroundEmbedder
 
 
 @dataclass
@@ -213,8 +216,8 @@ class Service:
     def follow(self) -> None:
         """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
         if self.running is not None:
-            self.store.follow(self.running.background)
-            self.background.follow(self.running.embedder)
+            self.store.follow(self.running.reembedder)
+            self.background.follow(self.running.background)
 
     def _shared(self, url: str) -> SharedCache:
         manifest = self.bundle.manifest
@@ -272,9 +275,13 @@ class Service:
                 "revision": manifest.revision,
             }
         )
+        prompt = resolve(manifest, None)
         embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
-        background = BackgroundEmbedder(self.tokenizer, fresh, resolve(manifest, None))
-        return Running(engine, batcher, vectors, fresh, embedder, background)
+        # a document that was taken once stays, also where the limit was lowered since
+        unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
+        background = BackgroundEmbedder(embedder, prompt, self.metrics.embedded)
+        reembedder = BackgroundEmbedder(unlimited, prompt)
+        return Running(engine, batcher, vectors, fresh, embedder, background, reembedder)
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings
@@ -328,7 +335,7 @@ class Service:
         await self.store.close()
         if self.running is not None:
             self.running.embedder.close()
-            self.running.background.close()
+            self.running.reembedder.close()
             await executors.START.run(self.running.batcher.close)
             self.running = None
         if self.cache.shared is not None:

@@ -12,22 +12,23 @@ import pytest
 from bundles.format import load, seal
 from bundles.manifest import BundleError
 from export.errors import ExportError
-from export.heads import Activation, Perceptron, add_head
+from export.heads import add_head
+from heads.network import Kind, Network
 from tests.export.test_bundle import fields
 
 LABELS = ["a", "b", "c"]
 
 
 def network(
-    inputs: int = 4, outputs: int = 3, activation: Activation = "softmax", seed: int = 0
-) -> Perceptron:
+    inputs: int = 4, outputs: int = 3, activation: Kind = "softmax", seed: int = 0
+) -> Network:
     draw = np.random.default_rng(seed)
 
     def array(*shape: int) -> Any:
         return draw.standard_normal(shape).astype(np.float32)
 
-    weights = [array(inputs, 8), array(8, outputs)]
-    return Perceptron(weights, [array(8), array(outputs)], 1.7, activation)
+    weights = (array(inputs, 8), array(8, outputs))
+    return Network(weights, (array(8), array(outputs)), 1.7, activation)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-def test_the_graph_gives_the_networks_probabilities(root: Path, activation: Activation) -> None:
+def test_the_graph_gives_the_networks_probabilities(root: Path, activation: Kind) -> None:
     made = network(activation=activation)
     revision = load(root).manifest.revision
     add_head(root, "topics", made, kind="classifier", labels=LABELS, report={"accuracy": 0.5})
@@ -80,7 +81,7 @@ def test_a_head_replaces_the_one_of_its_name(root: Path) -> None:
     ],
 )
 def test_what_does_not_fit_changes_nothing(
-    root: Path, name: str, made: Perceptron, labels: list[str], reason: str
+    root: Path, name: str, made: Network, labels: list[str], reason: str
 ) -> None:
     before = (root / "bundle.json").read_bytes()
     with pytest.raises(BundleError, match=reason):

@@ -1,93 +1,30 @@
-"""Windows, figures and losses of tasks, on data and vectors whose answer is known."""
+"""Figures and losses of tasks, on data and vectors whose answer is known."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import pytrec_eval
-from tokenizers import Tokenizer
 
 from corpora.errors import DataError
 from corpora.fields import Fields
 from corpora.reading import read_judged, read_labelled
 from corpora.sets import Judged, Labelled
-from export.checks.engines import Inputs
 from export.errors import ExportError
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import LIMITS, figure, judge, refuse_losses
 from export.tasks.probe import Probe
 from export.tasks.retrieval import Retrieval
 from export.tasks.task import Task
-from export.tasks.windows import BATCH_TOKENS, cut, document_vectors
 from tests.export.held_out import write_judged, write_labelled, write_rows
-
-WINDOW = 16
-
-
-@pytest.fixture(scope="module")
-def tokenizer(bert_folder: Path) -> Tokenizer:
-    return Tokenizer.from_file(str(bert_folder / "tokenizer.json"))
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def encode(inputs: Inputs) -> np.ndarray:
-    """A direction of its own for each window, that padding does not change."""
-    rows = []
-    for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
-        assert (ids[mask == 0] == 7).all()
-        seed = ids[mask == 1].tolist()
-        rows.append(np.random.default_rng(seed).normal(size=24))
-    assert inputs["input_ids"].size <= BATCH_TOKENS
-    return unit(np.array(rows)).astype(np.float32)
-
-
-def test_windows_hold_every_token_once(tokenizer: Tokenizer, sentences: list[str]) -> None:
-    windows = cut(tokenizer, sentences, max_tokens=WINDOW)
-    assert max(map(len, windows.rows)) == WINDOW
-    first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
-    for number, text in enumerate(sentences):
-        own = [windows.rows[i].tolist() for i in np.flatnonzero(windows.owner == number).tolist()]
-        assert all(row[0] == first and row[-1] == last for row in own)
-        ids = tokenizer.encode(text, add_special_tokens=False).ids
-        assert [i for row in own for i in row[1:-1]] == ids
-        assert windows.weight[windows.owner == number].sum() == len(ids)
-    assert (np.bincount(windows.owner) > 1).any()
-
-
-def test_a_document_is_the_weighted_mean_of_its_windows(
-    tokenizer: Tokenizer, sentences: list[str]
-) -> None:
-    shares: list[float] = []
-    windows = cut(tokenizer, sentences, max_tokens=WINDOW)
-    found = document_vectors(windows, encode, pad_token_id=7, advance=shares.append)
-    expected = []
-    for text in sentences:
-        ids = tokenizer.encode(text, add_special_tokens=False).ids
-        total = np.zeros(24)
-        for start in range(0, len(ids), WINDOW - 2):
-            row = [2, *ids[start : start + WINDOW - 2], 3]
-            alone = {"input_ids": np.array([row]), "attention_mask": np.ones((1, len(row)))}
-            total += (len(row) - 2) * encode(alone)[0]
-        expected.append(total)
-    assert np.abs(found - unit(np.array(expected))).max() < 1e-5
-    # The control: first windows alone are something else.
-    heads = replace(windows, weight=np.where(np.diff(windows.owner, prepend=-1) > 0, 1.0, 0.0))
-    assert np.abs(document_vectors(heads, encode, pad_token_id=7) - found).max() > 0.1
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-
-
-def test_a_text_without_tokens_has_a_vector(tokenizer: Tokenizer) -> None:
-    found = document_vectors(cut(tokenizer, ["", "a"], max_tokens=8), encode, pad_token_id=7)
-    assert np.isfinite(found).all()
 
 
 def judged(documents: int, queries: int) -> tuple[Judged, np.ndarray]:
@@ -138,16 +75,6 @@ def test_vectors_that_are_not_finite_are_refused(wrong: float) -> None:
     vectors[3, 2] = wrong
     with pytest.raises(ExportError, match=r"int8: gives values .* not finite, on j .* 'text 3'"):
         figure(Retrieval(data), vectors, "int8")
-
-
-def test_what_an_engine_gives_is_not_made_finite(tokenizer: Tokenizer) -> None:
-    def broken(inputs: Inputs) -> np.ndarray:
-        vectors = encode(inputs)
-        vectors[0, 0] = np.nan
-        return vectors
-
-    found = document_vectors(cut(tokenizer, ["a", "b"], max_tokens=8), broken, pad_token_id=7)
-    assert np.isnan(found).any(axis=1).sum() == 1
 
 
 @pytest.mark.parametrize("kind", ["retrieval", "probe"])

@@ -73,8 +73,7 @@ def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
 
     async def age() -> None:
         await here.update(won)
-        table = await here._jobs()
-        await table.update({"heartbeat": time.time() - LOST_SECONDS - 1})
+        await here._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
 
     with pytest.raises(ConflictError):
         asyncio.run(there.claim("a", SMALL))
@@ -318,8 +317,7 @@ def test_a_training_that_ended_three_replicas_is_given_up(tmp_path: Path) -> Non
     async def scenario() -> Job | None:
         await held.claim("a", SMALL)
         for _ in range(MOST_ATTEMPTS):
-            table = await held._jobs()
-            await table.update({"heartbeat": time.time() - LOST_SECONDS - 1})
+            await held._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
             await background._take_over(held, None)  # type: ignore[arg-type]
         return await held.get("a")
 

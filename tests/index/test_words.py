@@ -8,9 +8,10 @@ from typing import cast
 
 import pytest
 
+from ranking.terms import MOST_WORDS, count
 from service.index.documents import Index
 from service.index.query import words
-from service.index.query.words import MOST_WORDS, Vocabulary, count
+from service.index.query.words import Vocabulary
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 
@@ -31,7 +32,7 @@ def test_a_word_of_few_documents_is_asked_for(server: Server, index: str) -> Non
 def test_frequency_alone_would_not_ask_for_it() -> None:
     frequent = [word for word, _ in Counter(ASKED.split()).most_common(MOST_WORDS)]
     assert "quokka" not in frequent
-    asked = count([" ".join(COMMON)] * 3).telling(ASKED).split()
+    asked = count([" ".join(COMMON)] * 3).top_terms(ASKED).split()
     assert len(asked) == MOST_WORDS
     assert asked[0] == "quokka"
 

@@ -9,19 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from service.bulk.encoding import encode_texts
 from service.embedding.cache import lasting
 from service.embedding.cache.codec import Codec, Fault
 from service.embedding.cache.layers import Cache, Source
 from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.shared import SharedCache
-from service.embedding.embedder import Embedded, Embedder
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
 from windowing.pooling import Vectors, normalise
@@ -240,20 +238,6 @@ def test_lasting_work_is_told_to_what_it_starts() -> None:
         return [await inside, lasting.current()]
 
     assert asyncio.run(scenario()) == [True, False]
-
-
-def test_the_loader_of_indexes_says_that_its_work_lasts() -> None:
-    said: list[bool] = []
-
-    class Listening:
-        async def embed(self, texts: Sequence[str], due: float, prompt: str) -> Embedded:
-            said.append(lasting.current())
-            return Embedded([])
-
-    embedder = cast(Embedder, Listening())
-    with pytest.raises(ValueError, match="zip"):
-        asyncio.run(encode_texts(embedder, {"1": "a text"}, ""))
-    assert said == [True]
 
 
 @dataclass

@@ -59,12 +59,13 @@ def test_heads_go_into_the_bundle_and_are_served(
     bundle: Path, labels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = load(bundle).manifest
-    head = ["head", "--data", str(labels), "--bundle", str(bundle), "--name", "topics"]
+    cache = ["--cache", str(tmp_path / "cache")]
+    head = ["head", "--data", str(labels), "--bundle", str(bundle), "--name", "topics", *cache]
     assert main(head) == 0
     assert "2 labels" in capsys.readouterr().out
     documents, links = write_papers(tmp_path)
     papers = ["--documents", str(documents), "--links", str(links)]
-    assert main(["citation", *papers, "--bundle", str(bundle)]) == 0
+    assert main(["citation", *papers, "--bundle", str(bundle), *cache]) == 0
     after = load(bundle).manifest
     assert after.revision == before.revision
     assert load(DEFAULT_BUNDLE).manifest == before

@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.batches import BatchOrder
 from training.data.chunks import plan_chunks
-from training.data.permutation import Permutation
-
-
-@given(size=st.integers(1, 500), seed=st.text(max_size=5))
-def test_permutation_is_a_bijection(size: int, seed: str) -> None:
-    order = Permutation(size, seed)
-    assert sorted(order[i] for i in range(size)) == list(range(size))
-
-
-def test_permutation_shuffles_and_follows_its_seed() -> None:
-    first = [Permutation(1_000, "a")[i] for i in range(1_000)]
-    assert first == [Permutation(1_000, "a")[i] for i in range(1_000)]
-    assert first != [Permutation(1_000, "b")[i] for i in range(1_000)]
-    # Of a uniform permutation one element stays in place on average, and neighbours part.
-    assert sum(i == v for i, v in enumerate(first)) < 10
-    assert sum(abs(a - b) == 1 for a, b in itertools.pairwise(first)) < 15
-    with pytest.raises(IndexError):
-        Permutation(5, "a")[5]
 
 
 @given(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from training.data.cache import Numbers
-from training.data.permutation import Permutation
 
 
 class BatchOrder:
     """Batches of an endless shuffled stream, each computed from its number alone.
 
-    Every epoch is shuffled anew. ``group`` batches at a time are drawn from the stream, sorted by
+    Every epoch has its own order. ``group`` batches at a time are drawn from the stream, sorted by
     length and handed out in shuffled order: the documents of a batch are then alike in length and
     little is padded. A remainder smaller than a batch is left out of its epoch; with another
     epoch's shuffle other documents are the remainder.
@@ -39,6 +40,8 @@ class BatchOrder:
         self._group = group
         self._seed = seed
         self.per_epoch = len(documents) // batch_size
+        self._epoch = -1
+        self._order = np.empty(0, dtype=np.int64)
         self._held: tuple[tuple[int, int], list[list[int]]] | None = None
 
     def __getitem__(self, number: int) -> list[int]:
@@ -50,13 +53,14 @@ class BatchOrder:
         return self._held[1][place]
 
     def _draw(self, epoch: int, block: int) -> list[list[int]]:
-        order = Permutation(len(self._documents), f"{self._seed}/{epoch}")
-        first = block * self._group
+        if epoch != self._epoch:
+            draw = np.random.default_rng([self._seed, epoch])
+            self._epoch, self._order = epoch, draw.permutation(len(self._documents))
+        first, size = block * self._group, self._batch_size
         batches = min(self._group, self.per_epoch - first)
-        places = range(first * self._batch_size, (first + batches) * self._batch_size)
-        drawn = [int(self._documents[order[p]]) for p in places]
+        places = self._order[first * size : (first + batches) * size].tolist()
+        drawn = [int(self._documents[place]) for place in places]
         if self._group > 1:
             drawn.sort(key=lambda d: (self._length(d), d))
-        shuffled = Permutation(batches, f"{self._seed}/{epoch}/{block}")
-        size = self._batch_size
-        return [drawn[shuffled[i] * size :][:size] for i in range(batches)]
+        shuffled = np.random.default_rng([self._seed, epoch, block]).permutation(batches)
+        return [drawn[i * size :][:size] for i in shuffled.tolist()]

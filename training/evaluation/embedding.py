@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
@@ -16,6 +15,7 @@ from training.losses.contrastive import pool_windows
 from training.processes import Processes
 from training.views.types import Ids, View
 from training.views.windows import pack_windows
+from windowing.batches import pad
 
 
 def embed_texts(
@@ -65,14 +65,7 @@ def embed_texts(
     return F.normalize(pooled, dim=-1)
 
 
-def _encode(rows: list[Ids], encoder: Encoder, pad: int, processes: Processes) -> Tensor:
-    width = max(map(len, rows))
-    ids = np.full((len(rows), width), pad, dtype=np.int64)
-    for line, row in zip(ids, rows, strict=True):
-        line[: len(row)] = row
-    lengths = torch.tensor([len(row) for row in rows])
-    mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
-    pooled: Tensor = encoder(torch.from_numpy(ids).to(processes.device), mask.to(processes.device))[
-        1
-    ]
+def _encode(rows: list[Ids], encoder: Encoder, pad_token_id: int, processes: Processes) -> Tensor:
+    ids, mask = map(torch.from_numpy, pad(rows, pad_token_id))
+    pooled: Tensor = encoder(ids.to(processes.device), mask.to(processes.device))[1]
     return pooled

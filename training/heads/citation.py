@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-import tempfile
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from corpora.fields import add_field_flags
+from corpora.documents import read_documents, read_links
+from corpora.fields import Fields, add_field_flags
+from corpora.reading import links_among
+from export.heads import add_head
+from heads.citation import learn
 from training.errors import HeadError
-from training.heads.bundling import into_bundle
-from training.heads.served import environment, flags, served
-
-_LABELS = ["unlinked", "cites"]
+from training.heads.embedding import add_cache_flag, embed
+from training.heads.searches import searches
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,20 +33,27 @@ def main(arguments: Sequence[str]) -> int:
         "--documents", type=Path, required=True, help="a file or folder, as for docsplit-index"
     )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
-    add_field_flags(parser, "text", "id", "title")
+    add_field_flags(parser, "text", "id")
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", default="citation", help="default: citation")
-    parser.add_argument(
-        "--index-path", type=Path, help="keep the index here, to go on where a run was interrupted"
-    )
+    add_cache_flag(parser)
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as work:
-        path = given.index_path or Path(work, "index")
-        _index(given, path)
-        with served(given.bundle, path) as client:
-            report = client.json("POST", "/indexes/documents/citation")
-            archive = client.read("GET", "/indexes/documents/citation/network")
-    into_bundle(given.bundle, given.name, "citation", archive, _LABELS, report)
+    texts, links = _read(given.documents, given.links, Fields.given(given))
+    started = time.monotonic()
+    found = searches(texts, embed(given.bundle, given.cache, texts), links)
+    try:
+        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf)
+    except ValueError as error:
+        raise HeadError(str(error)) from None
+    report = learnt.report | {"training_seconds": time.monotonic() - started}
+    add_head(
+        given.bundle,
+        given.name,
+        learnt.network,
+        kind="citation",
+        labels=learnt.labels,
+        report=report,
+    )
     Console(highlight=False).print(
         f"{given.bundle}: citation head {given.name} of {report['links']} links; the first cited "
         f"document of held-out ones ranks by MRR {report['mrr']:.3f}, in the hybrid search's order "
@@ -56,13 +64,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _index(given: argparse.Namespace, path: Path) -> None:
-    command = [sys.executable, "-m", "service.bulk", str(given.documents), "--index", "documents"]
-    command += [*flags(given.bundle, path), "--log-level", "error"]
-    for name in ("text", "id", "title"):
-        command += [f"--{name}-field", getattr(given, f"{name}_field")]
-    if given.links is not None:
-        command += ["--links", str(given.links)]
-    done = subprocess.run(command, env=environment(), check=False)  # noqa: S603
-    if done.returncode:
-        raise HeadError("the documents could not be indexed; the reason stands above")
+def _read(
+    documents: Path, links: Path | None, fields: Fields
+) -> tuple[list[str], dict[int, set[int]]]:
+    """Texts, and what they cite by number; of several documents of one id the first counts."""
+    texts: dict[str, str] = {}
+    pairs = [] if links is None else list(read_links(links))
+    for document in read_documents(documents, fields):
+        if document.text.strip() and document.id not in texts:
+            texts[document.id] = document.text
+            pairs += [(document.id, cited) for cited in document.links]
+    # by id, as the service takes them: so the same documents are held out
+    names = sorted(texts)
+    return [texts[name] for name in names], links_among(names, pairs)[0]

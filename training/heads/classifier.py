@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-import time
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 
+from bundles.format import load
 from corpora.fields import Fields, add_field_flags
 from corpora.files import TABLES
 from corpora.reading import read_examples
+from export.heads import add_head
+from heads import bounds, examples
+from heads.examples import Examples
+from heads.learn import learn
 from training.errors import HeadError
-from training.heads.bundling import into_bundle
-from training.heads.served import Client, served
-
-_POLL_SECONDS = 0.5
+from training.heads.embedding import add_cache_flag, embed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,50 +27,53 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="docsplit-train head",
         description="Train a classifier on the vectors of a bundle, and put it into the bundle. "
-        "The work is done by a service of its own over the bundle, so the vectors and the "
-        "training are those of PUT /classifiers.",
+        "The vectors and the training are those of PUT /classifiers.",
         allow_abbrev=False,
     )
     parser.add_argument("--data", type=Path, required=True, help=f"{', '.join(TABLES)} file")
     parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
     parser.add_argument("--name", required=True, help="lower-case letters, digits, - and _")
     add_field_flags(parser, "text", "label")
+    add_cache_flag(parser)
     given = parser.parse_args(arguments)
-    texts, labels = read_examples(given.data, Fields.given(given))
-    with (
-        tempfile.TemporaryDirectory() as work,
-        served(given.bundle, Path(work, "index")) as client,
-    ):
-        report = _train(client, texts, labels)
-        archive = client.read("GET", "/classifiers/head/network")
-    outputs = report.pop("outputs")
-    into_bundle(given.bundle, given.name, "classifier", archive, outputs, report)
-    quality = "subset_accuracy" if isinstance(labels[0], list) else "accuracy"
+    labelled = _labelled(*read_examples(given.data, Fields.given(given)))
+    dimensions = load(given.bundle).manifest.dimensions
+    try:
+        bounds.check_training(
+            len(labelled.inputs),
+            len(labelled.counts()),
+            dimensions,
+            labelled.multi_label,
+        )
+    except ValueError as error:
+        raise HeadError(str(error)) from None
+    learnt = learn(embed(given.bundle, given.cache, labelled.inputs), labelled, math.inf)
+    add_head(
+        given.bundle,
+        given.name,
+        learnt.network,
+        kind="classifier",
+        labels=learnt.labels,
+        report=learnt.report,
+    )
+    quality = "subset_accuracy" if labelled.multi_label else "accuracy"
     Console(highlight=False).print(
-        f"{given.bundle}: classifier {given.name} of {len(texts)} examples, {len(outputs)} labels; "
-        f"cross-validated {quality.replace('_', ' ')} {report[quality]:.3f}, macro-F1 "
-        f"{report['macro_f1']:.3f}",
+        f"{given.bundle}: classifier {given.name} of {len(labelled.inputs)} examples, "
+        f"{len(learnt.labels)} labels; cross-validated {quality.replace('_', ' ')} "
+        f"{learnt.report[quality]:.3f}, macro-F1 {learnt.report['macro_f1']:.3f}",
         markup=False,
         soft_wrap=True,
     )
     return 0
 
 
-def _train(client: Client, texts: list[str], labels: list[Any]) -> dict[str, Any]:
-    body = {
-        "inputs": texts,
-        "labels": labels,
-        "multi_label": isinstance(labels[0], list),
-        "background": True,
-    }
-    answer = client.json("PUT", "/classifiers/head", body)
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("embedding", total=len(texts))
-        while (training := answer.get("training")) is not None:
-            if training["state"] != "running":
-                raise HeadError(training.get("error") or "the training was lost")
-            bar.update(task, completed=training["done"], description=training["stage"])
-            time.sleep(_POLL_SECONDS)
-            answer = client.json("GET", "/classifiers/head")
-    known = ("name", "revision", "current", "bundled", "multi_label", "training")
-    return {key: value for key, value in answer.items() if key not in known}
+def _labelled(texts: list[str], labels: list[Any]) -> Examples:
+    several = isinstance(labels[0], list)
+    lists = labels if several else [[label] for label in labels]
+    if not all(isinstance(given, list) for given in lists):
+        raise HeadError("labels: a row has one label and another has a list: give one kind")
+    try:
+        examples.check(lists, several)
+    except ValueError as error:
+        raise HeadError(str(error)) from None
+    return Examples(texts, lists, several)

@@ -25,6 +25,7 @@ from training.settings import Settings
 from training.views import View, ViewContext, view_of
 from training.views.masking import word_starts
 from training.views.windows import pack_windows
+from windowing.batches import pad
 
 
 @dataclass(frozen=True)
@@ -197,14 +198,11 @@ class Preparation:
     def _chunk(self, number: int, members: list[int], rows: list[Row]) -> Chunk:
         chosen = [rows[i] for i in members]
         width = max(len(row.ids) for row in chosen)
-        plain = self._padded([row.ids for row in chosen], width)
+        plain, mask = self._padded([row.ids for row in chosen])
         disguised = None
         if chosen[0].disguised is not None:
-            disguised = self._padded(
-                [r.disguised for r in chosen if r.disguised is not None], width
-            )
+            disguised, _ = self._padded([r.disguised for r in chosen if r.disguised is not None])
         shared = self._shared_pass and disguised is not None
-        lengths = torch.tensor([len(row.ids) for row in chosen])
         positions = [
             i * width + r.positions for i, r in enumerate(chosen) if r.positions is not None
         ]
@@ -214,15 +212,13 @@ class Preparation:
             number=number,
             rows=torch.tensor(members),
             input_ids=disguised if shared and disguised is not None else plain,
-            attention_mask=(torch.arange(width)[None, :] < lengths[:, None]).long(),
+            attention_mask=mask,
             plain_ids=plain if shared and self._objective.teacher is not None else None,
             disguised_ids=None if shared else disguised,
             positions=torch.from_numpy(np.concatenate(positions or none)),
             labels=torch.from_numpy(np.concatenate(labels or none)),
         )
 
-    def _padded(self, rows: list[npt.NDArray[np.int64]], width: int) -> Tensor:
-        out = np.full((len(rows), width), self.specials.pad, dtype=np.int64)
-        for line, ids in zip(out, rows, strict=True):
-            line[: len(ids)] = ids
-        return torch.from_numpy(out)
+    def _padded(self, rows: list[npt.NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+        ids, mask = pad(rows, self.specials.pad)
+        return torch.from_numpy(ids), torch.from_numpy(mask)

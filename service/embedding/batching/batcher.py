@@ -21,6 +21,7 @@ from service.embedding.batching.threshold import excess
 from service.embedding.engines.interface import Engine
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
+from windowing.batches import pad
 
 # a wedged engine never returns, and must not keep the process from ending
 _JOIN_SECONDS = 5.0
@@ -248,13 +249,8 @@ class Batcher:
         thread = threading.get_ident()
         self._started[thread] = time.monotonic()
         try:
-            shape = (len(batch), batch[0].padded)
-            input_ids = np.full(shape, self._pad, dtype=np.int64)
-            mask = np.zeros(shape, dtype=np.int64)
-            for row, window in enumerate(batch):
-                input_ids[row, : window.length] = window.ids
-                mask[row, : window.length] = 1
-            vectors = engine.run(input_ids, mask)
+            rows = [window.ids for window in batch]
+            vectors = engine.run(*pad(rows, self._pad, batch[0].padded))
             if vectors.ndim != 2 or len(vectors) != len(batch):
                 raise ValueError(f"{len(batch)} windows gave shape {vectors.shape}")
         except Exception as error:  # noqa: BLE001 - runtimes share no base class of exceptions

@@ -51,10 +51,9 @@ class Buckets:
         shape = self.shape(rows, tokens)
         if shape == (rows, tokens):
             return input_ids, mask
-        filled = np.full(shape, self._pad, dtype=np.int64)
-        masked = np.zeros(shape, dtype=np.int64)
-        filled[:rows, :tokens] = input_ids
-        masked[:rows, :tokens] = mask
+        rest = (0, shape[0] - rows), (0, shape[1] - tokens)
+        filled = np.pad(input_ids, rest, constant_values=self._pad)
+        masked = np.pad(mask, rest)
         masked[rows:, 0] = 1
         return filled, masked
 

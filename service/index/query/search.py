@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.expr import Expr
 
+from ranking.fusion import fuse, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
 from service.index.rows import checksums
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 Direction = Literal["cites", "cited_by"]
 
-# Reciprocal rank fusion's constant (Cormack, Clarke and Büttcher 2009).
-RRF = 60
 # how deep each ranking is read for fusion, at least
 CANDIDATES = 100
 # an approximate search finds so many times the wanted rows, which are ranked by their full vectors:
@@ -138,29 +137,12 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
     )
-    weights = _shares(worded)
+    weights = shares(worded.ids, worded.ranks)
     scores = fuse(near.by_cosine[:depth], worded.ids)
     return (
         (near if name in near else worded).hit(name, score, weights.get(name, 0.0))
         for name, score in scores.items()
     )
-
-
-def _shares(worded: _Rows) -> dict[str, float]:
-    scores = worded.ranks
-    span = max(scores[0] - scores[-1], 1e-9) if scores else 1.0
-    return {
-        name: (score - scores[-1]) / span for name, score in zip(worded.ids, scores, strict=True)
-    }
-
-
-def fuse(*rankings: Sequence[str]) -> dict[str, float]:
-    """Reciprocal rank fusion: the sum of 1 / (60 + rank) over the rankings, highest first."""
-    scores: dict[str, float] = {}
-    for ranking in rankings:
-        for rank, name in enumerate(ranking, start=1):
-            scores[name] = scores.get(name, 0.0) + 1 / (RRF + rank)
-    return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
@@ -171,7 +153,7 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None)
 
 async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
     frequencies = await index.vocabulary.frequencies(index)
-    words = frequencies.telling(query.text)
+    words = frequencies.top_terms(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
     return await _run(index, search, query, limit, where, "_score")
 

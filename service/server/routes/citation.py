@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from functools import partial
@@ -21,8 +20,6 @@ from service.server.routes import inference
 from service.server.routes.trainings import TURN
 
 if TYPE_CHECKING:
-    from heads.citation import Candidates
-    from heads.network import Network
     from service.index.documents import Index
     from service.learning.store import Head
 
@@ -31,9 +28,6 @@ router = APIRouter(
     tags=["index"],
     dependencies=[Depends(rights.of_index)],
 )
-
-LEAST_LINKS = 10
-LEAST_CITING = 5
 
 
 class CitationOut(BaseModel):
@@ -58,30 +52,23 @@ async def train_citation_head(request: Request, name: Name) -> CitationOut:
     service = inference.service_of(request)
     async with deadline.within(request), TURN.taken():
         index = await (await service.store.indexes()).open(name)
+        from heads.citation import learn
         from service.learning.citing import examples
 
         started = time.monotonic()
         searches, links, citing = await examples(index)
-        if links < LEAST_LINKS or len(searches) < LEAST_CITING:
-            raise InvalidError(
-                f"the index holds {links} links between its documents, which the hybrid search "
-                f"finds from {len(searches)} documents: at least {LEAST_LINKS}, from at least "
-                f"{LEAST_CITING} documents, are needed",
-                "links",
+        try:
+            learnt = await executors.TRAINING.run_stoppable(
+                partial(learn, searches, links, citing, deadline.of(request))
             )
-        network, report = await executors.TRAINING.run_stoppable(
-            partial(_fit, searches, deadline.of(request))
-        )
-        report |= {
-            "links": links,
-            "citing": citing,
-            "training_seconds": time.monotonic() - started,
-        }
+        except ValueError as error:
+            raise InvalidError(str(error), "links") from error
+        report = learnt.report | {"training_seconds": time.monotonic() - started}
         from service.learning.store import Head
 
         uid = index.identity.uid
         revision = service.bundle.manifest.revision
-        head = Head(uid, uuid.uuid4().hex, revision, ["unlinked", "cites"], report, network)
+        head = Head(uid, uuid.uuid4().hex, revision, learnt.labels, report, learnt.network)
         await (await service.heads.citation_heads()).put(head)
     return CitationOut(**report)
 
@@ -132,18 +119,3 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
         raise NotFoundError(
             f"the index has no citation head: train one with POST /indexes/{name}/citation"
         ) from error
-
-
-def _fit(
-    searches: list[Candidates], due: float, stop: threading.Event
-) -> tuple[Network, dict[str, Any]]:
-    from heads import citation
-
-    trained = citation.train(searches, due, stop)
-    return trained.network, {
-        "links_used": trained.links,
-        "citing_used": trained.citing,
-        "held_out": trained.held_out,
-        "mrr": trained.mrr,
-        "hybrid_mrr": trained.hybrid_mrr,
-    }

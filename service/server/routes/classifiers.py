@@ -34,7 +34,7 @@ from service.server.routes.trainings import TURN
 from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
-    from heads.learn import Learnt
+    from heads.network import Learnt
     from service.learning.jobs import Job
     from service.learning.store import Head
 
@@ -184,7 +184,7 @@ async def _train(
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):
         (await service.heads.classifiers()).free(name)
-    embedder = inference.embedder_of(service)
+    embedder = inference.running_of(service).background
     texts = examples.inputs
     if vectors is None:
         most = min(MOST_EXAMPLES, service.settings.max_batch_items)

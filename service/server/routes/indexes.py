@@ -175,7 +175,7 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
     if service.running is None:
         raise NotLoadedError
     async with deadline.within(request):
-        await service.store.drop_generation(name, revision, service.running.background)
+        await service.store.drop_generation(name, revision, service.running.reembedder)
 
 
 @router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))

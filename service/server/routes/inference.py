@@ -10,11 +10,11 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from service.embedding.embedder import Embedded, Embedder
+from service.embedding.embedder import Embedded
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
-from service.server.lifecycle import Phase, Service
+from service.server.lifecycle import Phase, Running, Service
 from windowing.pooling import normalise, shorten
 from windowing.tokens import Side
 
@@ -25,15 +25,15 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def embedder_of(service: Service) -> Embedder:
-    """The embedder, once the model is loaded.
+def running_of(service: Service) -> Running:
+    """The engine and its embedders, once the model is loaded.
 
     Raises:
         NotLoadedError: before that.
     """
     if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
         raise NotLoadedError
-    return service.running.embedder
+    return service.running
 
 
 def check_count(service: Service, inputs: int) -> None:
@@ -61,17 +61,17 @@ async def embed(
     if not texts:
         raise EmptyError("no input: the list is empty", "input", code="empty_input")
     check_count(service, len(texts))
-    embedder = embedder_of(service)
+    running = running_of(service)
     prompt = resolve(service.bundle.manifest, prompt_name)
     due = deadline.of(request)
     async with asyncio.timeout(due - time.monotonic()):
-        result = await embedder.embed(
+        result = await running.embedder.embed(
             texts,
             due,
             prompt=prompt,
             truncate=truncate,
             side=side,
-            vectors=service.running.fresh if fresh and service.running is not None else None,
+            vectors=running.fresh if fresh else None,
         )
     _count(request, service, result)
     return result

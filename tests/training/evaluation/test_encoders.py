@@ -186,13 +186,19 @@ class TestService:
         assert np.abs(whole[1] - first[1]).max() > 0.01
         assert encoder.details["window"] == "512 tokens"
 
-    def test_a_bundle_is_served_for_the_time_of_it(self, server: Server, tmp_path: Path) -> None:
-        with opened(f"own={DEFAULT_BUNDLE}", tmp_path) as representation:
-            assert (representation.name, representation.kind) == ("own", "bundle")
-            assert representation.revision == ServiceEncoder(server.url).revision
-            [row] = representation.features(["A short text."])
-        [served] = ServiceEncoder(server.url).encode(["A short text."], "whole")
-        assert row == pytest.approx(served, abs=1e-5)
+    def test_a_bundle_gives_the_vectors_that_are_served(
+        self, server: Server, tmp_path: Path, peps: dict[str, str]
+    ) -> None:
+        documents = ["A short text.", peps["pep-8"][:6000]]
+        service = ServiceEncoder(server.url)
+        with opened(f"own={DEFAULT_BUNDLE}", tmp_path) as bundle:
+            assert (bundle.name, bundle.kind) == ("own", "bundle")
+            for reading in bundle.readings:
+                ours = bundle.features(documents, reading)
+                # the service may compute with another precision of the bundle
+                assert (ours * service.encode(documents, reading)).sum(1).min() > 0.99
+            other = bundle.features([peps["pep-8"][:3000]], "whole")
+            assert (other * ours[1:]).sum() < 0.99
 
     def test_its_weights_as_a_folder_give_nearly_the_same(self, server: Server) -> None:
         weights = FolderEncoder(installed_start(), "minilm", 512)

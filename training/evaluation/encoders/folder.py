@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from training.data.chunks import plan_chunks
-from training.data.sentences import split_sentences
-from training.data.specials import Specials, whole_text_tokenizer
+from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
-from training.losses.contrastive import pool_windows
-from training.views.types import View
-from training.views.windows import pack_windows
+from windowing.batches import Wide
+from windowing.documents import document_vectors, read
+from windowing.tokens import DocumentTokenizer
 
 Offsets = npt.NDArray[np.int64]
 _CPU_TOKENS = 2048
@@ -29,10 +25,9 @@ _DEVICE_TOKENS = 32_768
 
 
 class FolderEncoder:
-    """An encoder as ``SentenceTransformer(path)`` opens it, read whole by windows and their mean.
+    """An encoder as ``SentenceTransformer(path)`` opens it.
 
-    Windows end where the next sentence no longer fits. A window that occurs twice among the texts
-    of a call is computed once.
+    It reads a text as the service does: by content-defined windows and their weighted mean.
 
     Args:
         path: folder, or a name on the hub.
@@ -73,13 +68,17 @@ class FolderEncoder:
         if window is None or window > 1_000_000:
             raise SettingsError(f"{path!r}: says no window length; give one with --max-tokens")
         self.name, self.kind = name, _kind(path)
-        self._specials = Specials.of(tokenizer)
-        self._tokenizer = whole_text_tokenizer(tokenizer)
-        self._lead = self._prompt_ids()
+        default = self._model.default_prompt_name
+        self._prompt: str = self._model.prompts.get(default or "") or ""
         self._window = int(window)
-        self._capacity = self._window - self._specials.count - len(self._lead)
-        if self._capacity < 1:
-            raise SettingsError(f"{path!r}: special tokens leave no room in {window} tokens")
+        self._backend = whole_text_tokenizer(tokenizer)
+        try:
+            self._tokenizer = DocumentTokenizer(self._backend, self._window)
+            if self._tokenizer.count(self._prompt) >= self._tokenizer.capacity:
+                raise ValueError(f"the prompt leaves no room in {self._window} tokens")
+        except ValueError as error:
+            raise SettingsError(f"{path!r}: {error}") from None
+        self._pad = int(tokenizer.pad_token_id or 0)
         self.details = {
             "source": path,
             "window": f"{self._window} tokens",
@@ -89,24 +88,12 @@ class FolderEncoder:
 
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
         """Unit vectors, float32 ``[texts, dimensions]``."""
-        most = 1 if reading == "first" else sys.maxsize
-        rows: dict[bytes, int] = {}
-        distinct: list[np.ndarray] = []
-        place, owner, weight = [], [], []
-        for number, text in enumerate(texts):
-            for ids in pack_windows(self._pieces(text), self._capacity, most):
-                row = self._specials.wrap(np.concatenate([self._lead, ids]))
-                key = row.tobytes()
-                if key not in rows:
-                    rows[key] = len(distinct)
-                    distinct.append(row)
-                place.append(rows[key])
-                owner.append(number)
-                weight.append(float(len(ids)))
-        vectors = self._windows(distinct)[torch.tensor(place)]
-        pooled = pool_windows(vectors, torch.tensor(owner), torch.tensor(weight), len(texts))
-        unit: Vectors = torch.nn.functional.normalize(pooled, dim=-1).numpy()
-        return unit
+        return document_vectors(
+            read(self._tokenizer, texts, self._prompt, first=reading == "first"),
+            self._windows,
+            pad_token_id=self._pad,
+            batch_tokens=_CPU_TOKENS if self._model.device.type == "cpu" else _DEVICE_TOKENS,
+        )
 
     def first_token_attention(self, text: str) -> tuple[Offsets, Vectors]:
         """What the first token of the first window attends to, in the last layer.
@@ -115,9 +102,8 @@ class FolderEncoder:
             Characters of each token of the window, int64 ``[tokens, 2]``, special tokens left out;
             its weight, the mean over the heads, float32 ``[tokens]``.
         """
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        ids = np.asarray(encoding.ids[: self._capacity], dtype=np.int64)
-        row = torch.from_numpy(self._specials.wrap(np.concatenate([self._lead, ids])))[None]
+        [[window]] = read(self._tokenizer, [text], self._prompt, first=True)
+        row = torch.from_numpy(window.ids.astype(np.int64))[None]
         transformer: Any = self._model[0].auto_model
         # Fused attention keeps no weights.
         transformer.set_attn_implementation("eager")
@@ -126,49 +112,28 @@ class FolderEncoder:
             states = transformer(
                 input_ids=row, attention_mask=torch.ones_like(row), output_attentions=True
             )
-        first = len(self._specials.prefix) + len(self._lead)
-        weights = states.attentions[-1][0].mean(0)[0, first : first + len(ids)]
-        offsets = np.asarray(encoding.offsets[: self._capacity], dtype=np.int64).reshape(-1, 2)
+        last = len(window.ids) - len(self._tokenizer.suffix)
+        weights = states.attentions[-1][0].mean(0)[0, last - window.tokens : last]
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        offsets = np.asarray(encoding.offsets[: window.tokens], dtype=np.int64).reshape(-1, 2)
         return offsets, weights.float().cpu().numpy()
 
-    def _pieces(self, text: str) -> View:
-        sentences = split_sentences(text) or [text]
-        encoded = self._tokenizer.encode_batch(sentences, add_special_tokens=False)
-        pieces: View = [np.asarray(e.ids, dtype=np.int64) for e in encoded if e.ids]
-        # Where the tokenizer drops every character, one padding token stands for the text.
-        return pieces or [np.asarray([self._specials.pad], dtype=np.int64)]
-
-    def _windows(self, rows: list[np.ndarray]) -> Tensor:
-        budget = _CPU_TOKENS if self._model.device.type == "cpu" else _DEVICE_TOKENS
-        found: list[tuple[list[int], Tensor]] = []
-        for chunk in plan_chunks([len(row) for row in rows], budget, 1):
-            width = max(len(rows[i]) for i in chunk)
-            ids = np.full((len(chunk), width), self._specials.pad, dtype=np.int64)
-            mask = np.zeros_like(ids)
-            for line, i in enumerate(chunk):
-                ids[line, : len(rows[i])] = rows[i]
-                mask[line, : len(rows[i])] = 1
-            inputs: dict[str, Any] = {
-                "input_ids": torch.from_numpy(ids).to(self._model.device),
-                "attention_mask": torch.from_numpy(mask).to(self._model.device),
-            }
-            with torch.inference_mode():
-                vectors = self._model(inputs)["sentence_embedding"]
-            found.append((chunk, vectors.float().cpu()))
-        full = torch.empty(len(rows), found[0][1].shape[1])
-        for chunk, vectors in found:
-            full[chunk] = vectors
-        return full
-
-    def _prompt_ids(self) -> np.ndarray:
-        name = self._model.default_prompt_name
-        prompt = self._model.prompts.get(name, "") if name else ""
-        ids = self._tokenizer.encode(prompt, add_special_tokens=False).ids if prompt else []
-        return np.asarray(ids, dtype=np.int64)
+    def _windows(self, ids: Wide, mask: Wide) -> Vectors:
+        inputs: dict[str, Any] = {
+            "input_ids": torch.from_numpy(ids).to(self._model.device),
+            "attention_mask": torch.from_numpy(mask).to(self._model.device),
+        }
+        with torch.inference_mode():
+            vectors = self._model(inputs)["sentence_embedding"].float()
+        unit: Vectors = torch.nn.functional.normalize(vectors, dim=-1).cpu().numpy()
+        return unit
 
     def _digest(self) -> str:
         digest = hashlib.sha256()
-        facts = [str(self._model), self._window, self._lead.tolist(), self._tokenizer.to_str()]
+        facts = [
+            *("content-defined windows", str(self._model), self._window, self._prompt),
+            self._backend.to_str(),
+        ]
         digest.update(json.dumps(facts).encode())
         for key, tensor in sorted(self._model.state_dict().items()):
             digest.update(key.encode())

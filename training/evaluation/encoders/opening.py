@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bundles.manifest import MANIFEST
+from bundles.manifest import MANIFEST, BundleError
+from export.errors import ExportError
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Encoder, Representation
@@ -42,8 +42,7 @@ def opened(
         progress: where embedding is shown.
 
     Raises:
-        SettingsError: no such encoder.
-        HeadError: the bundle cannot be served.
+        SettingsError: no such encoder, or a bundle that is not valid or does not run here.
     """
     name, place = split_name(given)
     if place == "tf-idf":
@@ -72,10 +71,14 @@ def _encoder(
     elif re.match(r"https?://", place):
         yield ServiceEncoder(place, name)
     elif Path(place, MANIFEST).is_file():
-        from training.heads.served import served
+        # Not before it is needed: it imports onnx.
+        from training.evaluation.encoders.bundle import BundleEncoder
 
-        with tempfile.TemporaryDirectory() as work, served(Path(place), Path(work)) as client:
-            yield ServiceEncoder(client.url, name, "bundle")
+        try:
+            encoder = BundleEncoder(Path(place), name)
+        except (BundleError, ExportError) as error:
+            raise SettingsError(str(error)) from None
+        yield encoder
     else:
         path = Path(place)
         if path.is_file() or (path.is_dir() and not (path / "config.json").is_file()):

@@ -30,13 +30,14 @@ class ServiceEncoder:
     Args:
         url: of the service, such as ``http://localhost:8080``.
         name: as the report calls it; default the model's.
-        kind: what the report says it is.
 
     Raises:
         SettingsError: no docsplit service answers there.
     """
 
-    def __init__(self, url: str, name: str | None = None, kind: str = "service") -> None:
+    kind = "service"
+
+    def __init__(self, url: str, name: str | None = None) -> None:
         self._url = url.rstrip("/")
         info = self._read("/info", None)
         try:
@@ -44,7 +45,6 @@ class ServiceEncoder:
             precision = engine.get("precision", info["model_dtype"])
             runtime = engine.get("name", "unknown")
             self.name = name or str(info["model_id"])
-            self.kind = kind
             self.revision = f"service-{info['model_sha']}-{runtime}-{precision}"
             self.details = {
                 "model": str(info["model_id"]),

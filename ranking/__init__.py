@@ -1,0 +1,1 @@
+"""What a hybrid search is made of: the top terms of a text, and the fusion of rankings."""

@@ -1,0 +1,111 @@
+"""Rows with a key that several processes read and change: leases, trainings, heads, generations.
+
+Every write is one commit of LanceDB, which commits one after the other and does a write again that
+lost against another. So of several processes that change a row under the same condition, the first
+finds it true and the others do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from lancedb.expr import Expr, col, lit
+from lancedb.table import AsyncTable
+
+from service.index.rows.schema import PRIMARY_KEY
+from service.index.storage.database import Database
+from service.index.storage.manifest import KEEP_VERSIONS
+
+log = structlog.get_logger("docsplit.index")
+
+Row = dict[str, Any]
+
+
+class KeyedTable:
+    """A table whose first column is a key; the first write creates it.
+
+    Args:
+        database: where the table lies.
+        name: of the table.
+        columns: types by name, the key first; no value is null.
+    """
+
+    def __init__(self, database: Database, name: str, /, **columns: pa.DataType) -> None:
+        self.key = next(iter(columns))
+        self.schema = pa.schema(
+            pa.field(column, kind, False, PRIMARY_KEY if column == self.key else None)
+            for column, kind in columns.items()
+        )
+        self._database = database
+        self.name = name
+
+    async def rows(
+        self, where: Expr | str | None = None, columns: list[str] | None = None
+    ) -> list[Row]:
+        """Rows for which a condition holds, or all; none where there is no table."""
+        table = await self._database.find(self.name)
+        if table is None:
+            return []
+        query = table.query().select(columns or self.schema.names)
+        found: list[Row] = (
+            await (query if where is None else query.where(where)).to_arrow()
+        ).to_pylist()
+        return found
+
+    async def get(self, key: str, columns: list[str] | None = None) -> Row | None:
+        """The row of a key."""
+        found = await self.rows(self.of(key), columns)
+        return found[0] if found else None
+
+    async def keys(self) -> list[str]:
+        """Keys of all rows."""
+        return [row[self.key] for row in await self.rows(columns=[self.key])]
+
+    async def put(self, *rows: Mapping[str, Any], replace: bool | str = True) -> None:
+        """Write rows.
+
+        Args:
+            rows: with all columns.
+            replace: also where there is a row of that key: always, never, or under a condition on
+                the columns of that row, which ``target`` names.
+        """
+        table = await self._table()
+        merge = table.merge_insert(self.key)
+        if replace is not False:
+            merge = merge.when_matched_update_all(where=None if replace is True else replace)
+        given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
+        await merge.when_not_matched_insert_all().execute(given)
+
+    async def change(self, where: Expr | str, **values: Any) -> bool:
+        """Write columns of the rows for which a condition holds; whether there is one."""
+        result = await (await self._table()).update(values, where=where)
+        return bool(result.rows_updated)
+
+    async def delete(self, where: Expr) -> None:
+        """Delete the rows for which a condition holds."""
+        table = await self._database.find(self.name)
+        if table is not None:
+            await table.delete(where)
+
+    async def sync(self) -> None:
+        """Return when all that was written before is durable, as far as was asked for."""
+        await self._database.sync()
+
+    async def tidy(self) -> None:
+        """Remove versions of the table that no reader needs: every write leaves one behind."""
+        try:
+            await (await self._table()).optimize(cleanup_older_than=KEEP_VERSIONS)
+        except Exception as error:  # noqa: BLE001 another process's commit went first; the next call does it
+            log.info("table_not_tidied", table=self.name, reason=str(error)[:300])
+
+    def of(self, *keys: str) -> Expr:
+        """The condition that a row has one of some keys."""
+        if len(keys) == 1:
+            return col(self.key).eq(lit(keys[0]))
+        return col(self.key).isin([lit(key) for key in keys])
+
+    async def _table(self) -> AsyncTable:
+        return await self._database.provide(self.name, self.schema)

@@ -1,0 +1,57 @@
+"""Rows that several processes change under conditions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pyarrow as pa
+from lancedb.expr import col, lit
+
+from service.index.rows.keyed import KeyedTable
+from service.index.storage.database import connect, table_names
+
+COLUMNS = {"name": pa.string(), "holder": pa.string(), "count": pa.int64()}
+
+
+def test_of_writers_under_one_condition_the_first_wins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tables = [KeyedTable(await connect(str(tmp_path)), "places", **COLUMNS) for _ in range(3)]
+        one = tables[0]
+        await one.put({"name": "a", "holder": "", "count": 0})
+
+        async def take(number: int, table: KeyedTable) -> bool:
+            row = {"name": "a", "holder": str(number), "count": 1}
+            await table.put(row, replace="target.holder = ''")
+            held = await table.get("a")
+            return held is not None and held["holder"] == str(number)
+
+        assert sum(await asyncio.gather(*(take(*pair) for pair in enumerate(tables)))) == 1
+        changes = (table.change(col("count").eq(lit(1)), count=2) for table in tables)
+        assert sum(await asyncio.gather(*changes)) == 1
+        # the control: without a condition each of them writes
+        for number, table in enumerate(tables):
+            await table.put({"name": "a", "holder": str(number), "count": 0})
+            assert await one.get("a", ["holder"]) == {"holder": str(number)}
+        await one.put({"name": "a", "holder": "late", "count": 0}, replace=False)
+        assert await one.get("a", ["holder"]) == {"holder": "2"}
+
+    asyncio.run(scenario())
+
+
+def test_reads_and_deletions_create_no_table(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        database = await connect(str(tmp_path))
+        table = KeyedTable(database, "places", **COLUMNS)
+        assert await table.get("a") is None
+        assert await table.keys() == []
+        assert await table.rows() == []
+        await table.delete(table.of("a"))
+        assert await table_names(database) == []
+        for name in "abc":
+            await table.put({"name": name, "holder": "", "count": 0})
+        await table.delete(table.of("a", "c"))
+        await table.tidy()
+        assert await table.keys() == ["b"]
+
+    asyncio.run(scenario())

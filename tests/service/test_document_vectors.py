@@ -1,0 +1,96 @@
+"""Whole documents to vectors without a service, as the gate and the evaluation read them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bundles.default import DEFAULT_BUNDLE
+from windowing.batches import Wide, pad
+from windowing.documents import document_vectors, read
+from windowing.pooling import Vectors
+from windowing.tokens import DocumentTokenizer
+
+WINDOW = 16
+PAD = 7
+BATCH_TOKENS = 64
+TEXTS = [
+    "One short sentence.",
+    "The parser reads a file. It stops at the first error. Then it names the line. " * 3,
+    "Nobody answered! Was anybody there? The door stood open, and the lamp was lit. " * 2,
+    "One short sentence.",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> DocumentTokenizer:
+    return DocumentTokenizer(DEFAULT_BUNDLE / "tokenizer.json", WINDOW)
+
+
+def encode(ids: Wide, mask: Wide) -> Vectors:
+    """A direction of its own for each window, that padding does not change."""
+    assert (ids[mask == 0] == PAD).all()
+    assert ids.size <= BATCH_TOKENS
+    rows = [row[own == 1].tolist() for row, own in zip(ids, mask, strict=True)]
+    vectors = np.array([np.random.default_rng(row).normal(size=24) for row in rows])
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_windows_hold_every_token_once(tokenizer: DocumentTokenizer) -> None:
+    documents = read(tokenizer, TEXTS)
+    assert max(len(window.ids) for windows in documents for window in windows) <= WINDOW
+    for text, windows in zip(TEXTS, documents, strict=True):
+        ids = [w.ids[len(tokenizer.prefix) : -len(tokenizer.suffix)] for w in windows]
+        assert np.array_equal(np.concatenate(ids), tokenizer.encode(text).ids)
+        assert [len(own) for own in ids] == [window.tokens for window in windows]
+        assert "".join(text[window.start : window.end] for window in windows) == text
+    assert max(map(len, documents)) > 2
+
+
+def test_the_first_window_is_filled_and_follows_the_prompt(tokenizer: DocumentTokenizer) -> None:
+    [[first]] = read(tokenizer, TEXTS[1:2], "query: ", first=True)
+    assert len(first.ids) == WINDOW
+    lead = tokenizer.encode("query: ").ids
+    assert np.array_equal(first.ids[1 : 1 + len(lead)], lead)
+    assert first.tokens == WINDOW - tokenizer.special - len(lead)
+
+
+def test_a_document_is_the_weighted_mean_of_its_windows(tokenizer: DocumentTokenizer) -> None:
+    shares: list[float] = []
+    documents = read(tokenizer, TEXTS)
+    found = document_vectors(
+        documents, encode, pad_token_id=PAD, batch_tokens=BATCH_TOKENS, advance=shares.append
+    )
+    for windows, vector in zip(documents, found, strict=True):
+        total = sum(w.tokens * encode(*pad([w.ids], PAD))[0] for w in windows)
+        assert vector == pytest.approx(total / np.linalg.norm(total), abs=1e-5)
+    assert np.array_equal(found[0], found[3])
+    # the control: first windows by themselves are something else
+    heads = [windows[:1] for windows in documents]
+    first = document_vectors(heads, encode, pad_token_id=PAD, batch_tokens=BATCH_TOKENS)
+    assert np.abs(first - found).max() > 0.1
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+def test_a_text_without_tokens_has_a_vector(tokenizer: DocumentTokenizer) -> None:
+    found = document_vectors(read(tokenizer, ["", "a"]), encode, pad_token_id=PAD)
+    assert np.isfinite(found).all()
+
+
+def test_what_an_engine_gives_is_not_made_finite(tokenizer: DocumentTokenizer) -> None:
+    def broken(ids: Wide, mask: Wide) -> Vectors:
+        vectors = encode(ids, mask)
+        vectors[0, 0] = np.nan
+        return vectors
+
+    found = document_vectors(read(tokenizer, ["a", "b"]), broken, pad_token_id=PAD)
+    assert np.isnan(found).any(axis=1).sum() == 1
+
+
+def test_rows_are_padded_to_the_longest_or_to_a_width() -> None:
+    rows = [np.array([1, 2, 3]), np.array([4])]
+    ids, mask = pad(rows, PAD)
+    assert ids.tolist() == [[1, 2, 3], [4, PAD, PAD]]
+    assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert pad(rows, PAD, 8)[0].shape == (2, 8)

@@ -1,0 +1,131 @@
+"""The windows of a whole document, and the vectors of many documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from windowing.batches import Wide, batches, pad
+from windowing.pooling import Vectors, normalise, pool
+from windowing.tokens import DocumentTokenizer, Side, Tokens
+from windowing.windows import Ids, cut
+
+# ids and mask, [batch, tokens], to vectors, [batch, dimensions]
+Encode = Callable[[Wide, Wide], Vectors]
+Advance = Callable[[float], None]
+
+
+@dataclass(slots=True)
+class Window:
+    """A window of a document.
+
+    Attributes:
+        start: first character, in code points.
+        end: one past the last character.
+        tokens: tokens of the document in it; special and prompt tokens are not counted.
+        ids: what the model reads, special and prompt tokens included, int32.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    ids: Ids
+
+
+def split(
+    tokenizer: DocumentTokenizer, text: str, tokens: Tokens, keep: Side | None = None
+) -> list[Window]:
+    """The windows of a document, in order; one without tokens has one that is empty.
+
+    Args:
+        tokenizer: made ``tokens``.
+        tokens: of ``text``.
+        keep: only one window, filled from this end of the document on.
+    """
+    lead, ids = np.split(tokens.ids, [tokens.prompt])
+    total, capacity = len(ids), tokenizer.capacity - len(lead)
+    if total <= capacity:
+        edges = [0, total]
+    elif keep is not None:
+        edges = [0, capacity] if keep == "right" else [total - capacity, total]
+    else:
+        edges = [0, *cut(ids, *tokenizer.boundaries(text, tokens), capacity)]
+    starts = tokens.starts[tokens.prompt :]
+    windows = []
+    for first, last in pairwise(edges):
+        begin = 0 if first == 0 else int(starts[first])
+        end = len(text) if last == total else int(starts[last])
+        # a copy, so that the window does not keep the whole document's ids alive
+        model_input = tokenizer.model_input((lead, ids[first:last]))
+        windows.append(Window(begin, end, last - first, model_input))
+    return windows
+
+
+def read(
+    tokenizer: DocumentTokenizer, texts: Sequence[str], prompt: str = "", *, first: bool = False
+) -> list[list[Window]]:
+    """The windows of documents.
+
+    Args:
+        texts: of any length.
+        prompt: put before every window.
+        first: only the first window of each, filled.
+    """
+    keep: Side | None = "right" if first else None
+    return [split(tokenizer, text, tokenizer.encode(text, prompt), keep) for text in texts]
+
+
+def document_vectors(
+    documents: Sequence[Sequence[Window]],
+    encode: Encode,
+    *,
+    pad_token_id: int,
+    batch_tokens: int = 2048,
+    advance: Advance = lambda share: None,
+) -> Vectors:
+    """Unit vectors of documents, float32 ``[documents, dimensions]``.
+
+    Windows of the same ids are encoded once. What ``encode`` gives that is not finite stays so.
+
+    Args:
+        documents: windows of each.
+        encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
+        pad_token_id: fills rows that are shorter than the longest of a batch.
+        batch_tokens: padded tokens of a batch, at most; a longer window goes by itself.
+        advance: called after each batch with the share of the tokens that is done.
+
+    Raises:
+        ValueError: there are no documents.
+    """
+    numbers: dict[bytes, int] = {}
+    rows: list[Ids] = []
+    places = []
+    for document in documents:
+        for window in document:
+            if numbers.setdefault(window.ids.tobytes(), len(rows)) == len(rows):
+                rows.append(window.ids)
+        places.append([numbers[window.ids.tobytes()] for window in document])
+    if not rows:
+        raise ValueError("no documents to encode")
+    every, done = sum(map(len, rows)), 0
+    matrix: Vectors | None = None
+    for batch in batches(list(map(len, rows)), batch_tokens):
+        vectors = encode(*pad([rows[i] for i in batch], pad_token_id))
+        if matrix is None:
+            matrix = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
+        matrix[batch] = vectors
+        done += sum(len(rows[i]) for i in batch)
+        advance(done / every)
+    assert matrix is not None  # noqa: S101 - there is a batch
+    with np.errstate(invalid="ignore"):
+        return normalise(
+            np.stack(
+                [
+                    pool(matrix[own], np.array([w.tokens for w in document], dtype=np.int64))
+                    for own, document in zip(places, documents, strict=True)
+                ]
+            )
+        )
