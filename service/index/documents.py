@@ -68,10 +68,10 @@ class Index:
     vocabulary: Vocabulary
     damaged: Callable[[int], None] = lambda _: None
 
-    def same(self, uid: str) -> None:
-        """Raise where the index was deleted and created anew since ``uid`` was read."""
+    def require(self, uid: str) -> None:
+        """Raise where the index was deleted and created again since ``uid`` was read."""
         if self.identity.uid != uid:
-            raise ConflictError("the index was deleted and created anew meanwhile: try again")
+            raise ConflictError("the index was deleted and created again meanwhile: try again")
 
     async def put(self, documents: Sequence[Record]) -> None:
         """Insert documents as of now, or replace those of the same id, in one commit."""
@@ -167,7 +167,7 @@ class Index:
         fields, revision = self.identity.fields, self.identity.revision
         return records.table(documents, unknown, self.schema, fields, revision)
 
-    async def bury(self, deleted: Mapping[str, int]) -> list[str]:
+    async def tombstone(self, deleted: Mapping[str, int]) -> list[str]:
         """Delete documents, by id and time, unless they were written later, in one commit.
 
         Those that are not there are noted as deleted, too: no older copy of them gets in.
@@ -297,28 +297,6 @@ class Index:
         found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
         digests = map(checksums.content, checksums.texts(found["digest"]))
         return dict(zip(checksums.texts(found["id"]), digests, strict=True))
-
-    async def links(self) -> dict[str, set[str]]:
-        """The documents that each citing document cites, by id.
-
-        Links to documents that are not there, and of a document to itself, are left out.
-        """
-        found = await self.table.query().where(LIVE).select(["id", "links"]).to_arrow()
-        ids = found["id"].to_pylist()
-        there = set(ids)
-        links = {
-            name: (there & set(cited)) - {name}
-            for name, cited in zip(ids, found["links"].to_pylist(), strict=True)
-        }
-        return {name: cited for name, cited in links.items() if cited}
-
-    async def sample(self, size: int) -> list[str]:
-        """Texts of the documents whose digests are lowest: a draw that all replicas share."""
-        found = await self.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
-        ids = found.sort_by("digest").slice(0, size)["id"].to_pylist()
-        held = await self.select(col("id").isin([lit(i) for i in ids]), ["text"], size)
-        texts: list[str] = held["text"].to_pylist()
-        return texts
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
         """The rows whose parts fit their checksums; the others are logged and counted.

@@ -12,8 +12,8 @@ import structlog
 
 from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index.documents import Index, microseconds
-from service.index.generations import Generation, by_index, is_of, stem
-from service.index.indexes import Indexes, progress
+from service.index.generations import Generation, by_index, is_of, progress, stem
+from service.index.indexes import Indexes
 from service.index.reembed import Embed, catch_up
 
 log = structlog.get_logger("docsplit.index")

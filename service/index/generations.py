@@ -185,3 +185,9 @@ def of_one_index(held: Sequence[Generation]) -> list[Generation]:
     """
     ordered = sorted(held, key=lambda g: (not g.complete, g.index.identity.revision))
     return [g for g in ordered if g.index.identity.uid == ordered[0].index.identity.uid]
+
+
+async def progress(generations: Sequence[Generation], own: Generation | None) -> tuple[int, int]:
+    """How many documents a generation holds, and how many the largest complete one."""
+    total = max([await g.index.count() for g in generations if g.complete])
+    return min(await own.index.count(), total) if own is not None else 0, total

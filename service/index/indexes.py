@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index.documents import Index, microseconds
+from service.index.documents import Index
 from service.index.generations import (
     Generation,
     Registry,
@@ -27,6 +27,7 @@ from service.index.generations import (
     is_of,
     new_table,
     of_one_index,
+    progress,
 )
 from service.index.leases import Leases
 from service.index.query.words import Vocabulary
@@ -197,39 +198,6 @@ class Indexes:
                 return True
         return False
 
-    async def bury(
-        self, name: str, uid: str, ids: Sequence[str], deleted: Mapping[str, int] | None = None
-    ) -> None:
-        """Delete documents in all generations of an index, also in those that are being created.
-
-        A generation that appears after the last look has only sources where the documents are
-        deleted.
-
-        Args:
-            name: of the index.
-            uid: of the index for which the documents were checked.
-            ids: of the documents.
-            deleted: when they were deleted, by id, where one generation has them deleted already;
-                what was written later stays.
-
-        Raises:
-            NotFoundError, ConflictError: the index is gone, or is another one by now.
-        """
-        done: set[str] = set()
-        while True:
-            found = [g.index for g in await self.generations(name)]
-            found[0].same(uid)
-            fresh = [index for index in found if index.identity.generation not in done]
-            if not fresh:
-                await self.database.sync()
-                return
-            times = dict(deleted) if deleted else await _after(found, ids)
-            for index in fresh:
-                left = await index.bury(times)
-                while left and not deleted:
-                    left = await index.bury(await _after([index], left))
-                done.add(index.identity.generation)
-
     async def drop(self, name: str) -> None:
         """Delete an index with all its generations.
 
@@ -370,21 +338,6 @@ class Indexes:
                 yield
             finally:
                 await self.leases.release(name)
-
-
-async def progress(generations: Sequence[Generation], own: Generation | None) -> tuple[int, int]:
-    """How many documents a generation holds, and how many the largest complete one."""
-    total = max([await g.index.count() for g in generations if g.complete])
-    return min(await own.index.count(), total) if own is not None else 0, total
-
-
-async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]:
-    """Now, by id, or later where a generation holds what was written later."""
-    times = dict.fromkeys(ids, microseconds())
-    for index in indexes:
-        for document_id, written in (await index.updated(ids)).items():
-            times[document_id] = max(times[document_id], written + 1)
-    return times
 
 
 def _no_index() -> NotFoundError:

@@ -64,7 +64,7 @@ async def catch_up(
             if not row["deleted"] and held.get(row["id"], -1) < row["updated"]
         ]
         if buried:
-            await own.bury(buried)
+            await own.tombstone(buried)
             wrote(len(buried))
         changed += len(buried) + len(wanted)
         await _copy(own, other, wanted, embed, wrote)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from service.errors import BuildingError, ConflictError, NotFoundError, StoreError, disk_fault
-from service.index import commits
+from service.index import commits, deletions
 from service.index.commits import Upsert
 from service.index.indexes import Indexes
 from service.index.rows.versions import Condition
@@ -152,7 +152,7 @@ class Writer:
         # what a document's version is, only a whole generation knows
         opening = self._indexes.open if conditional else self._indexes.writable
         index = await opening(self._name)
-        index.same(group[0].uid)
+        index.require(group[0].uid)
         refused = await commits.write(index, upserts)
         written = {
             name
@@ -169,9 +169,9 @@ class Writer:
         deleted = None
         if first.condition is not None:
             index = await self._indexes.open(self._name)
-            index.same(first.uid)
+            index.require(first.uid)
             deleted = {ids[0]: await commits.delete(index, ids[0], first.condition)}
-        await self._indexes.bury(self._name, first.uid, ids, deleted)
+        await deletions.delete(self._indexes, self._name, first.uid, ids, deleted)
         self._committed(len(ids))
 
 

@@ -180,7 +180,7 @@ class Repair:
             part = written[start : start + _BATCH]
             await index.merge([record for record, _ in part], [updated for _, updated in part])
         if judged.buried:
-            await index.bury(judged.buried)
+            await index.tombstone(judged.buried)
         self.outcome.lost += [
             f"{name}: document {document!r}: its {part} is damaged"
             for document, part in judged.lost

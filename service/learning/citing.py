@@ -14,7 +14,7 @@ from heads.citation import CANDIDATES, Candidates, probabilities, sample, signal
 from heads.network import Scorer
 from service.errors import DamagedError, NotFoundError
 from service.index.documents import Index
-from service.index.query.links import cited_counts
+from service.index.query.links import citations, cited_counts
 from service.index.query.search import Direction, Hit, Query, candidates, first, stored
 from windowing.pooling import Vectors
 
@@ -74,7 +74,7 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
         The searches that found a cited document, how many links there are, and how many documents
         cite. ``sample`` says which are searched for.
     """
-    links = await index.links()
+    links = await citations(index)
     citing = sorted(links)
     popularity: dict[str, int] = {}
     for cited in links.values():

@@ -53,7 +53,7 @@ async def test_deletions_are_forgotten_once_nothing_can_come_back(replicas: Repl
     await indexes.create("x", {})
     index = await indexes.open("x")
     await index.put([record("old"), record("new"), record("kept")])
-    await index.bury({"old": microseconds() + 1, "new": microseconds() + HOUR})
+    await index.tombstone({"old": microseconds() + 1, "new": microseconds() + HOUR})
     await index.purge(microseconds() + HOUR // 2)
     assert set(await index.updated(["old", "new", "kept"])) == {"new", "kept"}
     assert await index.count() == 1

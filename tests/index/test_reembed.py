@@ -11,7 +11,7 @@ import pytest
 
 from service.embedding.embedder import Document, EmptyInputError, UnusableInputError
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index import reembed
+from service.index import deletions, reembed
 from service.index.documents import microseconds
 from service.index.generations import Generation
 from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
@@ -42,7 +42,7 @@ async def test_a_document_deleted_while_it_is_copied_stays_deleted(replicas: Rep
     await a.put([record("gone"), record("kept")])
 
     async def deleting(texts: Sequence[str]) -> list[Document]:
-        await indexes.bury("x", a.identity.uid, ["gone"])
+        await deletions.delete(indexes, "x", a.identity.uid, ["gone"])
         return await embed(texts)
 
     assert await copy(b, a, deleting) == 2
@@ -72,7 +72,7 @@ async def test_a_deletion_reaches_a_generation_that_is_just_created(replicas: Re
         return found
 
     deleting.generations = late  # type: ignore[method-assign]
-    await deleting.bury("x", a.identity.uid, ["gone"])
+    await deletions.delete(deleting, "x", a.identity.uid, ["gone"])
     created = await c.writable("x")
     for index in (a, b, created):
         assert not await index.has("gone")
@@ -99,7 +99,7 @@ async def test_a_write_stands_over_one_of_a_clock_that_is_ahead(replicas: Replic
     await a.merge([record("x", "ahead"), record("y", "ahead")], [ahead, ahead])
     await a.put([record("x", "later")])
     assert await text(a, "x") == "later"
-    await (await replicas.open("b")).bury("x", a.identity.uid, ["y"])
+    await deletions.delete(await replicas.open("b"), "x", a.identity.uid, ["y"])
     await copy(b, a)
     assert [await text(b, name) for name in ("x", "y")] == ["later", None]
     assert await text(a, "y") is None

@@ -14,6 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from service.index import deletions
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.storage.database import connect
@@ -44,7 +45,7 @@ async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
         await indexes.database.sync()
         told(f"+{name}")
         if number % 3 == 2:
-            await indexes.bury("x", index.identity.uid, [name])
+            await deletions.delete(indexes, "x", index.identity.uid, [name])
             told(f"-{name}")
         if writer == 0 and number % 2:
             # another writer's commit may come between; the service tries again later

@@ -15,6 +15,7 @@ import numpy as np
 from heads.examples import Examples
 from heads.network import Network
 from service.embedding.embedder import Document
+from service.index import deletions
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
@@ -90,7 +91,7 @@ async def make(root: Path) -> None:
             await index.put([record(f"{name}-{n}") for n in range(part * 8, part * 8 + 8)])
         await optimize(index.table)
         await index.put([record(f"{name}-{n}", f"a later text of {name}-{n}") for n in (1, 2)])
-        await indexes.bury(name, index.identity.uid, [f"{name}-5"])
+        await deletions.delete(indexes, name, index.identity.uid, [f"{name}-5"])
         await index.put([record(f"{name}-new-{n}") for n in range(4)])
     heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
     weights = (np.ones((DIMENSIONS, 2), np.float32),)

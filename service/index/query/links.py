@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lancedb.expr import lit
 
-from service.index.documents import Index
+from service.index.documents import LIVE, Index
 
 
 async def cited_counts(index: Index, ids: Sequence[str], citing: str | None) -> Counter[str]:
@@ -24,3 +24,18 @@ async def cited_counts(index: Index, ids: Sequence[str], citing: str | None) -> 
         if row["id"] != citing:
             counts.update(wanted.intersection(row["links"]) - {row["id"]})
     return counts
+
+
+async def citations(index: Index) -> dict[str, set[str]]:
+    """The documents that each citing document cites, by id.
+
+    Links to documents that are not in the index, and of a document to itself, are left out.
+    """
+    found = await index.table.query().where(LIVE).select(["id", "links"]).to_arrow()
+    ids = found["id"].to_pylist()
+    there = set(ids)
+    links = {
+        name: (there & set(cited)) - {name}
+        for name, cited in zip(ids, found["links"].to_pylist(), strict=True)
+    }
+    return {name: cited for name, cited in links.items() if cited}

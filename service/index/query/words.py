@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+
+from lancedb.expr import col, lit
 
 from ranking.terms import SAMPLE, Frequencies, count
 from service import executors
-
-if TYPE_CHECKING:
-    from service.index.documents import Index
+from service.index.documents import LIVE, Index
 
 # of a process's time, at most, that goes into counting words of an index that is written to
 _EFFORT = 0.03
@@ -19,7 +18,7 @@ _SHORT_SECONDS = 0.05
 
 
 class Vocabulary:
-    """Document frequencies of one index, from a sample of it, counted anew as it changes."""
+    """Document frequencies of one index, from a sample of it, counted again as it changes."""
 
     def __init__(self) -> None:
         self._known: Frequencies | None = None
@@ -43,9 +42,18 @@ class Vocabulary:
         async with self._counting:
             if self._known is None or version > self._version:
                 started = time.monotonic()
-                texts = await index.sample(SAMPLE)
+                texts = await _sample(index, SAMPLE)
                 self._known = await executors.STORE.run(count, texts)
                 self._version = version
                 self._counted = time.monotonic()
                 self._seconds = self._counted - started
             return self._known
+
+
+async def _sample(index: Index, size: int) -> list[str]:
+    """Texts of the documents with the lowest digests: all replicas draw the same."""
+    found = await index.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
+    ids = found.sort_by("digest").slice(0, size)["id"].to_pylist()
+    held = await index.select(col("id").isin([lit(i) for i in ids]), ["text"], size)
+    texts: list[str] = held["text"].to_pylist()
+    return texts

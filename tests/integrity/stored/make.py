@@ -18,6 +18,7 @@ import numpy as np
 
 from heads.examples import Examples
 from heads.network import Network
+from service.index import deletions
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.rows.record import Encoding, Record
@@ -50,7 +51,7 @@ async def make(root: Path) -> None:
     await index.put([record(number) for number in range(6)])
     await optimize(index.table)
     await index.put([record(number) for number in range(6, 8)])
-    await indexes.bury("papers", index.identity.uid, ["d7"])
+    await deletions.delete(indexes, "papers", index.identity.uid, ["d7"])
     weight = np.eye(DIMENSIONS, 2, dtype=np.float32)
     network = Network((weight,), (np.zeros(2, np.float32),), 1.0, "softmax")
     examples = Examples(["one", "two"], [["a"], ["b"]])

@@ -1,0 +1,56 @@
+"""Deletes documents by tombstones in all generations of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from service.index.documents import Index, microseconds
+from service.index.indexes import Indexes
+
+
+async def delete(
+    indexes: Indexes,
+    name: str,
+    uid: str,
+    ids: Sequence[str],
+    deleted: Mapping[str, int] | None = None,
+) -> None:
+    """Delete documents in all generations of an index, also in those that are being created.
+
+    A generation that appears after the last look has only sources where the documents are
+    deleted.
+
+    Args:
+        indexes: of the store.
+        name: of the index.
+        uid: of the index for which the documents were checked.
+        ids: of the documents.
+        deleted: when they were deleted, by id, where one generation has them deleted already;
+            later writes stay.
+
+    Raises:
+        NotFoundError, ConflictError: the index is gone, or another one has its name by now.
+    """
+    done: set[str] = set()
+    while True:
+        found = [g.index for g in await indexes.generations(name)]
+        found[0].require(uid)
+        fresh = [index for index in found if index.identity.generation not in done]
+        if not fresh:
+            await indexes.database.sync()
+            return
+        times = dict(deleted) if deleted else await _after(found, ids)
+        for index in fresh:
+            left = await index.tombstone(times)
+            while left and not deleted:
+                left = await index.tombstone(await _after([index], left))
+            done.add(index.identity.generation)
+
+
+async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]:
+    """Now, by id, or later where a generation holds what was written later."""
+    times = dict.fromkeys(ids, microseconds())
+    for index in indexes:
+        for document_id, written in (await index.updated(ids)).items():
+            times[document_id] = max(times[document_id], written + 1)
+    return times
