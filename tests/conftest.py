@@ -102,8 +102,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(log: Path, *flags: str) -> Iterator[Server]:
-    """Start ``python -m service`` with flags, wait until it is ready, end it afterwards."""
+def serving(log: Path, *flags: str, tree: Path = ROOT) -> Iterator[Server]:
+    """Start ``python -m service`` of a checkout, wait until it is ready, end it afterwards."""
     port = free_port()
     command = [sys.executable, "-m", "service", "--port", str(port), "--drain-seconds", "0"]
     # calibrated starts have their own test; with streams given no engine is compiled for batches
@@ -112,7 +112,7 @@ def serving(log: Path, *flags: str) -> Iterator[Server]:
     command += ["--index-path", str(log.with_name("index")), *flags]
     env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
     with log.open("wb") as stream:
-        process = subprocess.Popen(command, stderr=stream, cwd=ROOT, env=env)
+        process = subprocess.Popen(command, stderr=stream, cwd=tree, env=env)
     server = Server(f"http://127.0.0.1:{port}", process, log)
     try:
         wait_ready(server)
