@@ -100,7 +100,8 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         former = folder / "former"
         subprocess.run(["git", "worktree", "add", "--quiet", former, given.commit], check=True)
-        stack.callback(subprocess.run, ["git", "worktree", "remove", "--force", former])
+        remove = ["git", "worktree", "remove", "--force", str(former)]
+        stack.callback(lambda: subprocess.run(remove, check=True))
         urls = []
         for number, tree in enumerate((former, ROOT)):
             (folder / str(number)).mkdir()
