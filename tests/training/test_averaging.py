@@ -82,5 +82,5 @@ def test_other_architectures_are_refused(
     backbone.save_pretrained(wider)
     given = [str(tiny_model), str(wider), "--output", str(tmp_path / "mean")]
     assert main(["average", *given]) == 1
-    assert "not of the same architecture" in capsys.readouterr().err
+    assert "differ in architecture" in capsys.readouterr().err
     assert not (tmp_path / "mean").exists()

@@ -52,7 +52,7 @@ def test_flags_alone_and_switches() -> None:
         ("objective: {view: span, symmetric: true}", "symmetric has no meaning for nt_xent"),
         ("backbone: {extend_to: 64, max_tokens: 128}", r"extend_to \(64\) is shorter"),
         ("- a", "expected sections"),
-        ("data: {path: [", "no valid YAML"),
+        ("data: {path: [", "not valid YAML"),
     ],
 )
 def test_bad_settings_are_refused_by_name(tmp_path: Path, content: str, message: str) -> None:

@@ -112,7 +112,7 @@ def test_positions_are_copied_over_and_over() -> None:
 
 
 def test_what_cannot_be_extended_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"64 is no more than the 64 tokens"):
+    with pytest.raises(SettingsError, match=r"64 must be more than the 64 tokens"):
         extend(short_model("bert"), 64)
     with pytest.raises(SettingsError, match="cannot extend a docsplit_long_bert model"):
         extend(extend(short_model("bert"), 128), 256)

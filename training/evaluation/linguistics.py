@@ -1,4 +1,4 @@
-"""Parts of speech, by spaCy."""
+"""Parts of speech from spaCy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def open_tagger(model: str) -> Any:
         model: an installed pipeline's name, or a folder; ``hanta`` needs no download.
 
     Raises:
-        SettingsError: spaCy, HanTa or the pipeline is not installed; says how to install it.
+        SettingsError: spaCy, HanTa or the pipeline is not installed. The message says how to
+            install it.
     """
     needed = ("spacy", "HanTa") if model == HANTA else ("spacy",)
     if any(importlib.util.find_spec(package) is None for package in needed):

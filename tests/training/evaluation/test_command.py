@@ -102,7 +102,7 @@ def test_an_interrupted_evaluation_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(TASKS["retrieval"], "run", interrupted)
         assert run(tiny_model, data, tmp_path, *chosen) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "to continue, run the same command" in capsys.readouterr().err
     assert [r.task for r in every(tmp_path / "out")] == ["same-document"]
     assert run(tiny_model, data, tmp_path, *chosen) == 0
     assert capsys.readouterr().err.count("(kept)") == 1

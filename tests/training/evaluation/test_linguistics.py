@@ -16,7 +16,7 @@ from training.errors import SettingsError
 from training.evaluation.command_line import main
 from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.encoders.opening import opened
-from training.evaluation.encoders.texts_alone import TextsAlone
+from training.evaluation.encoders.texts_only import TextsOnly
 from training.evaluation.linguistics import open_tagger
 from training.evaluation.results import every
 from training.evaluation.tasks.attention import by_word
@@ -59,14 +59,14 @@ def test_redundancy_by_hand() -> None:
 def test_redundancy_by_length(pipeline: str) -> None:
     short, long = "Cats chase cats. A cat chases Rome.", "Old Rome. " + "and " * 60
     data = Documents("cats", [short, long, "Nothing here."])
-    measured = TASKS["redundancy"].run(TextsAlone(), data, Options(spacy_model=pipeline))
+    measured = TASKS["redundancy"].run(TextsOnly(), data, Options(spacy_model=pipeline))
     found = {name: figure.value for name, figure in measured.figures.items()}
     # cat three times, chase twice, Rome once
     assert found == pytest.approx({"words_50": 2.0, "words_100": 1.0, "all": 1.5})
     assert measured.counts["documents of 0-50 words"] == 1
     with pytest.raises(UnfitError, match="no nouns or verbs"):
         TASKS["redundancy"].run(
-            TextsAlone(), Documents("none", ["Nothing here."]), Options(spacy_model=pipeline)
+            TextsOnly(), Documents("none", ["Nothing here."]), Options(spacy_model=pipeline)
         )
 
 
@@ -114,7 +114,7 @@ def test_hanta_tags_by_context_and_needs_no_download() -> None:
     assert found["old"][0] == "ADJ"
     assert found["Rome"][0] == "PROPN"
     measured = TASKS["redundancy"].run(
-        TextsAlone(), Documents("cats", ["A cat saw cats."]), Options(spacy_model="hanta")
+        TextsOnly(), Documents("cats", ["A cat saw cats."]), Options(spacy_model="hanta")
     )
     # cat twice, see once
     assert measured.figures["all"].value == 1.5
