@@ -49,7 +49,7 @@ class DataSettings(_Section):
     mask_pattern: str | None = Field(
         default=None,
         description="regular expression; the training first deletes its matches from every text, "
-                "e.g. identifiers that would reveal an evaluation's answer",
+        "e.g. identifiers that would reveal an evaluation's answer",
     )
     limit: int | None = Field(default=None, ge=1, description="maximum number of documents to read")
     min_sentences: int = Field(
@@ -65,7 +65,7 @@ class DataSettings(_Section):
     held_out: Share = Field(
         default=0.05,
         description="share of the documents, chosen by the digest of their ids, kept from training "
-                "for validation",
+        "for validation",
     )
     cache: Path = Field(default=Path(".cache/training"), description="folder of the token caches")
 
@@ -75,10 +75,13 @@ class ObjectiveSettings(_Section):
 
     view: ViewName = Field(default="docsplit", description="how a document's two views are made")
     mix: ViewName | None = Field(
-        default=None, description="a second kind of views, which replaces the first for some documents"
+        default=None, description="a second kind of views, which some documents get instead"
     )
     mix_share: float = Field(
-        default=0.5, gt=0, lt=1, description="probability that a document gets the second kind of views"
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="probability that a document gets the second kind of views",
     )
     loss: Literal["auto", "infonce", "nt_xent"] = Field(
         default="auto",
@@ -99,13 +102,13 @@ class ObjectiveSettings(_Section):
     mlm_inputs: Literal["shared", "separate"] = Field(
         default="shared",
         description="shared contrasts the masked inputs themselves, one pass through the encoder; "
-                "separate masks a second copy, two passes",
+        "separate masks a second copy, two passes",
     )
     windows: int = Field(
         default=1,
         ge=1,
         description="maximum windows of max_tokens of a view; several are pooled by their "
-                "token-weighted mean and renormalised",
+        "token-weighted mean and renormalised",
     )
     span_tokens: int = Field(
         default=64, ge=2, description="length of a span (span, slice, span+slice)"
@@ -171,7 +174,9 @@ class BackboneSettings(_Section):
         default="auto", description="auto uses the folder's 1_Pooling if it exists, otherwise mean"
     )
     max_tokens: int = Field(
-        default=256, ge=8, description="longest input, special tokens included; longer views are cut"
+        default=256,
+        ge=8,
+        description="longest input, special tokens included; longer views are cut",
     )
     extend_to: int | None = Field(
         default=None,
@@ -183,7 +188,7 @@ class BackboneSettings(_Section):
         default=None,
         ge=4,
         description="tokens that a token of an extended model sees on either side; the short "
-                "model's length by default, which keeps the vectors of all texts that it can read",
+        "model's length by default, which keeps the vectors of all texts that it can read",
     )
     dropout: float | None = Field(
         default=None, ge=0, lt=1, description="hidden dropout; the checkpoint's by default"
@@ -193,7 +198,7 @@ class BackboneSettings(_Section):
         ge=0,
         lt=1,
         description="dropout of attention weights; the checkpoint's by default. At 0 torch can use "
-                "its fused attention on a CPU too",
+        "its fused attention on a CPU too",
     )
     trust_remote_code: bool = Field(
         default=False, description="run modelling code in the folder of the start weights"
@@ -213,9 +218,13 @@ class OptimisationSettings(_Section):
     )
     learning_rate: float = Field(default=5e-5, gt=0, description="peak learning rate of AdamW")
     warmup: Share = Field(default=0.1, description="share of the steps during which the rate rises")
-    weight_decay: float = Field(default=0.01, ge=0, description="weight decay of AdamW, only on matrices")
+    weight_decay: float = Field(
+        default=0.01, ge=0, description="weight decay of AdamW, only on matrices"
+    )
     clip_norm: float = Field(
-        default=1.0, gt=0, description="maximum L2 norm of the gradients; larger ones are scaled down"
+        default=1.0,
+        gt=0,
+        description="maximum L2 norm of the gradients; larger ones are scaled down",
     )
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="bf16 runs the encoder under autocast; weights stay fp32"
@@ -223,13 +232,13 @@ class OptimisationSettings(_Section):
     gradient_cache: bool = Field(
         default=False,
         description="keep only one chunk's activations: the training encodes each chunk twice, and "
-                "memory no longer grows with the batch",
+        "memory no longer grows with the batch",
     )
     chunk_tokens: int = Field(
         default=0,
         ge=0,
         description="padded tokens encoded at once; 0 chooses by the device (CPU 2,048, others "
-                "65,536)",
+        "65,536)",
     )
     length_group: int = Field(
         default=16,
@@ -244,7 +253,7 @@ class RunSettings(_Section):
     output: Path = Field(description="folder of the run: checkpoints, curve, plot, model")
     seed: int = Field(default=0, ge=0, description="seeds views, masks, dropout and order")
     checkpoint_every: int = Field(default=200, ge=1, description="steps between checkpoints")
-    keep_checkpoints: int = Field(default=2, ge=1, description="number of newest checkpoints to keep")
+    keep_checkpoints: int = Field(default=2, ge=1, description="newest checkpoints to keep")
     resume: bool = Field(
         default=True,
         description="continue from the newest checkpoint in output; otherwise output must be new",
@@ -269,7 +278,7 @@ class RunSettings(_Section):
         default=50, ge=2, description="number of steps whose median loss reveals divergence"
     )
     tensorboard: bool = Field(default=True, description="write TensorBoard events below output")
-    workers: int = Field(default=1, ge=0, description="number of threads that prepare batches in advance")
+    workers: int = Field(default=1, ge=0, description="threads that prepare batches in advance")
 
 
 class Settings(_Section):

@@ -168,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(".cache/evaluation"),
         help="folder of the vectors; default: .cache/evaluation",
     )
-        add("--limit", type=_count, metavar="N", help="maximum documents of each set and part")
+    add("--limit", type=_count, metavar="N", help="maximum documents of each set and part")
     add("--first-window", action="store_true", help="read only the first window of each document")
     add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
     add(
@@ -177,9 +177,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run modelling code in the folder of an encoder's weights",
     )
     add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
-        add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
+    add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
     add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")
-        add("--copies", type=_counts, default=[2, 5, 10, 20, 50, 100], help="in the elongation attack")
+    add("--copies", type=_counts, default=[2, 5, 10, 20, 50, 100], help="of the elongation attack")
     add("--sample", type=_count, default=200, help="documents of unlabelled tasks; default: 200")
     add("--epochs", type=_count, default=20, help="epochs of a probe; default: 20")
     add("--steps", type=_count, default=1000, help="minimum steps of a probe; default: 1000")

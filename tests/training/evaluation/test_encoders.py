@@ -148,7 +148,7 @@ class TestCache:
         Store(tmp_path, "one").close()
         [file] = tmp_path.glob("*.sqlite")
         file.write_bytes(b"no database" * 100)
-        with pytest.raises(DataError, match="not a readable cache of vectors"):
+        with pytest.raises(DataError, match="not a readable vector cache"):
             Store(tmp_path, "one")
 
 

@@ -53,7 +53,7 @@ class ServiceEncoder:
                 "arithmetic": f"{precision}, {runtime}",
             }
         except (KeyError, TypeError, AttributeError):
-            raise SettingsError(f"{url}: this is not a docsplit service: its /info has another form") from None
+            raise SettingsError(f"{url}: not a docsplit service (its /info differs)") from None
 
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
         """Unit vectors, float32 ``[texts, dimensions]``.

@@ -44,7 +44,7 @@ class Store:
             self._database = sqlite3.connect(path, timeout=60)
             self._database.executescript(_TABLES)
         except sqlite3.DatabaseError as error:
-            raise DataError(f"{path}: not a readable cache of vectors ({error}); delete it") from None
+            raise DataError(f"{path}: not a readable vector cache ({error}); delete it") from None
 
     def get(self, digests: Sequence[bytes], reading: Reading) -> dict[bytes, Vectors]:
         """The stored vectors among those requested, each float32 ``[dimensions]``."""

@@ -80,7 +80,7 @@ class Perceptrons:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one thread: for matrices of eight rows, synchronising threads costs more than it saves."""
+    """Use one thread: for matrices of eight rows, several threads cost more than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -28,9 +28,9 @@ class FewShot(Task):
         "every class has enough examples."
     )
     columns: ClassVar[Mapping[str, str]] = {
-        "accuracy_5": "accuracy, 5 per class",
+        "accuracy_5": "accuracy, 5 a class",
         "macro_f1_5": "macro-F1, 5",
-        "accuracy_10": "accuracy, 10 per class",
+        "accuracy_10": "accuracy, 10 a class",
         "macro_f1_10": "macro-F1, 10",
     }
     kinds = (Labelled,)
@@ -46,8 +46,8 @@ class FewShot(Task):
         fewest = int(np.unique(data.train_labels, return_counts=True)[1].min())
         if fewest < min(options.shots):
             raise UnfitError(
-                f"{data.name}: its smallest class has {fewest} training examples, but the smallest of "
-                f"--shots is {min(options.shots)}"
+                f"{data.name}: its smallest class has {fewest} training examples, but the "
+                f"smallest of --shots is {min(options.shots)}"
             )
         own = representation.fitted(data.train)
         train = own.features(data.train, options.reading)

@@ -32,9 +32,8 @@ class Probe(Task):
         "epoch that is best on a tenth of the training part counts. Embeddings are scaled to a "
         "root mean square of 1. The figures are mean and deviation over three initialisations. "
         "The papers cut at 512 tokens. The last column trains on shuffled labels, five times, and "
-        "must be at chance. "
-        "The splits are those of the files. arXiv and FakeNews hold other documents and classes than "
-        "the papers'."
+        "must be at chance. The splits are those of the files. arXiv and FakeNews hold other "
+        "documents and classes than the papers'."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy",
