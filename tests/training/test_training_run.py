@@ -138,7 +138,7 @@ def test_checkpoint_of_other_settings_is_refused(
     train(make_settings(optimisation={"max_steps": 4}), stop_after=2)
     with pytest.raises(CheckpointError, match=r"optimisation.learning_rate was 0.001, is 0.5"):
         train(make_settings(optimisation={"max_steps": 4, "learning_rate": 0.5}))
-    with pytest.raises(SettingsError, match="holds a run already"):
+    with pytest.raises(SettingsError, match="already holds a run"):
         train(make_settings(optimisation={"max_steps": 4}, run={"resume": False}))
 
 
