@@ -67,7 +67,7 @@ def test_a_bundle_from_the_command_line(
     [loss] = manifest.precisions["fp16"].parity.tasks
     assert f"fp16: {loss}" in said.replace("\n", " ")
     assert main([*arguments, *options]) == 1
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     arguments[1] = str(tmp_path / "other")
     assert main([*arguments, *options, "--probe", str(judged / "queries.jsonl")]) == 1
     assert "queries.jsonl:1: no column label" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_files_of_lines_and_of_json(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("few.txt", b"one line\none line\n", r"1 different passages, 20 are needed"),
+        ("few.txt", b"one line\none line\n", r"1 different passages, but 20 are needed"),
         ("bad.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', "bad.jsonl:2: no column text"),
         ("bad.jsonl", b"plain\n", "bad.jsonl:1: no valid JSON"),
         ("bad.txt", b"fine\n\xff\xfe\n", "not UTF-8"),

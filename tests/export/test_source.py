@@ -86,7 +86,7 @@ def test_windows_reach_to_the_end_of_the_position_table(
         (lambda: [Dense(32, 8), Pooling(32)], "unsupported module .* → Dense → Pooling"),
         (
             lambda: [Dense(32, 8, module_input_name="token_embeddings")],
-            "Dense with module_input_name token_embeddings is unsupported; behind its pooling",
+            "Dense with module_input_name token_embeddings is unsupported; after its pooling",
         ),
         (
             lambda: [Normalize(module_output_name="unit")],
@@ -185,7 +185,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_pat
     model = json.loads((folder / "tokenizer.json").read_text())
     model["model"]["vocab"]["extra-entry"] = 600
     (folder / "tokenizer.json").write_text(json.dumps(model))
-    with pytest.raises(ExportError, match="601 tokens in the tokenizer, 600 embeddings"):
+    with pytest.raises(ExportError, match="the tokenizer has 601 tokens, the model 600 embeddings"):
         open_source(str(folder))
 
 

@@ -93,7 +93,9 @@ def test_a_loss_up_to_the_limit_is_allowed(kind: str) -> None:
         f"int8 loses too much of the source; {kind} on {task.data}: {task.metric}"
     )
     assert said.count(task.metric) == 1
-    assert f"the source's 0.7000, a loss of {limit + 0.0001:.4f} where {limit} is allowed" in said
+    assert (
+        f"the source's 0.7000, a loss of {limit + 0.0001:.4f}, but only {limit} is allowed" in said
+    )
 
 
 def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Task]:
@@ -117,7 +119,7 @@ def test_held_out_data_is_read_as_the_evaluation_reads_it(
 def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
-    with pytest.raises(DataError, match=r"--retrieval .*absent: no folder with corpus"):
+    with pytest.raises(DataError, match=r"--retrieval .*absent: not a folder with corpus"):
         read(HeldOut([tmp_path / "absent"]))
     with pytest.raises(DataError, match=r"--probe .*claims: no \.parquet"):
         read(HeldOut(probe=[folder]))
