@@ -33,7 +33,7 @@ Segmenter = Callable[[str], list[str]]
 
 
 def segmenters() -> dict[str, tuple[Segmenter, int]]:
-    """Each segmenter that is installed, and the documents it gets through in reasonable time."""
+    """Each installed segmenter, and the number of documents for a reasonable time."""
     found: dict[str, tuple[Segmenter, int]] = {}
     from sentencex import segment
 

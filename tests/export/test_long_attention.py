@@ -120,7 +120,7 @@ def test_it_passes_the_gate(bundle: Bundle) -> None:
 def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     order = [str(folder), str(tmp_path / "b"), "--licence", "x", "--trust-remote-code"]
     assert main([*order, "--precision", "fp16", "int8"]) == 1
-    assert "leave --precision out" in capsys.readouterr().err
+    assert "omit --precision" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
 
 

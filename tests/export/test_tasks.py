@@ -121,7 +121,7 @@ def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str])
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
     with pytest.raises(DataError, match=r"--retrieval .*absent: not a folder with corpus"):
         read(HeldOut([tmp_path / "absent"]))
-    with pytest.raises(DataError, match=r"--probe .*claims: no \.parquet"):
+    with pytest.raises(DataError, match=r"--probe .*claims: not a \.parquet"):
         read(HeldOut(probe=[folder]))
     with pytest.raises(DataError, match=r"corpus\.jsonl:1: no column label"):
         read(HeldOut(probe=[folder / "corpus.jsonl"]))

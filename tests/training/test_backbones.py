@@ -133,11 +133,13 @@ def test_a_teacher_must_share_vocabulary_and_width(
         return open_teacher(settings, open_start(settings.backbone))
 
     wide = save_tiny_model(tmp_path / "wide", make_tokenizer(), seed=0, width=64)
-    with pytest.raises(SettingsError, match=r"objective.teacher '.*wide': 64 dimensions.* are 32"):
+    with pytest.raises(
+        SettingsError, match=r"objective.teacher '.*wide': it has 64 dimensions.* has 32"
+    ):
         opened(wide)
     other = make_tokenizer()
     other.add_tokens(["novel"])
-    with pytest.raises(SettingsError, match=r"objective.teacher '.*other': another vocabulary"):
+    with pytest.raises(SettingsError, match=r"objective.teacher '.*other': its vocabulary"):
         opened(save_tiny_model(tmp_path / "other", other, seed=0, width=32))
     with pytest.raises(ValidationError, match="mlm makes only one"):
         make_settings(objective={"view": "mlm", "teacher": str(wide)})

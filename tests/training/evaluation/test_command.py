@@ -135,7 +135,7 @@ def test_there_must_be_something_to_report(
         (["--sets", "bbc"], "no set 'bbc'; --data holds claims, papers, plain, topics"),
         (["--tasks", "probe", "--sets", "plain"], "--tasks probe: none fits plain (documents)"),
         (["--mask", "papers"], "--mask papers: expected SET=REGEX"),
-        (["--mask", "papers=("], "no valid regular expression"),
+        (["--mask", "papers=("], "not a valid regular expression"),
         (["--data", "away"], "--data away: no such file or folder"),
     ],
 )
@@ -169,7 +169,7 @@ def test_no_data(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_counts_are_above_zero(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["random", flag, "0"])
-    assert "no whole number above 0" in capsys.readouterr().err
+    assert "not a whole number above 0" in capsys.readouterr().err
 
 
 def test_numbers_as_the_tables_show_them() -> None:

@@ -92,7 +92,7 @@ def test_few_shot_leaves_out_what_classes_have_no_examples_for(
     options = Options(draws=2, shots=(1, 31))
     measured = TASKS["few-shot"].run(words, sets["topics"], options)
     assert measured.series["accuracy"].x == [1.0]
-    with pytest.raises(UnfitError, match="the fewest of --shots are 31"):
+    with pytest.raises(UnfitError, match="the smallest of --shots is 31"):
         TASKS["few-shot"].run(words, sets["topics"], Options(draws=2, shots=(31, 40)))
 
 
