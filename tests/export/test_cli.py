@@ -14,7 +14,7 @@ from export.__main__ import main
 from tests.export.held_out import write_judged
 
 
-def test_help_is_quick_and_says_enough() -> None:
+def test_help_is_quick_and_complete() -> None:
     code = (
         "import sys; from export.__main__ import main\n"
         "try: main(['--help'])\n"

@@ -147,7 +147,7 @@ def _altered(folder: Path, kind: Kind) -> SentenceTransformer:
     return SentenceTransformer(modules=[transformer, other, *after], device="cpu")
 
 
-def test_a_bundle_of_each_kind_follows_its_source(made: Made, sentences: list[str]) -> None:
+def test_a_bundle_of_each_kind_agrees_with_its_source(made: Made, sentences: list[str]) -> None:
     kind = KINDS[made.family]
     assert (made.manifest.pooling, made.manifest.dimensions) == (kind.pooling, kind.dimensions)
     assert made.manifest.max_tokens == WINDOW
@@ -176,7 +176,7 @@ def test_a_bundle_of_each_kind_follows_its_source(made: Made, sentences: list[st
     assert cosines(foreign, reference).min() < 0.99
 
 
-def test_prompts_are_those_of_the_source(made: Made, sentences: list[str]) -> None:
+def test_prompts_equal_those_of_the_source(made: Made, sentences: list[str]) -> None:
     prompts = KINDS[made.family].prompts or {}
     assert made.manifest.prompts == prompts
     model = SentenceTransformer(str(made.folder), device="cpu")

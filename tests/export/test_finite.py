@@ -57,7 +57,7 @@ def test_a_checkpoint_with_one_weight_that_is_not_finite_is_refused(
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_sound_checkpoint_is_not_refused(bert_folder: Path) -> None:
+def test_a_finite_checkpoint_is_accepted(bert_folder: Path) -> None:
     check_weights(open_source(str(bert_folder)))
 
 
@@ -128,7 +128,7 @@ def test_constants_of_a_graph(tmp_path: Path, form: Callable[[Path], Path], cons
         check([1.0, 2.0], np.nan)
 
 
-def test_constants_of_branches_and_functions_count(tmp_path: Path) -> None:
+def test_constants_of_branches_and_functions_are_checked(tmp_path: Path) -> None:
     inner = onnx.load(small_graph(tmp_path / "inner.onnx", np.array([1, np.nan], np.float32), 0))
     identity = onnx.helper.make_node("Identity", ["x"], ["y"])
     ends = [list(inner.graph.input), list(inner.graph.output)]

@@ -72,7 +72,7 @@ def bundle(order: Order, tmp_path_factory: pytest.TempPathFactory, steps: list[s
     return load(dest)
 
 
-def test_the_manifest_tells_what_each_graph_loses(bundle: Bundle, steps: list[str]) -> None:
+def test_the_manifest_holds_the_loss_of_each_graph(bundle: Bundle, steps: list[str]) -> None:
     for precision in bundle.manifest.precisions.values():
         retrieval, probe = precision.parity.tasks
         assert (retrieval.task, retrieval.data, retrieval.metric) == (
@@ -99,7 +99,7 @@ def test_fp16_is_within_the_real_limits(bundle: Bundle) -> None:
         assert one.loss <= LIMITS[one.task] <= 0.01
 
 
-def test_losses_are_no_part_of_the_revision(bundle: Bundle) -> None:
+def test_losses_do_not_change_the_revision(bundle: Bundle) -> None:
     bare = bundle.manifest.model_dump()
     for precision in bare["precisions"].values():
         assert precision["parity"].pop("tasks")
@@ -170,7 +170,7 @@ LOST = (
 
 
 @pytest.mark.usefixtures("tasks_alone")
-def test_verify_refuses_by_name_and_figure(
+def test_verify_names_the_refused_graph_and_its_figures(
     bundle: Bundle,
     bert_folder: Path,
     text_file: Path,
@@ -187,7 +187,7 @@ def test_verify_refuses_by_name_and_figure(
 
 
 @pytest.mark.usefixtures("tasks_alone")
-def test_a_graph_that_is_worse_at_the_tasks_is_not_written(
+def test_a_graph_with_a_large_loss_is_not_written(
     order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(
@@ -205,7 +205,7 @@ def test_a_graph_that_is_worse_at_the_tasks_is_not_written(
     assert load(tmp_path / "bundle").manifest.precisions["fp16"].parity.tasks == []
 
 
-def test_what_calibrates_cannot_judge(
+def test_calibration_data_cannot_be_held_out(
     order: Order, held_out: HeldOut, text_file: Path, tmp_path: Path
 ) -> None:
     corpus = (held_out.retrieval[0] / "corpus.jsonl").read_text().splitlines()
@@ -234,7 +234,7 @@ def _append(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, _cut, _change, _append])
-def test_every_file_that_is_missing_cut_or_changed_is_named(
+def test_every_missing_truncated_or_changed_file_is_named(
     bundle: Bundle, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     names = sorted(bundle.manifest.files)
@@ -247,7 +247,7 @@ def test_every_file_that_is_missing_cut_or_changed_is_named(
             load(folder)
 
 
-def test_a_digest_that_was_changed_with_its_file_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+def test_a_file_changed_together_with_its_digest_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     folder = shutil.copytree(bundle.root, tmp_path / "bundle")
     _change(folder / "model.int8.bin")
     manifest = json.loads((folder / MANIFEST).read_text())

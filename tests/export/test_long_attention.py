@@ -66,7 +66,7 @@ def computed(graph: Path, given: dict[str, NDArray[np.int64]]) -> NDArray[np.flo
 
 # 11 tokens see each other; 12 are the first that do not; blocks are of 5 tokens
 @pytest.mark.parametrize("tokens", [1, 2, 11, 12, 15, 16, 61, 640])
-def test_the_graph_computes_what_training_computed(
+def test_the_graph_returns_the_vectors_of_the_training(
     source: Source, graph: Path, tokens: int
 ) -> None:
     for lengths in ([tokens], [tokens, max(1, tokens // 2), 1]):
@@ -74,7 +74,7 @@ def test_the_graph_computes_what_training_computed(
         np.testing.assert_allclose(computed(graph, given), source_engine(source)(given), atol=2e-6)
 
 
-def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
+def test_another_window_gives_other_vectors(source: Source, tmp_path: Path) -> None:
     checkpoint: Any = source.model[0].auto_model
     other = open_source(checkpoint.name_or_path, trust_remote_code=True)
     other.encoder.config.attention_window = 2 * WINDOW
@@ -85,13 +85,13 @@ def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
     assert np.abs(computed(graph, far) - source_engine(source)(far)).max() > 1e-4
 
 
-def test_tracing_leaves_the_source_as_it_was(source: Source, graph: Path) -> None:
+def test_tracing_does_not_change_the_source(source: Source, graph: Path) -> None:
     encoder: Any = source.encoder
     kinds = {type(layer.attention.self).__name__ for layer in encoder.encoder.layer}
     assert kinds == {"_SelfAttention"}
 
 
-def test_no_operator_of_our_own_is_left(graph: Path) -> None:
+def test_the_graph_has_only_standard_operators(graph: Path) -> None:
     model = onnx.load(graph)
     assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
     assert sum(node.op_type == "If" for node in model.graph.node) == 2
@@ -124,7 +124,7 @@ def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "b").exists()
 
 
-def test_its_code_runs_only_where_that_is_allowed(folder: Path, tmp_path: Path) -> None:
+def test_model_code_runs_only_if_allowed(folder: Path, tmp_path: Path) -> None:
     # a process of its own, for here the training room has told transformers of the class
     order = [sys.executable, "-m", "export", str(folder), str(tmp_path / "b"), "--licence", "x"]
     done = subprocess.run(order, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -43,7 +43,7 @@ def folder(bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(bert_folder, root / "encoder", initializer_range=0.3)
 
 
-def test_graphs_follow_the_source_beyond_its_local_window(
+def test_graphs_agree_with_the_source_beyond_its_local_window(
     folder: Path, sentences: list[str], tmp_path: Path
 ) -> None:
     source = open_source(str(folder), max_tokens=WINDOW)
@@ -66,7 +66,7 @@ def test_graphs_follow_the_source_beyond_its_local_window(
     assert cosines(wider, reference).min() < 0.97
 
 
-def test_the_window_ends_with_its_positions(folder: Path) -> None:
+def test_the_window_is_limited_by_the_positions(folder: Path) -> None:
     with pytest.raises(ExportError, match=rf"--max-tokens 97 is outside 8\.\.{WINDOW}"):
         open_source(str(folder), max_tokens=97)
 

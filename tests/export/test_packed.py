@@ -133,7 +133,7 @@ def fp16(source: Source, inputs: Inputs, tmp_path: Path) -> Path:
     return tmp_path / "model.fp16.onnx"
 
 
-def test_it_is_built_and_its_kernels_are_counted(
+def test_packed_graphs_are_built_and_their_kernels_counted(
     source: Source, fp16: Path, tmp_path: Path
 ) -> None:
     embeddings = "EmbedLayerNormalization" if source.name == "tiny-bert" else "LayerNormalization"
@@ -143,7 +143,9 @@ def test_it_is_built_and_its_kernels_are_counted(
     assert (tmp_path / FILE).read_bytes() == first
 
 
-def test_onnx_runtime_reads_it_and_lacks_only_the_kernels(fp16: Path, tmp_path: Path) -> None:
+def test_onnx_runtime_reads_the_graph_and_lacks_only_the_kernels(
+    fp16: Path, tmp_path: Path
+) -> None:
     write_packed(fp16, tmp_path)
     with pytest.raises(Exception, match=r"(?i)kernel|implementation") as refused:
         onnxruntime.InferenceSession(tmp_path / FILE, providers=["CPUExecutionProvider"])
@@ -156,7 +158,7 @@ def test_onnx_runtime_reads_it_and_lacks_only_the_kernels(fp16: Path, tmp_path: 
     assert type(refused.value).__name__ != "NotImplemented"
 
 
-def test_by_the_operators_meaning_its_vectors_are_the_sources(
+def test_documented_operators_give_the_vectors_of_the_source(
     source: Source, inputs: Inputs, fp16: Path, sentences: list[str]
 ) -> None:
     evaluator = ReferenceEvaluator(pack(onnx.load(fp16)), new_ops=OPERATORS)
@@ -182,7 +184,7 @@ def test_a_graph_without_fused_attention_is_refused(fp16: Path) -> None:
         pack(unfused)
 
 
-def test_a_mask_that_is_no_length_is_refused(fp16: Path) -> None:
+def test_a_mask_without_row_lengths_is_refused(fp16: Path) -> None:
     masked = onnx.load(fp16)
     for node in masked.graph.node:
         if node.op_type == "Attention":
@@ -191,7 +193,7 @@ def test_a_mask_that_is_no_length_is_refused(fp16: Path) -> None:
         pack(masked)
 
 
-def test_a_kernel_that_was_lost_is_seen(fp16: Path) -> None:
+def test_a_missing_kernel_is_refused(fp16: Path) -> None:
     packed = pack(onnx.load(fp16))
     validate(packed, 2)
     with pytest.raises(ExportError, match="3 attention layers became"):
@@ -215,7 +217,7 @@ def request_packed(bert_folder: Path, text_file: Path, tmp_path: Path) -> Reques
 
 
 @pytest.mark.skipif(why_not() is None, reason="CUDA is here")
-def test_without_cuda_it_is_not_written(request_packed: Request, tmp_path: Path) -> None:
+def test_without_cuda_no_packed_graph_is_written(request_packed: Request, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="packed: this machine cannot measure its parity"):
         run(request_packed)
     assert not request_packed.dest.exists()
@@ -226,7 +228,7 @@ def test_without_cuda_it_is_not_written(request_packed: Request, tmp_path: Path)
 @pytest.mark.gpu
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 @pytest.mark.usefixtures("neighbours_of_random_encoders")
-def test_on_cuda_it_passes_the_gate(request_packed: Request) -> None:
+def test_on_cuda_the_packed_graph_passes_the_gate(request_packed: Request) -> None:
     packed = run(request_packed).precisions["packed"]
     assert packed.kernels == KERNELS | {"EmbedLayerNormalization": 1}
     assert "CUDA" in packed.parity.engine

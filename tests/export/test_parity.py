@@ -42,7 +42,7 @@ def test_the_minimum_is_the_farthest_vector(reference: np.ndarray) -> None:
         measure("int8", turned(reference, 7, 0.981), reference, engine="test")
 
 
-def test_neighbours_that_change_are_counted(reference: np.ndarray) -> None:
+def test_changed_neighbours_are_counted(reference: np.ndarray) -> None:
     # Pairs of almost equal vectors: each is the other's nearest.
     near = reference.copy()
     near[1::2] = near[::2] + 0.01 * reference[1::2]
@@ -66,7 +66,7 @@ def test_values_that_are_not_finite_are_refused(reference: np.ndarray, bad: floa
         measure("fp16", reference, vectors, engine="test")
 
 
-def test_vectors_that_are_no_unit_vectors_are_refused(reference: np.ndarray) -> None:
+def test_vectors_without_unit_length_are_refused(reference: np.ndarray) -> None:
     with pytest.raises(ExportError, match="length"):
         measure("fp16", 2 * reference, reference, engine="test")
 

@@ -64,7 +64,7 @@ def bundle(order: Order, bert_folder: Path, tmp_path_factory: pytest.TempPathFac
     return load(dest)
 
 
-def test_the_bundle_says_what_it_is(bundle: Bundle, bert_folder: Path) -> None:
+def test_the_manifest_describes_the_bundle(bundle: Bundle, bert_folder: Path) -> None:
     made = bundle.manifest
     assert (made.name, made.dimensions, made.pooling, made.max_tokens) == ("tiny", 32, "mean", 64)
     assert made.lineage.source == "tiny-bert"
@@ -98,7 +98,9 @@ def test_the_graph_has_two_integer_inputs_and_one_fp32_output(bundle: Bundle) ->
     assert weights == {onnx.TensorProto.FLOAT16}
 
 
-def test_int8_follows_the_source(bundle: Bundle, bert_folder: Path, sentences: list[str]) -> None:
+def test_int8_agrees_with_the_source(
+    bundle: Bundle, bert_folder: Path, sentences: list[str]
+) -> None:
     made = bundle.manifest
     tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
     inputs = batches(tokenizer, sentences, max_tokens=64, pad_token_id=made.pad_token_id, size=16)
@@ -110,7 +112,7 @@ def test_int8_follows_the_source(bundle: Bundle, bert_folder: Path, sentences: l
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_vectors_are_those_of_sentence_transformers(
+def test_vectors_equal_those_of_sentence_transformers(
     order: Order,
     family: str,
     pooling: str,
@@ -214,7 +216,7 @@ def test_an_interrupted_export_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_bundle_is_replaced_by_force_only(
+def test_only_force_replaces_an_existing_bundle(
     order: Order, bert_folder: Path, tmp_path: Path
 ) -> None:
     dest = tmp_path / "bundle"
@@ -242,7 +244,7 @@ def test_a_pattern_without_operator_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_gate_can_be_run_anew(
+def test_verify_repeats_the_gate(
     bundle: Bundle, bert_folder: Path, text_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--source", str(bert_folder), "--calibration", str(text_file), "--paragraphs", "200"]
@@ -256,7 +258,7 @@ def test_the_gate_can_be_run_anew(
 
 
 @pytest.mark.skipif(why_not() is None, reason="CUDA is here")
-def test_what_cannot_be_run_here_is_said_to_be_unmeasured(
+def test_verify_reports_unmeasured_graphs(
     bundle: Bundle,
     bert_folder: Path,
     text_file: Path,

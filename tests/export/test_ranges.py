@@ -88,7 +88,7 @@ def measure_nothing(
     return Ranges(passages=1, limit=1, largest=0, largest_at="", fp32_nodes={})
 
 
-def test_what_overflows_stays_fp32(
+def test_nodes_that_overflow_stay_fp32(
     scaled: Callable[[Change], Source],
     sentences: list[str],
     tmp_path: Path,
@@ -116,7 +116,7 @@ def test_what_overflows_stays_fp32(
 
 
 @pytest.mark.parametrize("change", [projection, queries])
-def test_what_a_fused_attention_holds_counts(
+def test_inner_values_of_a_fused_attention_count(
     scaled: Callable[[Change], Source], sentences: list[str], tmp_path: Path, change: Change
 ) -> None:
     source = scaled(change)
@@ -145,7 +145,7 @@ def test_a_weight_beyond_fp16_is_named(
     assert largest == 1e5
 
 
-def test_an_encoder_within_range_has_no_such_node(
+def test_an_encoder_within_range_has_no_fp32_nodes(
     bert_folder: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_source(str(bert_folder), max_tokens=64)
@@ -170,7 +170,7 @@ def graph(*nodes: onnx.NodeProto, **constants: np.ndarray) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(("value", "wide"), [(-3.4e38, []), (-2e4, ["add", "relu"])])
-def test_minus_infinity_of_a_mask_is_no_range(value: float, wide: list[str]) -> None:
+def test_minus_infinity_of_a_mask_does_not_count(value: float, wide: list[str]) -> None:
     model = graph(
         helper.make_node("Cast", ["ids"], ["floats"], "cast", to=onnx.TensorProto.FLOAT),
         helper.make_node("Add", ["floats", "masked"], ["sum"], "add"),

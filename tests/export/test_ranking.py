@@ -44,7 +44,7 @@ def test_agrees_with_scikit_learn() -> None:
     assert ours.mean() != pytest.approx(ndcg_score(grades, scores, k=5), abs=1e-3)
 
 
-def test_by_hand() -> None:
+def test_agrees_with_figures_by_hand() -> None:
     scores = np.asarray([[0.1, 0.9, 0.5, -np.inf]])
     found = rank(scores, [{2: 1.0}])
     assert found.reciprocal_rank.tolist() == [0.5]

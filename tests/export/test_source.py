@@ -36,7 +36,7 @@ def test_a_plain_transformers_folder_is_mean_pooled(bert_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_a_sentence_transformers_folder_says_its_pooling(
+def test_a_sentence_transformers_folder_sets_its_pooling(
     bert_folder: Path, tmp_path: Path, pooling: str
 ) -> None:
     folder = save_sentence_transformer(
@@ -53,7 +53,7 @@ def test_a_sentence_transformers_folder_says_its_pooling(
     assert source.default_prompt == "query"
 
 
-def test_the_weights_digest_is_of_the_weights(bert_folder: Path, tmp_path: Path) -> None:
+def test_the_weights_digest_depends_on_the_weights(bert_folder: Path, tmp_path: Path) -> None:
     source = open_source(str(bert_folder))
     copy = tmp_path / "copy"
     shutil.copytree(bert_folder, copy)
@@ -106,7 +106,7 @@ def test_modules_that_a_bundle_cannot_express_are_refused(
         open_source(folder)
 
 
-def test_modules_behind_the_pooling_are_read_in_order(bert_folder: Path, tmp_path: Path) -> None:
+def test_modules_after_the_pooling_are_read_in_order(bert_folder: Path, tmp_path: Path) -> None:
     modules = [Transformer(str(bert_folder)), Pooling(32), Normalize(), Dense(32, 8)]
     folder = str(tmp_path / "dense")
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(
@@ -117,7 +117,7 @@ def test_modules_behind_the_pooling_are_read_in_order(bert_folder: Path, tmp_pat
     assert not source.normalises
 
 
-def test_an_activation_that_is_code_of_the_checkpoint_is_refused(
+def test_an_activation_with_code_in_the_checkpoint_is_refused(
     bert_folder: Path, tmp_path: Path
 ) -> None:
     """sentence-transformers would put Tanh in its place, and say so in a log line only."""
@@ -190,7 +190,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["./absent", "/absent/folder", "a/b/c"])
-def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(name: str) -> None:
+def test_a_missing_path_is_not_looked_up_on_the_hub(name: str) -> None:
     with pytest.raises(ExportError, match="no such folder"):
         open_source(name)
 

@@ -58,7 +58,7 @@ def labelled(labels: np.ndarray) -> Labelled:
     return Labelled("l", texts[:200], labels[:200], texts[200:], labels[200:], ["a", "b", "c"])
 
 
-def test_a_probe_tells_classes_that_lie_apart_and_no_others() -> None:
+def test_a_probe_separates_distant_classes_only() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(3, size=300)
     apart = unit(draw.normal(size=(3, 16))[labels] + 0.1 * draw.normal(size=(300, 16)))
@@ -102,9 +102,7 @@ def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Task]:
     return read_tasks(held_out, Path("calibration.txt"), passages)
 
 
-def test_held_out_data_is_read_as_the_evaluation_reads_it(
-    tmp_path: Path, pep_texts: list[str]
-) -> None:
+def test_held_out_data_is_read_like_in_the_evaluation(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
     retrieval, probe = read(HeldOut([folder], [table]))
@@ -116,7 +114,7 @@ def test_held_out_data_is_read_as_the_evaluation_reads_it(
     assert (few.documents, less.documents, less.cases) == (90, 40, 20)
 
 
-def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
+def test_unusable_data_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
     with pytest.raises(DataError, match=r"--retrieval .*absent: not a folder with corpus"):
@@ -129,7 +127,7 @@ def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str])
         read(HeldOut(probe=[table, table]))
 
 
-def test_what_calibrates_is_refused(tmp_path: Path, pep_texts: list[str]) -> None:
+def test_calibration_data_is_refused(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     with pytest.raises(ExportError, match=r"queries\.jsonl: calibrates the int8 graph"):
         read_tasks(HeldOut([folder]), folder / "queries.jsonl", [])

@@ -40,7 +40,7 @@ def test_every_weight_is_the_weighted_mean(tiny_model: Path, moved: Path, tmp_pa
     assert [part["share"] for part in record["average"]] == [0.75, 0.25]
 
 
-def test_a_share_below_zero_takes_away(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
+def test_a_share_below_zero_subtracts(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
     out = tmp_path / "less"
     given = ["average", str(tiny_model), str(moved), "--shares", "2", "-1", "--output", str(out)]
     assert main(given) == 0
@@ -60,7 +60,7 @@ def test_a_share_below_zero_takes_away(tiny_model: Path, moved: Path, tmp_path: 
         (2, [], "exists"),
     ],
 )
-def test_what_has_no_mean_is_refused(
+def test_models_and_shares_that_do_not_fit_are_refused(
     tiny_model: Path,
     tmp_path: Path,
     models: int,

@@ -117,7 +117,9 @@ def test_dropout_settings_reach_the_model(
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.3)
 
 
-def test_what_cannot_be_opened_is_named(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_unusable_start_weights_are_named(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
     with pytest.raises(SettingsError, match=r"backbone.path '.*absent'"):
         open_start(BackboneSettings(path=str(tmp_path / "absent")))
     path = save(tmp_path / "model", "roberta", tokenizer)

@@ -75,7 +75,7 @@ def test_short_documents_are_skipped_and_counted(
         open_cache(path, tokenizer, tmp_path / "cache")
 
 
-def test_cache_is_reused_until_something_it_depends_on_changes(
+def test_cache_is_reused_until_its_inputs_change(
     corpus: Path,
     tokenizer: PreTrainedTokenizerFast,
     tmp_path: Path,
@@ -91,7 +91,7 @@ def test_cache_is_reused_until_something_it_depends_on_changes(
     assert len(open_cache(corpus, tokenizer, tmp_path, limit=5)) == 5
 
 
-def test_interrupted_build_goes_on_where_it_stopped(
+def test_interrupted_build_continues_where_it_stopped(
     corpus: Path,
     tokenizer: PreTrainedTokenizerFast,
     tmp_path: Path,
@@ -124,7 +124,7 @@ def test_interrupted_build_goes_on_where_it_stopped(
     assert resumed.names(range(60)) == whole.names(range(60))
 
 
-def test_held_out_documents_are_chosen_by_id_alone(
+def test_only_ids_choose_held_out_documents(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     documents = make_documents(200)
@@ -163,7 +163,7 @@ def test_near_duplicates_are_left_out_of_training(
     assert len(kept) == 21
 
 
-def test_specials_are_read_off_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_specials_come_from_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     specials = Specials.of(tokenizer)
     assert (specials.prefix, specials.suffix, specials.pad, specials.mask) == ((2,), (3,), 0, 4)
     assert specials.wrap(np.array([7, 8], dtype=np.uint16)).tolist() == [2, 7, 8, 3]

@@ -97,7 +97,7 @@ def objective(request: pytest.FixtureRequest, teacher: Path) -> dict[str, Any]:
     return asked | {"teacher": str(teacher)} if "teacher" in asked else asked
 
 
-def test_cached_gradients_are_the_plain_ones_with_dropout(
+def test_cached_gradients_equal_plain_ones_with_dropout(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
     bench = Bench(make_settings(objective=objective, backbone={"max_tokens": 16}))
@@ -117,7 +117,7 @@ def test_cached_gradients_are_the_plain_ones_with_dropout(
     assert distance(plain, wrong) > 0.05
 
 
-def test_chunked_gradients_are_those_of_one_forward_pass(
+def test_chunked_gradients_equal_those_of_one_forward_pass(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
     """Against torch's own differentiation of the whole loss, no dropout."""
@@ -163,7 +163,7 @@ def test_chunked_gradients_are_those_of_one_forward_pass(
         assert distance(expected, bench.gradients(cached=False)[1]) > 0.05
 
 
-def test_masked_lm_alone_has_no_contrast(make_settings: MakeSettings) -> None:
+def test_masked_lm_without_contrast(make_settings: MakeSettings) -> None:
     bench = Bench(make_settings(objective={"view": "mlm"}))
     loss, gradients = bench.gradients(cached=False)
     assert loss.contrastive == 0
@@ -199,7 +199,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_two_processes_are_one_with_the_whole_batch(
+def test_two_processes_equal_one_with_the_whole_batch(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
     """Over gloo, dropout included: chunks keep their random state wherever they are encoded."""

@@ -117,7 +117,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         ("text,label\na,x\nb,\n", "labels.csv:3"),
     ],
 )
-def test_labels_that_teach_nothing_are_refused(
+def test_unusable_labels_are_refused(
     bundle: Path, tmp_path: Path, content: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "labels.csv"
@@ -128,7 +128,7 @@ def test_labels_that_teach_nothing_are_refused(
     assert (bundle / "bundle.json").read_bytes() == before
 
 
-def test_what_is_no_bundle_is_named(
+def test_a_folder_without_a_bundle_is_named(
     labels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["head", "--data", str(labels), "--bundle", str(tmp_path), "--name", "x"]) == 1

@@ -56,7 +56,7 @@ def batch(tokens: int, lengths: list[int], pad: int) -> tuple[torch.Tensor, torc
 
 @pytest.mark.parametrize("window", [4, 16, 50])
 @pytest.mark.parametrize("tokens", [17, 64, 131])
-def test_blocked_attention_is_dense_attention_under_a_band(window: int, tokens: int) -> None:
+def test_blocked_attention_equals_dense_attention_with_a_band(window: int, tokens: int) -> None:
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 4, tokens, 8)
     valid = torch.ones(2, tokens, dtype=torch.bool)
@@ -77,7 +77,7 @@ def test_blocked_attention_is_dense_attention_under_a_band(window: int, tokens: 
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_long_agrees_with_short_on_what_the_short_can_read(kind: str) -> None:
+def test_long_agrees_with_short_on_short_texts(kind: str) -> None:
     short = short_model(kind)
     long = extend(short, 256).eval()
     pad = int(short.config.pad_token_id)
@@ -93,7 +93,7 @@ def test_long_agrees_with_short_on_what_the_short_can_read(kind: str) -> None:
         assert ((narrow - expected).abs() * mask[:, :, None]).max() > 100 * TOLERANCE
 
 
-def test_long_reads_and_learns_from_what_the_short_cannot_read() -> None:
+def test_long_reads_and_learns_from_long_texts() -> None:
     long = extend(short_model("bert"), 256, window=16).train()
     ids, mask = batch(256, [256, 180], 0)
     states = long(ids, mask).last_hidden_state
@@ -106,12 +106,12 @@ def test_long_reads_and_learns_from_what_the_short_cannot_read() -> None:
         assert parameter.grad is None or torch.isfinite(parameter.grad).all()
 
 
-def test_positions_are_copied_over_and_over() -> None:
+def test_positions_are_copied_repeatedly() -> None:
     table = torch.arange(5.0)[:, None]
     assert tile_positions(table, 2, 8).flatten().tolist() == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3]
 
 
-def test_what_cannot_be_extended_is_refused() -> None:
+def test_other_models_are_not_extended() -> None:
     with pytest.raises(SettingsError, match=r"64 must be more than the 64 tokens"):
         extend(short_model("bert"), 64)
     with pytest.raises(SettingsError, match="cannot extend a docsplit_long_bert model"):

@@ -28,7 +28,7 @@ def launch(settings: Settings, folder: Path, processes: int) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_two_processes_train_the_model_that_one_does(
+def test_two_processes_train_the_same_model_as_one(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
     found = {}

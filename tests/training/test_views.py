@@ -63,7 +63,7 @@ def test_docsplit_halves_partition_the_document_in_order(document: Document, see
     assert all(tuple(s) in whole for s in [*first, *second])
 
 
-def test_docsplit_sends_each_sentence_to_either_half_evenly() -> None:
+def test_docsplit_assigns_sentences_to_halves_evenly() -> None:
     document = [np.array([i]) for i in range(10)]
     firsts = [flat(draw("docsplit", document, seed)[0]) for seed in range(2_000)]
     share = np.array([[i in first for i in range(10)] for first in firsts]).mean(0)
@@ -213,7 +213,7 @@ def test_a_window_of_an_endless_repetition(document: Document, seed: int, window
     assert repeated.tolist() == [passage[(phase + i) % length] for i in range(len(repeated))]
 
 
-def test_windows_of_repetitions_differ_in_all_they_may() -> None:
+def test_windows_of_repetitions_differ_in_passage_and_offset() -> None:
     document = np.split(np.arange(400), 20)
     drawn = [draw("laser-window", document, seed, window=128) for seed in range(300)]
     lengths = np.array([len(passage) for [passage], _ in drawn])
@@ -233,7 +233,7 @@ def test_passages_begin_with_a_word() -> None:
     assert len(begun) > 8
 
 
-def test_a_mixture_draws_either_kind_in_its_share() -> None:
+def test_a_mixture_draws_each_kind_by_its_share() -> None:
     document = np.split(np.arange(40), 8)
     settings = ObjectiveSettings(view="docsplit", mix="laser-self", mix_share=0.25)
 

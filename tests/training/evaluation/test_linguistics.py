@@ -79,7 +79,7 @@ def test_weights_of_words_by_hand() -> None:
     assert found == pytest.approx({"adjectives": 0.5, "nouns": 1.5})
 
 
-def test_attention_is_that_of_the_model(tiny_model: Path) -> None:
+def test_attention_equals_that_of_the_model(tiny_model: Path) -> None:
     encoder = FolderEncoder(str(tiny_model), "tiny", 32)
     offsets, weights = encoder.first_token_attention("Bal bel bil.")
     assert offsets.tolist() == [[0, 3], [4, 7], [8, 11], [11, 12]]
@@ -120,7 +120,7 @@ def test_hanta_tags_by_context_and_needs_no_download() -> None:
     assert measured.figures["all"].value == 1.5
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="--spacy-model away: no such pipeline"):
         open_tagger("away")
     with monkeypatch.context() as patch:

@@ -86,7 +86,7 @@ def test_few_shot(
     assert figures("few-shot", words, sets["topics"])["accuracy_5"] > 0.9
 
 
-def test_few_shot_leaves_out_what_classes_have_no_examples_for(
+def test_few_shot_leaves_out_numbers_beyond_the_smallest_class(
     sets: dict[str, AnySet], words: Representation
 ) -> None:
     options = Options(draws=2, shots=(1, 31))
@@ -96,7 +96,7 @@ def test_few_shot_leaves_out_what_classes_have_no_examples_for(
         TASKS["few-shot"].run(words, sets["topics"], Options(draws=2, shots=(31, 40)))
 
 
-def test_a_split_by_document_shares_none(sets: dict[str, AnySet]) -> None:
+def test_a_split_by_document_shares_no_document(sets: dict[str, AnySet]) -> None:
     papers = sets["papers"]
     assert isinstance(papers, Linked)
     linked = {tuple(pair) for pair in papers.pairs.tolist()}
@@ -190,7 +190,7 @@ def test_length(sets: dict[str, AnySet], model: Representation, words: Represent
     assert set(figures("length", words, sets["topics"])) == {"whole"}
 
 
-def test_buckets_are_the_papers() -> None:
+def test_buckets_equal_those_of_the_papers() -> None:
     lengths = {50: "0-50", 51: "51-100", 100: "51-100", 300: "201-300", 301: "301-600"}
     found = bucket_of(["w " * words for words in lengths])
     assert [BUCKETS[i] for i in found] == list(lengths.values())
@@ -239,7 +239,7 @@ def test_spans_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize("task", ["elongation", "geometry", "same-document"])
-def test_sets_that_lack_what_a_task_needs(task: str, noise: Representation) -> None:
+def test_unfit_sets_are_refused(task: str, noise: Representation) -> None:
     with pytest.raises(UnfitError, match="fewer than"):
         TASKS[task].run(noise, Documents("tiny", ["One."] * 5), OPTIONS)
 
@@ -250,7 +250,7 @@ def test_too_few_links(noise: Representation) -> None:
         TASKS["citation-links"].run(noise, tiny, OPTIONS)
 
 
-def test_numbers_follow_from_the_seed(sets: dict[str, AnySet], model: Representation) -> None:
+def test_the_seed_determines_the_numbers(sets: dict[str, AnySet], model: Representation) -> None:
     topics = sets["topics"]
     assert isinstance(topics, Labelled)
     runs = [
