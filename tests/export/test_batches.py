@@ -1,4 +1,4 @@
-"""What is given to the graphs at once."""
+"""The batches of the graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bundle format: what is written is read again, what was changed since is refused."""
+"""The bundle format: a sealed bundle can be read, a changed bundle is refused."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_wrong_arguments_end_with_usage(
 
 
 def test_no_runtime_reports_home(tmp_path: Path) -> None:
-    """Importing the runtimes writes no identifier; the control shows that they would."""
-    # the reports are held back where CI is set, and the control would prove nothing
+    """Importing the runtimes writes no identifier. The control shows that they can write one."""
+    # with CI set, the runtimes send no reports, and the control would prove nothing
     held_back = ("ORT_DISABLE_TELEMETRY", "CI")
     environment = {k: v for k, v in os.environ.items() if k not in held_back}
     left = {}

@@ -1,4 +1,4 @@
-"""The gate over real tiny exports: losses at tasks, figures in the manifest, changed bundles."""
+"""The gate with tiny exports: losses at tasks, figures in the manifest, changed bundles."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def steps() -> list[str]:
 
 @pytest.fixture(scope="module")
 def bundle(order: Order, tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> Bundle:
-    """Of both precisions, with whatever int8 costs a random encoder."""
+    """A bundle of both precisions. Any loss of int8 is allowed, because the encoder is random."""
     dest = tmp_path_factory.mktemp("bundles") / "tiny"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LIMITS, "retrieval", 0.4)
@@ -146,7 +146,7 @@ def test_verify_repeats_losses(
 
 
 def forget_words(path: Path) -> None:
-    """Let a graph know three words and take every word for one of them."""
+    """Make a graph know only three words and map every word to one of them."""
     model = onnx.load(path)
     tensor = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
     weights = onnx.numpy_helper.to_array(tensor)
@@ -156,8 +156,8 @@ def forget_words(path: Path) -> None:
 
 
 @pytest.fixture
-def tasks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cosine is too low, so that nothing but the tasks can refuse."""
+def only_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow every cosine, so that only the tasks can refuse."""
     for limits in THRESHOLDS.values():
         for name in limits:
             monkeypatch.setitem(limits, name, -1)
@@ -169,7 +169,7 @@ LOST = (
 )
 
 
-@pytest.mark.usefixtures("tasks_alone")
+@pytest.mark.usefixtures("only_tasks")
 def test_verify_names_the_refused_graph_and_its_figures(
     bundle: Bundle,
     bert_folder: Path,
@@ -186,7 +186,7 @@ def test_verify_names_the_refused_graph_and_its_figures(
     assert re.search(LOST, capsys.readouterr().err)
 
 
-@pytest.mark.usefixtures("tasks_alone")
+@pytest.mark.usefixtures("only_tasks")
 def test_a_graph_with_a_large_loss_is_not_written(
     order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

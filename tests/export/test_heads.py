@@ -1,4 +1,4 @@
-"""Heads that are put into a bundle."""
+"""Put heads into a bundle."""
 
 from __future__ import annotations
 

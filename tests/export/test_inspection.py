@@ -1,4 +1,4 @@
-"""``docsplit-export inspect`` over the shipped bundle."""
+"""``docsplit-export inspect`` with the shipped bundle."""
 
 from __future__ import annotations
 

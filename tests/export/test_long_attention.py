@@ -1,4 +1,4 @@
-"""Checkpoints with sliding-window attention, from the source's vectors to the served ones."""
+"""Checkpoints with sliding-window attention: vectors of the source, the graph and the service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_TOKENS = 640
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, bert_folder: Path) -> Path:
-    """What ``docsplit-train`` leaves of a short checkpoint made long."""
+    """A checkpoint that ``docsplit-train`` extended."""
     folder = tmp_path_factory.mktemp("long") / "tiny-long"
     long = extend(BertModel.from_pretrained(bert_folder), MAX_TOKENS, window=WINDOW)
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
@@ -64,7 +64,7 @@ def computed(graph: Path, given: dict[str, NDArray[np.int64]]) -> NDArray[np.flo
     return found
 
 
-# 11 tokens see each other; 12 are the first that do not; blocks are of 5 tokens
+# up to 11 tokens all see each other, 12 do not; blocks have 5 tokens
 @pytest.mark.parametrize("tokens", [1, 2, 11, 12, 15, 16, 61, 640])
 def test_the_graph_returns_the_vectors_of_the_training(
     source: Source, graph: Path, tokens: int
@@ -113,7 +113,7 @@ def test_it_passes_the_gate(bundle: Bundle) -> None:
     assert made.precisions["fp16"].kernels["SkipLayerNormalization"] == 4
     assert made.precisions["fp16"].parity.cosine_min > 0.9999
     assert made.precisions["fp16"].ranges is not None
-    # nodes of an inlined operator have no name
+    # nodes of an inlined operator have no names
     assert made.precisions["fp16"].ranges.largest_at
 
 
@@ -125,7 +125,7 @@ def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_model_code_runs_only_if_allowed(folder: Path, tmp_path: Path) -> None:
-    # a process of its own, for here the training room has told transformers of the class
+    # a separate process, because this one has registered the class with transformers
     order = [sys.executable, "-m", "export", str(folder), str(tmp_path / "b"), "--licence", "x"]
     done = subprocess.run(order, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1

@@ -1,5 +1,5 @@
-"""The packed form: built, checked, and computed by the operators' documented meaning, for its
-kernels exist on CUDA alone."""
+"""The packed form: built, checked, and computed by the documented operators in numpy, because its
+kernels exist only on CUDA."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_onnx_runtime_reads_the_graph_and_lacks_only_the_kernels(
     with pytest.raises(Exception, match=r"(?i)kernel|implementation") as refused:
         onnxruntime.InferenceSession(tmp_path / FILE, providers=["CPUExecutionProvider"])
     assert type(refused.value).__name__ == "NotImplemented"
-    # the control: a graph that is wrong is refused before its kernels are looked for
+    # the control: a wrong graph is refused before the search for its kernels
     broken = onnx.load(tmp_path / FILE)
     next(n for n in broken.graph.node if n.op_type == "RestorePadding").input[1] = "nothing"
     with pytest.raises(Exception, match="nothing") as refused:
@@ -165,7 +165,7 @@ def test_documented_operators_give_the_vectors_of_the_source(
     [vectors] = map(np.asarray, evaluator.run([OUTPUT], inputs))
     expected = reference_vectors(source, sentences[:16]).numpy()
     assert (vectors * expected).sum(axis=1).min() > 0.9999
-    # the control: with the columns of the projection left in their old order they are not
+    # the control: with the projection's columns in the old order, the vectors differ
     unmoved = pack(onnx.load(fp16))
     before = {t.name: t for t in onnx.load(fp16).graph.initializer}
     for tensor in unmoved.graph.initializer:

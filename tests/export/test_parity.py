@@ -1,4 +1,4 @@
-"""The gate's figures, on vectors whose distance is known."""
+"""The gate's figures for vectors with known distances."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_changed_neighbours_are_counted(reference: np.ndarray) -> None:
     near[1::2] = near[::2] + 0.01 * reference[1::2]
     near /= np.linalg.norm(near, axis=1, keepdims=True)
     swapped = near.copy()
-    # 30 pairs are torn apart by so little that the cosine hardly sees it, yet each loses its mate
-    # to a closer stranger.
+    # 30 pairs move apart so little that the cosine hardly changes, but each vector gets another
+    # nearest neighbour.
     for i in range(0, 60, 2):
         swapped[i] = near[i + 2]
     with pytest.raises(ExportError, match="neighbour_agreement"):

@@ -1,4 +1,4 @@
-"""From tiny checkpoints to bundles, against sentence-transformers' own vectors; and the gate."""
+"""Export tiny checkpoints, compare with sentence-transformers, and test the gate."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_vectors_equal_those_of_sentence_transformers(
     vectors = encode(load(tmp_path / "bundle"), sentences, size=16)
     reference = reference_vectors(open_source(str(folder)), sentences).numpy()
     assert (vectors * reference).sum(axis=1).min() > 0.9999
-    # The control: another pooling's vectors are not these.
+    # The control: another pooling gives other vectors.
     other = save_sentence_transformer(
         encoder, tmp_path / "other", pooling="cls" if pooling == "mean" else "mean", normalise=True
     )
@@ -141,14 +141,14 @@ def test_vectors_equal_those_of_sentence_transformers(
 
 def test_padding_does_not_change_a_vector(bundle: Bundle, sentences: list[str]) -> None:
     together = encode(bundle, sentences, size=len(sentences))
-    alone = encode(bundle, sentences, size=1)
-    assert np.abs(together - alone).max() < 2e-3
-    # The control: were the mask ignored, padding would count.
+    single = encode(bundle, sentences, size=1)
+    assert np.abs(together - single).max() < 2e-3
+    # The control: without the mask, padding counts.
     tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
     [inputs] = batches(tokenizer, sentences, max_tokens=64, pad_token_id=0, size=len(sentences))
     _, engine = open_engine("fp16", bundle.graph("fp16"), threads=1)
     unmasked = engine({**inputs, "attention_mask": np.ones_like(inputs["attention_mask"])})
-    assert np.abs(unmasked - alone).max() > 0.05
+    assert np.abs(unmasked - single).max() > 0.05
 
 
 def test_the_tokenizer_neither_cuts_nor_pads(bundle: Bundle) -> None:
@@ -168,7 +168,7 @@ def test_an_export_can_be_repeated(
 
 @pytest.fixture
 def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source's vectors are computed first, then its graph is written from altered weights."""
+    """Compute the source's vectors, then change the weights before the graph is written."""
     written = write_fp16
 
     def write(source: Source, fp32: Path, folder: Path, batches: list[Inputs]) -> Written:

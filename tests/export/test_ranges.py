@@ -1,4 +1,4 @@
-"""Which nodes fp16 is too narrow for, on tiny encoders whose weights were scaled."""
+"""Nodes whose values exceed fp16, in tiny encoders with scaled weights."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ Change = Callable[[BertModel], None]
 
 
 def feed_forward(model: Any) -> None:
-    """Values beyond fp16 before a layer norm, which brings them back: the vectors hardly change."""
+    """Values beyond fp16 before a layer norm, which scales them back: the vectors hardly change."""
     dense = model.encoder.layer[0].output.dense
     dense.weight *= 1.5e5
     dense.bias *= 1.5e5
 
 
 def projection(model: Any) -> None:
-    """Values of attention beyond fp16, which the next weights bring back."""
+    """Values of attention beyond fp16, which the next weights scale back."""
     model.encoder.layer[0].attention.self.value.weight *= 1e5
     model.encoder.layer[0].attention.output.dense.weight /= 1e5
 
 
 def queries(model: Any) -> None:
-    """Wide only inside a fused kernel: its input and output are as before."""
+    """Large values only inside a fused kernel: its input and output do not change."""
     model.encoder.layer[1].attention.self.query.weight *= 1e5
     model.encoder.layer[1].attention.self.key.weight /= 1e5
 
@@ -106,7 +106,7 @@ def test_nodes_that_overflow_stay_fp32(
     expected = reference(source, sentences)
     vectors = run(model, source, sentences, tmp_path)
     assert (vectors * expected).sum(axis=1).min() > 0.9999
-    # the control: converted without a look at the ranges the same encoder gives no numbers
+    # the control: converted without the ranges, the same encoder gives NaN
     monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
     _, narrow = written(source, sentences, tmp_path)
     overflown = run(narrow, source, sentences, tmp_path)
@@ -193,5 +193,5 @@ def test_integers_and_the_tail_are_left_out() -> None:
     )
     inputs = [{"ids": np.array([[3, 7]])}]
     assert measure_ranges(model, inputs, outside=[f"{TAIL}Mul"]).fp32_nodes == {}
-    # the control: elsewhere such a node counts
+    # the control: in another place such a node counts
     assert list(measure_ranges(model, inputs, outside=["/other/Mul"]).fp32_nodes) == [f"{TAIL}Mul"]

@@ -1,4 +1,4 @@
-"""What a checkpoint is understood to be, and which are refused."""
+"""How checkpoints are read, and which are refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_weights_digest_depends_on_the_weights(bert_folder: Path, tmp_path: 
 def test_windows_reach_to_the_end_of_the_position_table(
     family: str, bert_folder: Path, roberta_folder: Path
 ) -> None:
-    # RoBERTa's table has 98 rows, of which the first two are never used.
+    # RoBERTa's table has 98 rows; the first two are never used.
     folder = str({"bert": bert_folder, "roberta": roberta_folder}[family])
     source = open_source(folder, max_tokens=96)
     assert (source.trained_tokens, source.max_tokens) == (64, 96)
@@ -120,7 +120,7 @@ def test_modules_after_the_pooling_are_read_in_order(bert_folder: Path, tmp_path
 def test_an_activation_with_code_in_the_checkpoint_is_refused(
     bert_folder: Path, tmp_path: Path
 ) -> None:
-    """sentence-transformers would put Tanh in its place, and say so in a log line only."""
+    """sentence-transformers would replace it by Tanh and only log that."""
     modules = [Transformer(str(bert_folder)), Pooling(32), Dense(32, 8)]
     folder = tmp_path / "activation"
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(

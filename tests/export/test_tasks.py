@@ -1,4 +1,4 @@
-"""Figures and losses of tasks, on data and vectors whose answer is known."""
+"""Figures and losses of tasks for data and vectors with known answers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_held_out_data_is_read_like_in_the_evaluation(tmp_path: Path, pep_texts:
     assert retrieval.digest == read_judged(*files, "claims", Fields()).digest
     assert probe.digest == read_labelled(table, "topics", Fields()).digest
     few, less = read(HeldOut([folder], [table], Fields(limit=20)))
-    # every answer to a query stays
+    # the data keeps every answer to a query
     assert (few.documents, less.documents, less.cases) == (90, 40, 20)
 
 
@@ -139,7 +139,7 @@ def test_calibration_data_is_refused(tmp_path: Path, pep_texts: list[str]) -> No
     for shared in ("  ".join(words[5:30]) + " and more", texts[0]):
         with pytest.raises(ExportError, match="claims: holds a passage that calibrates"):
             read(HeldOut([folder]), [*elsewhere, shared])
-    # a few words that also stand within a longer text are no shared passage
+    # a few words that also occur in a longer text are not a shared passage
     read(HeldOut([folder]), [" ".join(words[5:15])])
 
 

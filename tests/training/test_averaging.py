@@ -1,4 +1,4 @@
-"""The mean of encoders."""
+"""Average the weights of encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders of transformers as they are."""
+"""Encoders of transformers without extension."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ def contents(cache: TokenCache) -> list[list[list[int]]]:
 
 def test_sentences_keep_abbreviations_together() -> None:
     text = (
-        "Dr. Smith went to Washington, D.C. on Jan. 5th. He met Mr. J. Doe (cf. Fig. 3).\n\n"
+        "Dr. Smith went to Washington, D.C. on Jan. 5th. She met Mr. J. Doe (cf. Fig. 3).\n\n"
         "It costs $3.50 per kg, e.g. today. No way!"
     )
     assert split_sentences(text) == [
         "Dr. Smith went to Washington, D.C. on Jan. 5th.",
-        "He met Mr. J. Doe (cf. Fig. 3).",
+        "She met Mr. J. Doe (cf. Fig. 3).",
         "It costs $3.50 per kg, e.g. today.",
         "No way!",
     ]
@@ -56,7 +56,7 @@ def test_cache_holds_the_ids_of_whole_texts(
     for number, document in enumerate(documents):
         ids = np.concatenate(cache.sentences(number)).tolist()
         assert ids == backend.encode(document.text, add_special_tokens=False).ids
-        assert cache.length(number) == len(ids) > 8  # longer than the file's own truncation
+        assert cache.length(number) == len(ids) > 8  # longer than the truncation in the file
         assert len(cache.sentences(number)) == len(split_sentences(document.text))
     assert cache.names([3, 1]) == ["doc-3", "doc-1"]
 
@@ -118,7 +118,7 @@ def test_interrupted_build_continues_where_it_stopped(
 
     monkeypatch.setattr(build, "split_sentences", counted)
     resumed = open_cache(corpus, tokenizer, tmp_path / "cut")
-    assert len(split_calls) == 30  # 30 of 60 were on disk already
+    assert len(split_calls) == 30  # 30 of 60 were already on disk
     assert contents(resumed) == contents(whole)
     assert resumed.counts == whole.counts
     assert resumed.names(range(60)) == whole.names(range(60))

@@ -1,4 +1,4 @@
-"""Losses against their definitions."""
+"""Compare losses with their definitions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_blockwise_gradient_equals_the_whole_one() -> None:
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None
         assert apart(parameter.grad, expected[name]) < 1e-5
-    # Control: one block alone is another gradient.
+    # Control: one block gives another gradient.
     head.zero_grad()
     masked_lm_gradient(head, states[:2_048], labels[:2_048], 0.01)
     assert head.bias.grad is not None
@@ -112,7 +112,7 @@ def test_blockwise_gradient_equals_the_whole_one() -> None:
 
 
 def apart(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Relative distance; sums of thousands of float32 terms differ by their order."""
+    """Relative distance. Sums of thousands of float32 terms depend on their order."""
     return float((first - second).norm() / second.norm())
 
 

@@ -26,7 +26,7 @@ def test_an_epoch_gives_each_document_at_most_once(
     assert len(set(drawn)) == len(drawn)
     assert len(drawn) > count - batch_size
     assert set(drawn) <= set(documents)
-    # Any batch can be asked for on its own.
+    # Each batch is available by its number.
     again = BatchOrder(documents, lambda d: d % 70, batch_size=batch_size, group=group, seed=seed)
     assert again[order.per_epoch - 1] == batches[-1]
 

@@ -41,7 +41,7 @@ def test_saved_dataset_folder(tmp_path: Path, with_splits: bool) -> None:
 def test_hub_name_reaches_the_datasets_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that is no path here is streamed; a local folder stands in for the hub."""
+    """A name that is not a path is streamed. A local folder replaces the hub."""
     write_jsonl(tmp_path / "d.jsonl")
     asked: dict[str, object] = {}
 

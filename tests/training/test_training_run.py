@@ -111,7 +111,7 @@ def test_output_opens_in_sentence_transformers_with_the_same_vectors(
 def test_resumed_run_equals_the_uninterrupted_one(
     make_settings: MakeSettings, tmp_path: Path, cached: bool
 ) -> None:
-    """To the last bit, over an epoch's end, with dropout and masked LM."""
+    """Bit by bit, across the end of an epoch, with dropout and masked LM."""
     common: dict[str, Any] = {
         "max_steps": 8, "accumulate": 2, "gradient_cache": cached, "batch_size": 4,
     }  # fmt: skip
@@ -127,7 +127,7 @@ def test_resumed_run_equals_the_uninterrupted_one(
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
-    # Control: another seed is another curve.
+    # Control: another seed gives another curve.
     train(make_settings(optimisation=common, run={"output": tmp_path / "other", "seed": 1}))
     assert losses(tmp_path / "other") != losses(tmp_path / "whole")
 
@@ -168,7 +168,7 @@ def test_kill_loses_only_the_work_since_the_last_checkpoint(
     train(settings, stop_after=4)
     assert losses(output)[:newest] == taken[:newest]
     assert len(losses(output)) == newest + 4
-    # What was lost is done again with the same result.
+    # The resumed run repeats the lost steps with the same result.
     again = losses(output)[newest : len(taken)]
     assert again == taken[newest : newest + len(again)]
 
@@ -204,7 +204,7 @@ def test_nan_stops_the_run_with_a_message(make_settings: MakeSettings, tmp_path:
     message = str(stopped.value)
     for part in ("step 4: loss nan", "losses before:", "doc-", "Last checkpoint: step 3"):
         assert part in message
-    # The weights were not touched and no checkpoint was made of the bad state.
+    # The weights did not change, and no checkpoint has the bad state.
     assert path.steps() == [2, 3]
     assert len(losses(tmp_path / "run")) == 3
 

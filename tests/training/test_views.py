@@ -32,7 +32,7 @@ def context(window: int = 256, **objective: Any) -> ViewContext:
 
 @st.composite
 def documents(draw: st.DrawFn, fewest: int = 2) -> list[np.ndarray[Any, Any]]:
-    """Sentences whose tokens are all different, so that each can be traced."""
+    """Sentences with distinct tokens, so that each can be traced."""
     lengths = draw(st.lists(st.integers(1, 12), min_size=fewest, max_size=20))
     ids = np.arange(10, 10 + sum(lengths), dtype=np.uint16)
     return np.split(ids, np.cumsum(lengths)[:-1])
@@ -96,8 +96,8 @@ def test_another_seed_draws_another_view(name: str) -> None:
 def test_whole_document_views(document: Document, seed: int) -> None:
     first, second = draw("simcse", document, seed)
     assert flat(first) == flat(second) == flat(document)
-    alone, none = draw("mlm", document, seed)
-    assert flat(alone) == flat(document)
+    only, none = draw("mlm", document, seed)
+    assert flat(only) == flat(document)
     assert none is None
 
 
@@ -175,7 +175,7 @@ def test_elongation_stays_within_the_window(length: int, window: int, seed: int)
 
 
 def test_elongation_reaches_both_bounds() -> None:
-    """The paper's own example: 10 tokens in a window of 256 are repeated 1 to 25 times."""
+    """The paper's example: 10 tokens in a window of 256 are repeated 1 to 25 times."""
     times = {
         len(elongate(np.arange(10), np.random.default_rng(s), context(256))) for s in range(999)
     }
@@ -242,9 +242,9 @@ def test_a_mixture_draws_each_kind_by_its_share() -> None:
         return [tuple(piece) for piece in first] == [tuple(document[0])]
 
     assert sum(elongated(settings, seed) for seed in range(2000)) == pytest.approx(500, abs=60)
-    # a half that is the first sentence alone comes once in 254 splits
-    alone = settings.model_copy(update={"mix": None})
-    assert sum(elongated(alone, seed) for seed in range(2000)) < 30
+    # one in 254 splits has a half that is only the first sentence
+    pure = settings.model_copy(update={"mix": None})
+    assert sum(elongated(pure, seed) for seed in range(2000)) < 30
 
 
 @pytest.mark.parametrize("kinds", [("mlm", "docsplit"), ("docsplit", "mlm")])

@@ -30,7 +30,7 @@ def run(tiny_model: Path, data: Path, work: Path, *more: str) -> int:
 
 @pytest.fixture(scope="module")
 def done(tiny_model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished evaluation of everything."""
+    """The folder of a complete evaluation."""
     work = tmp_path_factory.mktemp("evaluation")
     assert run(tiny_model, data, work) == 0
     return work

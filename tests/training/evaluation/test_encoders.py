@@ -1,4 +1,4 @@
-"""Encoders behind one protocol: the same vectors as their makers', computed once."""
+"""Encoders with one interface return the original vectors and compute each text once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestFolder:
         first, second = encoder.encode(pieces, "whole")
         mean = 11 * first + 9 * second
         assert whole == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
-        # the first window is filled to its last token
+        # the text fills the first window completely
         [start] = encoder.encode([" ".join(pieces)], "first")
         [filled] = encoder.encode([pieces[0] + " Dal del dil dol dul dal del"], "first")
         assert start == pytest.approx(filled, abs=1e-5)
@@ -79,7 +79,7 @@ class TestFolder:
 
 
 class Counting:
-    """An encoder that remembers what it was asked, and can fail."""
+    """An encoder that records its requests and can fail."""
 
     name, kind, revision = "counting", "test", "counting-1"
 

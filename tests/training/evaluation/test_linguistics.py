@@ -1,4 +1,4 @@
-"""Tasks that read parts of speech, with a spaCy pipeline of rules made here."""
+"""Tasks that read parts of speech, with a rule-based spaCy pipeline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RULES = {
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A pipeline of rules for the words above and for those of the tiny model."""
+    """A rule-based pipeline for the words above and for those of the tiny model."""
     made = spacy.blank("en")
     ruler: Any = made.add_pipe("attribute_ruler")
     for number, word in enumerate(WORDS):
@@ -83,7 +83,7 @@ def test_attention_equals_that_of_the_model(tiny_model: Path) -> None:
     encoder = FolderEncoder(str(tiny_model), "tiny", 32)
     offsets, weights = encoder.first_token_attention("Bal bel bil.")
     assert offsets.tolist() == [[0, 3], [4, 7], [8, 11], [11, 12]]
-    # the special tokens have the rest
+    # the special tokens have the remaining weight
     assert 0 < weights.sum() < 1
     assert len(encoder.first_token_attention("bal " * 100)[1]) == 30
 

@@ -1,4 +1,4 @@
-"""Measures of labels and of vectors, against independent computations."""
+"""Compare measures of labels and of vectors with independent computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe against a plain torch training loop."""
+"""Compare the probe with a plain torch training loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.evaluation.probes.perceptron import Schedule, predict, scores, tra
 
 
 def problem(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Three blurred clusters of unit vectors."""
+    """Three noisy clusters of unit vectors."""
     draw = np.random.default_rng(seed)
     labels = np.arange(90) % 3
     rows = np.eye(12)[labels] + 0.35 * draw.standard_normal((90, 12))

@@ -1,4 +1,4 @@
-"""Tasks on made-up data: what knows the topics scores, what knows nothing is at chance."""
+"""Tasks on synthetic data: encoders that see the topics score, controls are at chance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sets(data: Path) -> dict[str, AnySet]:
 
 @pytest.fixture(scope="module")
 def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Representation]:
-    """A tiny model of random weights: its mean of token states tells topics by their words."""
+    """A tiny model with random weights. Its mean of token states separates topics by words."""
     with opened(str(tiny_model), tmp_path_factory.mktemp("cache"), max_tokens=32) as opening:
         yield opening
 
@@ -147,7 +147,7 @@ def test_citation_retrieval(
     for name in ("mrr", "recall_10", "ndcg_10"):
         assert counted[name] > found[name] > control[name]
         assert found[f"mlp_{name}"] > control[f"mlp_{name}"]
-    # 10 of the 79 others are shown, whatever they are
+    # any ranking shows 10 of the 79 others
     assert control["recall_10"] == pytest.approx(10 / 79, abs=0.06)
 
 
@@ -170,7 +170,7 @@ def test_elongation(
     control = figures("elongation", noise, sets["plain"])
     assert abs(control["self"]) < 0.1
     assert abs(control["drift_unrelated"]) < 0.05
-    # logarithmic counts of words that occur once and of those that occur twice grow alike enough
+    # logarithmic counts of words that occur once and twice grow similarly
     assert figures("elongation", words, sets["plain"])["self"] > 0.95
     measured = TASKS["elongation"].run(model, sets["plain"], OPTIONS)
     assert measured.series["itself"].x == [1.0, 2.0, 20.0]
