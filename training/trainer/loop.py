@@ -33,7 +33,7 @@ from training.trainer.output import save_model, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
 from training.trainer.result import RunResult
-from training.trainer.resumption import compare, fixed_settings
+from training.trainer.resumption import check_settings, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
@@ -337,7 +337,7 @@ class TrainingRun:
             )
         state = self._checkpoints.load(steps[-1])
         own = fixed_settings(self.settings, self.cache.root.name)
-        compare(self.output, json.loads(state["settings"]), own)
+        check_settings(self.output, json.loads(state["settings"]), own)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])

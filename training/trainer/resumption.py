@@ -32,7 +32,7 @@ def fixed_settings(settings: Settings, cache: str) -> dict[str, Any]:
     return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache}
 
 
-def compare(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
+def check_settings(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
     """Raise ``CheckpointError`` if the settings of a checkpoint differ from the run's."""
     different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)]
     if different:

@@ -75,7 +75,7 @@ class FolderEncoder:
         try:
             self._tokenizer = DocumentTokenizer(self._backend, self._window)
             if self._tokenizer.count(self._prompt) >= self._tokenizer.capacity:
-                raise ValueError(f"the prompt leaves no room in {self._window} tokens")
+                raise ValueError(f"the prompt fills the window of {self._window} tokens")
         except ValueError as error:
             raise SettingsError(f"{path!r}: {error}") from None
         self._pad = int(tokenizer.pad_token_id or 0)
