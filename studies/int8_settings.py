@@ -3,9 +3,9 @@
     python -m studies.int8_settings --judged scifact --documents 1000
 
 Quantises all-MiniLM-L6-v2 with each setting. Measures parity on 300 passages of the PEPs and, with
---judged, nDCG@10, both as the gate does. Then measures the speed on batches of 16 x 128 and 8 x 512
-tokens, compared with the fp32 graph in OpenVINO and in ONNX Runtime. The sides take turns; the table has
-medians. --work keeps the graphs, so that an interrupted run continues.
+--judged, nDCG@10, both like the gate. Then measures the speed on batches of 16 x 128 and 8 x 512
+tokens, compared with the fp32 graph in OpenVINO and in ONNX Runtime. The sides take turns; the
+table has medians. --work keeps the graphs, so that an interrupted run continues.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def read(path: Path, name: str) -> Index:
     return Index(
         stacked / np.linalg.norm(stacked, axis=1, keepdims=True),
         np.repeat(np.arange(len(rows)), [len(v) for v in vectors]),
-        # characters stand for tokens as weights
+        # weights are characters instead of tokens
         np.concatenate([np.diff(row["window_ends"], prepend=0) for row in rows]).astype(float),
         {citing: cited for citing, cited in links.items() if cited},
     )

@@ -1,4 +1,4 @@
-"""Checkpoints with sliding-window attention: vectors of the source, the graph and the service."""
+"""Sliding-window attention: vectors of the source, the graph and the service."""
 
 from __future__ import annotations
 
