@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(given.models) < 2:
         raise AveragingError("one model is not enough: name two or more")
     if len(shares) != len(given.models):
-        raise AveragingError(f"{len(given.models)} models and {len(shares)} --shares")
+        raise AveragingError(f"--shares: {len(shares)} shares for {len(given.models)} models")
     if sum(shares) <= 0:
         raise AveragingError("--shares must have a sum above 0")
     average(given.models, shares, given.output)

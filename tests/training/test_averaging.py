@@ -56,7 +56,7 @@ def test_a_share_below_zero_subtracts(tiny_model: Path, moved: Path, tmp_path: P
         (1, [], "name two or more"),
         (2, ["--shares", "0", "0"], "above 0"),
         (2, ["--shares", "1", "-1"], "above 0"),
-        (2, ["--shares", "1", "2", "3"], "2 models and 3 --shares"),
+        (2, ["--shares", "1", "2", "3"], "3 shares for 2 models"),
         (2, [], "exists"),
     ],
 )

@@ -79,7 +79,7 @@ def _request(given: argparse.Namespace) -> Request:
     from training.evaluation.tasks.task import Options
 
     if not given.data:
-        raise SettingsError("--data: name a folder or file to evaluate on")
+        raise SettingsError("--data: name a folder or file of documents")
     tasks = chosen(given.tasks)
     sets = discover(given.data, Fields.given(given, given.limit), _masks(given.mask))
     if given.sets is not None:

@@ -24,7 +24,7 @@ def open_tagger(model: str) -> Any:
     needed = ("spacy", "HanTa") if model == HANTA else ("spacy",)
     if any(importlib.util.find_spec(package) is None for package in needed):
         raise SettingsError(
-            "parts of speech need spaCy: pip install 'docsplit[linguistics]', then "
+            "parts of speech need spaCy: run pip install 'docsplit[linguistics]', then "
             f"python -m spacy download {DEFAULT_MODEL} or --spacy-model {HANTA}"
         )
     if model == HANTA:
@@ -37,6 +37,6 @@ def open_tagger(model: str) -> Any:
         return spacy.load(model, exclude=["ner"])
     except OSError:
         raise SettingsError(
-            f"--spacy-model {model}: no such pipeline; python -m spacy download {DEFAULT_MODEL}, "
-            f"name the folder of one, or {HANTA}, which needs no download"
+            f"--spacy-model {model}: no such pipeline; run python -m spacy download {DEFAULT_MODEL}, "
+            f"or name a folder, or {HANTA}, which needs no download"
         ) from None

@@ -177,7 +177,7 @@ class TrainingRun:
                     self._save(step)
                 if early:
                     progress.note(
-                        f"stopped at step {step}: no better {run.metric} in {run.patience} "
+                        f"stopped at step {step}: {run.metric} did not improve in {run.patience} "
                         "validations"
                     )
                     return step, True

@@ -141,7 +141,7 @@ class TestCache:
             def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
                 return 2 * super().encode(texts, reading)
 
-        with pytest.raises(DataError, match="vectors of length"):
+        with pytest.raises(DataError, match="vectors have length"):
             CachedEncoder(Long(), Store(tmp_path, "long")).features(["a"])
 
     def test_a_damaged_cache_is_named(self, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class CachedEncoder:
             )
         lengths = np.linalg.norm(vectors, axis=1)
         if np.abs(lengths - 1).max() > _UNIT:
-            raise DataError(f"{self.name}: vectors of length {lengths.min()} to {lengths.max()}")
+            raise DataError(f"{self.name}: vectors have length {lengths.min()} to {lengths.max()}")
         return vectors
 
     def pace(self) -> float | None:
