@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dest", metavar="DEST", type=Path, help="folder of the new bundle")
     parser.add_argument("--name", help="the bundle's name (default: DEST's last part)")
     parser.add_argument(
-        "--source-name", help="what the lineage calls the source (default: hub or folder name)"
+        "--source-name", help="the name of the source in the lineage (default: hub or folder name)"
     )
     parser.add_argument(
         "--max-tokens",

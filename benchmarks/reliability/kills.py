@@ -192,7 +192,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--writes", type=int, default=1000)
-    parser.add_argument("--careless", action="store_true", help="the control")
+    parser.add_argument("--careless", action="store_true", help="run the control")
     parser.add_argument("--folder", help="folder of the store (default: a temporary folder)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as work:

@@ -38,7 +38,9 @@ REFERENCE, CONTROL = "unknown", "control: no JSON"
 def main() -> None:
     """Send requests, compare and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=2000, help="of each kind; default 2000")
+    parser.add_argument(
+        "--requests", type=int, default=2000, help="refusals per kind; default 2000"
+    )
     given = parser.parse_args()
     names = [f"key-{number:03}" for number in range(KEYS)]
     tokens = {name: _token() for name in names}

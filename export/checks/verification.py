@@ -30,8 +30,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--source", help="the checkpoint: folder or hub name (default: its name in the lineage)"
     )
-    parser.add_argument("--trust-remote-code", action="store_true", help="as docsplit-export")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="as docsplit-export")
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="same as in docsplit-export"
+    )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="same as in docsplit-export"
+    )
     parser.add_argument("--paragraphs", type=int, default=300, metavar="N", help="at least 200")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
     add_options(parser)

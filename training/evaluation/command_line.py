@@ -179,7 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
     add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
     add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")
-    add("--copies", type=_counts, default=[2, 5, 10, 20, 50, 100], help="of the elongation attack")
+    add(
+        "--copies",
+        type=_counts,
+        default=[2, 5, 10, 20, 50, 100],
+        help="numbers of copies of a text",
+    )
     add("--sample", type=_count, default=200, help="documents of unlabelled tasks; default: 200")
     add("--epochs", type=_count, default=20, help="epochs of a probe; default: 20")
     add("--steps", type=_count, default=1000, help="minimum steps of a probe; default: 1000")

@@ -37,6 +37,6 @@ def open_tagger(model: str) -> Any:
         return spacy.load(model, exclude=["ner"])
     except OSError:
         raise SettingsError(
-            f"--spacy-model {model}: no such pipeline; run python -m spacy download {DEFAULT_MODEL}, "
-            f"or name a folder, or {HANTA}, which needs no download"
+            f"--spacy-model {model}: no such pipeline; run python -m spacy "
+            f"download {DEFAULT_MODEL}, name a folder, or use {HANTA}, which needs no download"
         ) from None
