@@ -38,7 +38,7 @@ def write_packed(fp16: Path, folder: Path) -> dict[str, int]:
 
 def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
     """Insert ``RemovePadding`` before the first attention, packed attention kernels, and
-    ``RestorePadding`` after the last layer norm. Weights, types, inputs and outputs do not change.
+    ``RestorePadding`` after the last layer norm. Values of weights, types, inputs and outputs stay.
 
     Raises:
         ExportError: the graph has no attention that can be packed.
