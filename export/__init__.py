@@ -1,10 +1,10 @@
-"""The export room: checkpoints become bundles.
+"""The export turns checkpoints into bundles.
 
-``bundles.format`` is the format that the service reads; it needs pydantic and the
-standard library only, so importing this package must stay free of torch.
+``bundles.format`` is the format that the service reads. It needs only pydantic and the standard
+library, so importing this package must not import torch.
 """
 
 from bundles.telemetry import block_telemetry
 
-# Here, so that it holds for every import of a runtime after any part of this package.
+# Set here, so that it applies before any part of this package imports a runtime.
 block_telemetry()

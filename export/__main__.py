@@ -1,4 +1,4 @@
-"""``docsplit-export``: the command line of the export room."""
+"""``docsplit-export``: the command line of the export."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pathlib import Path
 from export.tasks.options import add_options, held_out
 
 EPILOG = """\
-The checkpoint may be a sentence-transformers or transformers folder, or a name on the Hugging
-Face hub: BERT, CamemBERT, DistilBERT, ELECTRA, ModernBERT, MPNet, RoBERTa or XLM-RoBERTa with mean,
-cls or max pooling, and any Dense and Normalize modules behind it, or what docsplit-train made long.
-Anything else is refused by name (docs/how-to/export.md lists what). A bundle is written only if
-its vectors stay near those of the fp32 source on real paragraphs, its quality near the source's on
-the held-out data given, and every weight and value is finite (docs/how-to/export.md has the
-thresholds); otherwise DEST stays as it was and the exit code is 1.
+The checkpoint is a sentence-transformers or transformers folder, or a name on the Hugging Face
+hub. The command exports BERT, CamemBERT, DistilBERT, ELECTRA, ModernBERT, MPNet, RoBERTa and
+XLM-RoBERTa with mean, cls or max pooling and any Dense and Normalize modules after it. It also
+exports the long checkpoints of docsplit-train. It rejects anything else with a message that names
+the cause (docs/how-to/export.md lists what it rejects).
+
+The command writes a bundle only if three conditions hold. The vectors are close to those of the
+fp32 source on real paragraphs. The quality is close to the source's on the given held-out data.
+Every weight and value is finite. docs/how-to/export.md has the thresholds. Otherwise DEST does not
+change and the exit code is 1.
 
 Two commands describe an existing bundle:
 
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in ("inspect", "verify"):
         return _over_a_bundle(given[0], given[1:])
     options = _parser().parse_args(given)
-    # What follows imports torch and openvino, seconds that --help and typing errors do without.
+    # Imported after parsing: torch and openvino take seconds, and --help needs neither.
     from rich.console import Console
 
     from bundles.manifest import BundleError
@@ -114,47 +117,47 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dest", metavar="DEST", type=Path, help="folder of the new bundle")
     parser.add_argument("--name", help="the bundle's name (default: DEST's last part)")
     parser.add_argument(
-        "--source-name", help="what the lineage calls the source (default: hub or folder name)"
+        "--source-name", help="the name of the source in the lineage (default: hub or folder name)"
     )
     parser.add_argument(
         "--max-tokens",
         type=int,
         metavar="N",
-        help="window, special tokens included; up to the model's last position "
-        "(default: the source's own)",
+        help="window, special tokens included; at most the model's last position "
+        "(default: the source's window)",
     )
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="run the model code in the folder of the weights, as checkpoints that "
-        "docsplit-train made long need; only for sources you trust",
+        help="run the model code in the folder of the weights; long checkpoints of "
+        "docsplit-train need it; only for sources that you trust",
     )
     parser.add_argument(
         "--precision",
         nargs="+",
         choices=("fp16", "packed", "int8"),
-        help="forms to write (default: fp16 and int8, of a long checkpoint only fp16); packed is "
-        "fp16 without padding, for CUDA; it is written only where a GPU can measure it",
+        help="forms to write (default: fp16 and int8; for a long checkpoint only fp16); packed is "
+        "fp16 without padding, for CUDA; writing it needs a GPU to measure it",
     )
     parser.add_argument(
         "--keep-float",
         metavar="REGEX",
         help="operators that int8 leaves in floating point, matched from the start of their names, "
-        "e.g. '.*layer.0/output/dense/MatMul'; costs size and speed, gains parity",
+        "e.g. '.*layer.0/output/dense/MatMul'; improves parity, costs size and speed",
     )
     parser.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="real text to calibrate int8 and to measure parity on, never the same passages: one "
-        "document a line, or a table with a column text, packed or not (default: examples/peps)",
+        help="real text to calibrate int8 and to measure parity, on different passages: one "
+        "document per line, or a table with a column text, packed or not (default: examples/peps)",
     )
     parser.add_argument(
         "--paragraphs",
         type=_paragraphs,
         default=300,
         metavar="N",
-        help="paragraphs to measure parity on, at least 200 (default: 300)",
+        help="number of paragraphs to measure parity, at least 200 (default: 300)",
     )
     parser.add_argument("--licence", required=True, help="SPDX identifier of the weights' licence")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")

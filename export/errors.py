@@ -1,5 +1,5 @@
-"""Errors of the export room."""
+"""Errors of the export."""
 
 
 class ExportError(Exception):
-    """Why no bundle was written: one line that names what was wrong and how to fix it."""
+    """The export wrote no bundle. The message says in one line what is wrong and how to fix it."""

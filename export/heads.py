@@ -1,4 +1,4 @@
-"""Heads into a bundle: networks on the vectors of whole documents, as small ONNX graphs."""
+"""Put heads into a bundle: small ONNX graphs on the vectors of whole documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heads.network import Network
 
 OPSET = 17
 TOLERANCE = 1e-5
-# what a search says of a pair: cosine, words, fused score, popularity
+# signals of a search for a pair: cosine, words, fused score, popularity
 SIGNALS = 4
 _ROWS = 256
 
@@ -70,21 +70,21 @@ def add_head(
     labels: list[str],
     report: dict[str, Any],
 ) -> Manifest:
-    """Put a head into a bundle, or in the place of the one of its name.
+    """Put a head into a bundle. It replaces a head of the same name.
 
-    The bundle's revision stays: no vector changes. A bundle that is served meanwhile stays valid
-    at every moment.
+    The bundle keeps its revision, because no vector changes. The bundle is valid at every moment,
+    even while a service uses it.
 
     Args:
         root: folder of the bundle.
-        name: of the head; lower-case letters, digits, ``-`` and ``_``.
-        network: inputs must be the bundle's dimensions (classifier), or those of ``[u; v; u * v]``
-            and ``SIGNALS`` more (citation).
+        name: name of the head; lower-case letters, digits, ``-`` and ``_``.
+        network: its inputs are the bundle's dimensions (classifier), or those of
+            ``[u; v; u * v]`` and ``SIGNALS`` more (citation).
         labels: outputs in order.
-        report: what the training measured.
+        report: measurements of the training.
 
-    Raises:
-        BundleError: no valid bundle, or the head does not fit it.
+        Raises:
+            BundleError: the bundle is not valid, or the head does not fit it.
         ExportError: the graph differs from the network.
     """
     manifest = bundle.load(root).manifest
@@ -125,6 +125,6 @@ def _check(blob: bytes, network: Network, inputs: int) -> None:
     session = onnxruntime.InferenceSession(blob, providers=["CPUExecutionProvider"])
     [found] = session.run(["probabilities"], {"features": rows})
     worst = float(np.abs(found - network.probabilities(rows)).max())
-    # written so that a NaN fails too
+    # this form also rejects NaN
     if not worst <= TOLERANCE:
         raise ExportError(f"the head's graph differs from its network by {worst:.2g}")

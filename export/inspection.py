@@ -1,4 +1,4 @@
-"""``docsplit-export inspect``: what is in a bundle."""
+"""``docsplit-export inspect``: print the content of a bundle."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bundles.manifest import Manifest, Ranges
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what a bundle holds; returns the exit status."""
+    """Print the content of a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="docsplit-export inspect",
-        description="Print what is in a bundle: model, files, kernels, parity, losses at tasks, "
-        "heads, lineage. Every file is compared with its digest.",
+        description="Print the content of a bundle: model, files, kernels, parity, losses at "
+        "tasks, heads, lineage. The command compares every file with its digest.",
     )
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="the bundle's folder")
-    parser.add_argument("--json", action="store_true", help="the manifest as it is stored")
+    parser.add_argument("--json", action="store_true", help="print the stored manifest")
     given = parser.parse_args(arguments)
     manifest = bundle.load(given.bundle).manifest
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""Real passages of mixed length, for calibrating int8 and for measuring parity."""
+"""Real passages of mixed length to calibrate int8 and to measure parity."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from export.errors import ExportError
 
 PEPS = Path(__file__).parent.parent / "examples" / "peps" / "documents.jsonl.gz"
 CALIBRATION = 256
-# Passages grow, paragraph by paragraph, to at least so many words: from one paragraph, often a
-# single line, to more than a window of 512 tokens holds.
+# Passages grow by paragraphs until they reach one of these numbers of words. The shortest are one
+# paragraph, often a single line. The longest exceed a window of 512 tokens.
 WORDS = (1, 1, 24, 48, 96, 192, 384)
-# Words that a token stands for, at least; longer windows get longer passages by it.
+# A lower bound of words per token. It gives longer windows longer passages.
 _WORDS_PER_TOKEN = 0.75
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
@@ -34,16 +34,16 @@ class Passages(NamedTuple):
 def read_passages(
     path: Path | None, *, parity: int, calibration: int = CALIBRATION, max_tokens: int = 512
 ) -> Passages:
-    """Cut ``calibration`` + ``parity`` passages from the documents of a file; always the same ones.
+    """Cut ``calibration`` + ``parity`` passages from the documents of a file; deterministic.
 
     Args:
-        path: a table with a column ``text``, or UTF-8 text, one document a line; compressed or
-            not. None means the Python Enhancement Proposals of ``examples/peps``.
+        path: a table with a column ``text``, or UTF-8 text with one document per line, compressed
+            or not. None means the Python Enhancement Proposals of ``examples/peps``.
         max_tokens: the window that the longest passages should fill.
 
     Raises:
         DataError: the file cannot be read.
-        ExportError: it holds too few different passages.
+        ExportError: the file holds too few different passages.
     """
     if path is None:
         path = PEPS
@@ -53,7 +53,7 @@ def read_passages(
     found = list(dict.fromkeys(_passages(list(_documents(path)), wanted, _lengths(max_tokens))))
     if len(found) < wanted:
         raise ExportError(
-            f"{path}: {len(found)} different passages, {wanted} are needed "
+            f"{path}: {len(found)} different passages, but {wanted} are needed "
             f"({calibration} to calibrate, {parity} to measure)"
         )
     return Passages(found[:calibration], found[calibration:wanted])
@@ -68,7 +68,7 @@ def _documents(path: Path) -> Iterator[str]:
 
 
 def _lengths(max_tokens: int) -> tuple[int, ...]:
-    """``WORDS``, and doubles of its longest up to what a window holds."""
+    """``WORDS``, and multiples of the longest by powers of two up to the length of a window."""
     lengths: tuple[int, ...] = WORDS
     while 2 * lengths[-1] <= max_tokens * _WORDS_PER_TOKEN:
         lengths = (*lengths, 2 * lengths[-1])
@@ -76,12 +76,12 @@ def _lengths(max_tokens: int) -> tuple[int, ...]:
 
 
 def _passages(documents: list[str], wanted: int, lengths: tuple[int, ...]) -> Iterator[str]:
-    """One passage of each document in turn, then a second of each, until none is left."""
+    """One passage of each document, then a second of each, until no passage is left."""
     chance = random.Random(0)  # noqa: S311  the same choice every time, no secret
     chance.shuffle(documents)
     cursors = [_paragraphs(text, chance) for text in documents]
     turn = 0
-    # Duplicates are dropped later, so more than wanted are offered.
+    # A later step drops duplicates, so this one yields more than needed.
     while cursors and turn < 4 * wanted + len(documents):
         for cursor in list(cursors):
             passage = _grow(cursor, lengths[turn % len(lengths)])
@@ -93,7 +93,7 @@ def _passages(documents: list[str], wanted: int, lengths: tuple[int, ...]) -> It
 
 
 def _paragraphs(text: str, chance: random.Random) -> Iterator[str]:
-    """From a random place on, so that not every passage is an abstract; then what precedes it."""
+    """Paragraphs from a random place on, then those before it, so not all are abstracts."""
     found = [p.strip("\n") for p in re.split(r"\n\s*\n", text) if _WORD.search(p)]
     start = chance.randrange(len(found)) if found else 0
     return iter(found[start:] + found[:start])

@@ -1,4 +1,4 @@
-"""From checkpoint to bundle, all or nothing."""
+"""Turn a checkpoint into a complete bundle, or write nothing."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ FILES: Mapping[PrecisionName, str] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What ``docsplit-export`` was asked for.
+    """The options of ``docsplit-export``.
 
     Attributes:
         source: folder or hub name of the checkpoint.
         dest: folder of the bundle.
         licence: SPDX identifier of the weights' licence.
         name: the bundle's name; by default the name of ``dest``.
-        source_name: what the lineage calls the source; by default the hub's or folder's name.
-        max_tokens: window, special tokens included; by default the source's own.
+        source_name: the source's name in the lineage; by default the hub's or folder's name.
+        max_tokens: window, special tokens included; by default the source's.
         trust_remote_code: run model code in the folder of the weights.
-        precisions: forms to write; by default fp16 and int8, of a long checkpoint only fp16.
-        keep_float: names of operators that int8 leaves in floating point, a regular expression.
+        precisions: forms to write; by default fp16 and int8, for a long checkpoint only fp16.
+        keep_float: regular expression for names of operators that int8 leaves in floating point.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
-        paragraphs: how many paragraphs parity is measured on.
-        held_out: data to measure the loss at tasks on; by default none.
+        paragraphs: number of paragraphs for parity.
+        held_out: data for the loss at tasks; by default none.
         threads: processor threads.
         force: replace an existing ``dest``.
     """
@@ -89,15 +89,15 @@ class Request:
 def export(request: Request, report: Report = lambda step: None) -> Manifest:
     """Write the bundle.
 
-    The bundle grows in a temporary folder beside ``dest`` and is renamed when it is complete and
-    its vectors have passed the parity gate. On any failure ``dest`` is as it was before.
+    The function writes the bundle to a temporary folder next to ``dest``. It renames the folder
+    when the bundle is complete and has passed the gate. A failure does not change ``dest``.
 
     Raises:
-        ExportError: the source is unsupported, ``dest`` is in the way, too little text, a graph
+        ExportError: the source is unsupported, ``dest`` exists, there is too little text, a graph
             is too far from the source or loses too much at a task, or a weight or vector is not
             finite.
-        DataError: held-out data that cannot be read.
-        BundleError: the manifest does not hold what it must.
+        DataError: the held-out data cannot be read.
+        BundleError: the manifest is not valid.
     """
     if request.precisions is not None and not request.precisions:
         raise ExportError("no precision to write; name fp16, packed, int8 or several")
@@ -133,7 +133,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         ranges: Ranges | None = None
         if {"fp16", "packed"} & set(precisions):
             report("writing the fp16 graph")
-            # similar in length, so that little of a batch is padding
+            # texts of similar length need little padding
             ordered = sorted(passages.calibration, key=len)
             inputs = _inputs(source, tokenizer, ordered, size=MEASURED_BATCH)
             written = write_fp16(source, fp32, Path(scratch), inputs)
@@ -187,7 +187,7 @@ def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
     if long and set(request.precisions) != {"fp16"}:
         raise ExportError(
             f"{source.name}: a long checkpoint exports only to fp16, which CPUs compute in f32 "
-            "or bf16: int8 and packed do not follow its attention; leave --precision out"
+            "or bf16; int8 and packed do not support its attention; omit --precision"
         )
     return request.precisions
 
@@ -196,12 +196,12 @@ def _check_destination(dest: Path, *, force: bool) -> None:
     if not dest.exists():
         return
     if not dest.is_dir():
-        raise ExportError(f"{dest}: is no folder")
+        raise ExportError(f"{dest}: is not a folder")
     if not force:
-        raise ExportError(f"{dest}: exists already; --force replaces it")
+        raise ExportError(f"{dest}: already exists; --force replaces it")
     strangers = any(dest.iterdir()) and not (dest / "bundle.json").is_file()
     if strangers:
-        raise ExportError(f"{dest}: holds something else than a bundle; --force does not remove it")
+        raise ExportError(f"{dest}: is not a bundle; --force does not remove it")
 
 
 def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int) -> list[Inputs]:
@@ -233,7 +233,7 @@ def _lineage(source: Source, request: Request) -> dict[str, object]:
 
 
 def _put_in_place(bundle: Path, dest: Path, scratch: Path) -> None:
-    """Rename ``bundle`` to ``dest``; what was there goes into ``scratch`` and with it away."""
+    """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch``, which is removed."""
     if not dest.exists():
         bundle.rename(dest)
         return

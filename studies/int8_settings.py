@@ -3,9 +3,9 @@
     python -m studies.int8_settings --judged scifact --documents 1000
 
 Quantises all-MiniLM-L6-v2 with each setting. Measures parity on 300 passages of the PEPs and, with
---judged, nDCG@10, both as the gate does. Then measures the speed on batches of 16 x 128 and 8 x 512
-tokens beside the fp32 graph in OpenVINO and in ONNX Runtime. The sides take turns; the table has
-medians. --work keeps the graphs, so that an interrupted run continues.
+--judged, nDCG@10, both like the gate. Then measures the speed on batches of 16 x 128 and 8 x 512
+tokens, compared with the fp32 graph in OpenVINO and in ONNX Runtime. The sides take turns; the
+table has medians. --work keeps the graphs, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ REFERENCE = "fp32, ONNX Runtime"
 
 
 def main() -> None:
-    """Quantise, measure, report."""
+    """Quantise, measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path(".cache/int8_settings"))
     parser.add_argument("--judged", type=Path, help="folder with corpus, queries and qrels")
-    parser.add_argument("--documents", type=int, help="of the corpus, at most; default all")
+    parser.add_argument(
+        "--documents", type=int, help="maximum documents of the corpus; default all"
+    )
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -120,7 +122,7 @@ def _task(folder: Path | None, documents: int | None, calibration: list[str]) ->
 def _rates(
     engines: Mapping[str, Encode], word: int
 ) -> dict[tuple[str, tuple[int, int]], list[float]]:
-    """Tokens a second of each side at each shape, a figure a round."""
+    """Tokens per second of each side at each shape, one figure for each round."""
     found: dict[tuple[str, tuple[int, int]], list[float]] = {}
     for turn in track(range(ROUNDS + 1), description="timing"):
         for rows, tokens in SHAPES:
@@ -129,7 +131,7 @@ def _rates(
             for name, encode in engines.items():
                 began = time.perf_counter()
                 encode(batch)
-                # the first turn warms up
+                # the first turn is the warm-up
                 if turn:
                     rate = rows * tokens / (time.perf_counter() - began)
                     found.setdefault((name, (rows, tokens)), []).append(rate)

@@ -52,7 +52,7 @@ START = "start"
 
 
 def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
-    """A run of the study; what is not named here is the trainer's default."""
+    """A run of the study. All other settings are the trainer's defaults."""
     return Settings.model_validate(
         {
             "data": {"path": str(given.documents), "cache": given.out / "cache"},
@@ -80,7 +80,7 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
 
 
 def trained(given: argparse.Namespace, recipe: str, seed: int) -> Path | None:
-    """The encoder of a recipe and seed; None where its training was interrupted."""
+    """The encoder of a recipe and seed; None if its training was interrupted."""
     made = settings(given, recipe, seed)
     model = made.run.output / "model"
     if model.is_dir():
@@ -93,7 +93,7 @@ def chosen_sets(given: argparse.Namespace) -> list[Found]:
     """The sets to measure on.
 
     Raises:
-        SettingsError: one is not in the data.
+        SettingsError: a set is not in the data.
     """
     fields = Fields(limit=given.limit)
     sets = [found for found in discover(given.data, fields, {}) if found.name in given.sets]
@@ -121,7 +121,7 @@ def measure(
 
 
 def report(out: Path, recipes: Sequence[str]) -> str:
-    """Markdown: the main figure of every task and set, a row a recipe."""
+    """Markdown: the main figure of every task and set, one row for each recipe."""
     values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for result in every(out):
         shown = main_figure(result)
@@ -147,7 +147,7 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def main() -> int:
-    """Train, measure and print."""
+    """Train, measure, and print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m studies.objectives",
         description=__doc__,
@@ -155,24 +155,34 @@ def main() -> int:
     )
     add = parser.add_argument
     add("start", help="folder or hub name of the start weights")
-    add("--documents", type=Path, required=True, help="what is trained on, none of it in --sets")
-    add("--data", type=Path, action="append", required=True, help="what is measured on")
+    add(
+        "--documents",
+        type=Path,
+        required=True,
+        help="training documents; --sets must not contain them",
+    )
+    add("--data", type=Path, action="append", required=True, help="data to measure on")
     add("--sets", type=lambda text: text.split(","), required=True, help="sets of --data")
-    add("--tasks", type=lambda text: text.split(","), help="default: all that suit the sets")
+    add("--tasks", type=lambda text: text.split(","), help="default: all that fit the sets")
     add("--recipes", type=lambda text: text.split(","), default=list(RECIPES))
     add("--seeds", type=int, default=3)
     add("--steps", type=int, default=60)
     add("--batch", type=int, default=32)
     add("--learning-rate", type=float, default=5e-5)
     add("--precision", choices=("fp32", "bf16"), default="fp32")
-    add("--max-tokens", type=int, default=128, help="of views in training, windows afterwards")
-    add("--limit", type=int, help="documents of each set (and part), at most")
+    add(
+        "--max-tokens",
+        type=int,
+        default=128,
+        help="length of views in training and of windows afterwards",
+    )
+    add("--limit", type=int, help="maximum documents of each set and part")
     add("--draws", type=int, default=10)
     add("--out", type=Path, default=Path("runs/objectives"))
     given = parser.parse_args()
     unknown = sorted(set(given.recipes) - set(RECIPES))
     if unknown:
-        parser.error(f"--recipes: no recipe {unknown[0]!r}; there are {', '.join(RECIPES)}")
+        parser.error(f"--recipes: no recipe {unknown[0]!r}; the recipes are {', '.join(RECIPES)}")
     console = Console(stderr=True, highlight=False)
     try:
         sets = chosen_sets(given)
@@ -185,7 +195,7 @@ def main() -> int:
                 measure(given, sets, f"{recipe} {seed}={model}", console)
                 (given.out / "table.md").write_text(report(given.out, given.recipes) + "\n")
     except KeyboardInterrupt:
-        console.print("interrupted; the same command goes on")
+        console.print("interrupted; to continue, run the same command")
         return 130
     except TrainingError as error:
         console.print(f"studies.objectives: {error}", markup=False)

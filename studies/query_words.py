@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 
 def main() -> None:
-    """Count words, search, print."""
+    """Count words, search and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -18,12 +18,12 @@ from pathlib import Path
 from corpora.documents import read_texts
 
 PROBE = (
-    "Dr. Smith went to Washington, D.C. on Jan. 5th. He met Mr. J. Doe (cf. Fig. 3). "
+    "Dr. Smith went to Washington, D.C. on Jan. 5th. She met Mr. J. Doe (cf. Fig. 3). "
     "See e.g. PEP 484. It costs $3.50 per kg. No way!"
 )
 EXPECTED = [
     "Dr. Smith went to Washington, D.C. on Jan. 5th.",
-    "He met Mr. J. Doe (cf. Fig. 3).",
+    "She met Mr. J. Doe (cf. Fig. 3).",
     "See e.g. PEP 484.",
     "It costs $3.50 per kg.",
     "No way!",
@@ -33,7 +33,7 @@ Segmenter = Callable[[str], list[str]]
 
 
 def segmenters() -> dict[str, tuple[Segmenter, int]]:
-    """Each segmenter that is installed, and the documents it gets through in reasonable time."""
+    """Each installed segmenter, and the number of documents for a reasonable time."""
     found: dict[str, tuple[Segmenter, int]] = {}
     from sentencex import segment
 

@@ -55,7 +55,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add("--documents", type=Path, required=True, help="JSON Lines with a field text")
-    add("--out", type=Path, required=True, help="gets the folder start")
+    add("--out", type=Path, required=True, help="parent of the resulting folder start")
     add("--layers", type=int, default=4)
     add("--width", type=int, default=256)
     add("--vocabulary", type=int, default=8192)

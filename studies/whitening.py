@@ -5,14 +5,15 @@ Studied on 2026-11-22.
     docsplit-index documents.jsonl --index papers --links citations.csv --index-path data/papers
     python -m studies.whitening data/papers papers [--fit data/specs specs]
 
-Within-class covariance normalisation (Hatch et al. 2006, "Within-class covariance normalization for
-SVM-based speaker recognition"), a document being the class and its windows the samples: vectors are
-centred and multiplied by (S / mean eigenvalue + ridge)^-power, S the covariance of windows about
-their document's mean. Directions in which a document differs from itself then count less. The map
-is fitted on the windows of the index itself, of the half of its documents that takes no part in the
-search, or of another index; every document looks up those it cites by cosine, before and after.
+The map is within-class covariance normalisation (Hatch et al. 2006, "Within-class covariance
+normalization for SVM-based speaker recognition"). A document is the class, and its windows are the
+samples. Vectors are centred and multiplied by (S / mean eigenvalue + ridge)^-power, where S is the
+covariance of windows about their document's mean. Directions in which the windows of a document
+differ then count less. The map is fitted on the windows of the index, of the half of its documents
+that the search leaves out, or of another index. Every document searches for those that it cites by
+cosine, before and after.
 
-MRR and recall at 10 are means over the citing documents; the differences have a 95 % bootstrap
+MRR and recall at 10 are means over the citing documents. The differences have a 95 % bootstrap
 interval, paired by document.
 """
 
@@ -40,7 +41,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Index:
-    """Windows of all documents, unit rows; whose and how long each is; who cites whom."""
+    """Windows of all documents as unit rows, their documents and lengths, and the citations."""
 
     windows: Floats
     owner: NDArray[np.int64]
@@ -61,7 +62,7 @@ class Map:
 
 
 def main() -> None:
-    """Fit, look up, print."""
+    """Fit, search and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -106,7 +107,7 @@ def read(path: Path, name: str) -> Index:
     return Index(
         stacked / np.linalg.norm(stacked, axis=1, keepdims=True),
         np.repeat(np.arange(len(rows)), [len(v) for v in vectors]),
-        # characters stand for tokens as weights
+        # weights are characters instead of tokens
         np.concatenate([np.diff(row["window_ends"], prepend=0) for row in rows]).astype(float),
         {citing: cited for citing, cited in links.items() if cited},
     )

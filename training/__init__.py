@@ -1,1 +1,1 @@
-"""The training room: unlabelled documents become an encoder."""
+"""The training turns unlabelled documents into an encoder."""

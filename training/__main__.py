@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return averaging.main(given[1:])
         settings = parse(given)
-        # Not before the command line is known to be sound: torch takes seconds to import.
+        # Imported only after the command line is checked: torch takes seconds to import.
         from training.trainer.loop import TrainingRun
 
         run = TrainingRun(settings)

@@ -1,4 +1,4 @@
-"""``docsplit-train average``: one encoder whose weights are the mean of others'."""
+"""``docsplit-train average``: average the weights of several encoders."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Average the weights of encoders that were trained from the same start.
 
-With the start weights among them, the mean often keeps what they could do and most of what the
+If the start weights are among them, the mean often keeps their abilities and most of what the
 training added (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"):
 
   docsplit-train average all-MiniLM-L6-v2 runs/first/model --output runs/averaged
 
-A share below 0 takes away: what a second training added to a first, added to the start weights
-(Ilharco et al. 2023, "Editing models with task arithmetic"):
+A share below 0 subtracts. This example adds to the start weights what the second training added
+to the first (Ilharco et al. 2023, "Editing models with task arithmetic"):
 
   docsplit-train average all-MiniLM-L6-v2 runs/first/model runs/second/model --shares 1 -1 1 \
     --output runs/added
@@ -34,16 +34,16 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
 
     Wortsman et al. 2022, "Model soups", section 2, and "Robust fine-tuning of zero-shot models",
     eq. 1; with shares below 0 Ilharco et al. 2023, "Editing models with task arithmetic",
-    section 2. Tokenizer, pooling and window are those of the first.
+    section 2. The result has the tokenizer, pooling and window of the first encoder.
 
     Args:
         models: folders or hub names, as ``SentenceTransformer`` opens them.
-        shares: one for each model, of a sum above 0.
-        folder: where to; must not exist.
+        shares: one for each model. Their sum is above 0.
+        folder: the folder of the result. It must not exist.
 
     Raises:
-        AveragingError: two models differ in their parameters' names or shapes, or the folder is
-            there already.
+        AveragingError: two models differ in their parameters' names or shapes, or the folder
+            exists.
     """
     import torch
     from sentence_transformers import SentenceTransformer
@@ -55,7 +55,7 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
     for name, part in zip(models[1:], parts[1:], strict=True):
         if _shapes(part) != _shapes(parts[0]):
             raise AveragingError(
-                f"{models[0]} and {name} are not of the same architecture: their parameters differ"
+                f"{models[0]} and {name} differ in architecture: their parameters do not match"
             )
     total = sum(shares)
     mean = {}
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status.
 
     Raises:
-        AveragingError: see ``average``; also where models or shares do not fit together.
+        AveragingError: see ``average``; also if the numbers of models and shares do not fit.
     """
     parser = argparse.ArgumentParser(
         prog="docsplit-train average",
@@ -86,15 +86,15 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("models", nargs="+", help="two or more folders or hub names")
     parser.add_argument(
-        "--shares", nargs="+", type=float, help="weight of each model (default: all alike)"
+        "--shares", nargs="+", type=float, help="weight of each model (default: equal)"
     )
     parser.add_argument("--output", required=True, type=Path, help="folder of the result")
     given = parser.parse_args(arguments)
     shares = given.shares or [1.0] * len(given.models)
     if len(given.models) < 2:
-        raise AveragingError("one model has no mean: name two or more")
+        raise AveragingError("one model is not enough: name two or more")
     if len(shares) != len(given.models):
-        raise AveragingError(f"{len(given.models)} models and {len(shares)} --shares")
+        raise AveragingError(f"--shares: {len(shares)} shares for {len(given.models)} models")
     if sum(shares) <= 0:
         raise AveragingError("--shares must have a sum above 0")
     average(given.models, shares, given.output)

@@ -1,4 +1,4 @@
-"""Settings from a YAML file and flags."""
+"""Read settings from a YAML file and flags."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from training.settings import Settings
 DESCRIPTION = """\
 Train a document encoder from unlabelled documents.
 
-Every setting can stand in the YAML file given by --config, as a flag, or in both, where the flag
-counts. A run needs data.path, backbone.path and run.output:
+Give each setting in the YAML file of --config or as a flag. A flag overrides the file. A run needs
+data.path, backbone.path and run.output:
 
   docsplit-train --data.path docs.jsonl --backbone.path all-MiniLM-L6-v2 --run.output runs/first
 
-The same command goes on with a run that was interrupted. On several devices:
+To continue an interrupted run, repeat the same command. On several devices:
 
   torchrun --nproc-per-node 4 -m training --config run.yaml
 
-Heads on the vectors of a bundle, trained from labels or links, have commands of their own:
+Separate commands train heads on the vectors of a bundle, from labels or links:
 
   docsplit-train head --help
   docsplit-train citation --help
 
-So has the mean of several encoders' weights:
+Another command averages the weights of several encoders:
 
   docsplit-train average --help
 
-The result is run.output/model, a sentence-transformers folder with training.json beside the
-weights; run.png shows the run. docs/reference/training.md explains objectives and settings.
+The result is run.output/model, a sentence-transformers folder that also holds training.json.
+run.png shows the course of the run. docs/reference/training.md explains objectives and settings.
 """
 
 
 def parse(arguments: Sequence[str]) -> Settings:
-    """Settings of a run from its command line.
+    """Read the settings of a run from its command line.
 
     Raises:
         SettingsError: names every setting that is unknown, missing or wrong.
@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     before.add_argument("--config", type=Path)
     known, rest = before.parse_known_args(arguments)
     file = _read(known.config) if known.config else {}
-    # A section that is absent altogether would be missed as a whole and not setting by setting.
+    # Pydantic would report an absent section as one error, not one error for each setting.
     empty: dict[str, Any] = {name: {} for name, _ in _sections()}
     try:
         return Settings.model_validate(_merge(_merge(empty, file), _flags(rest)))
@@ -99,7 +99,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"--config {path}: {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise SettingsError(f"--config {path}: no valid YAML ({error})") from None
+        raise SettingsError(f"--config {path}: not valid YAML ({error})") from None
     if content is None:
         return {}
     if not isinstance(content, dict):

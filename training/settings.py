@@ -38,7 +38,7 @@ class DataSettings(_Section):
     text_field: str = Field(default="text", description="field or column that holds the text")
     id_field: str = Field(
         default="id",
-        description="field that identifies a document; the text's digest where it is absent",
+        description="field that identifies a document; the text's digest if it is absent",
     )
     split: str = Field(default="train", description="split of a Hugging Face dataset")
     hub_config: str | None = Field(
@@ -48,10 +48,10 @@ class DataSettings(_Section):
     language: str = Field(default="en", description="language code for sentence segmentation")
     mask_pattern: str | None = Field(
         default=None,
-        description="regular expression; what it matches is deleted from every text before "
-        "anything else, e.g. identifiers that would give an evaluation's answer away",
+        description="regular expression; the training first deletes its matches from every text, "
+        "e.g. identifiers that would reveal an evaluation's answer",
     )
-    limit: int | None = Field(default=None, ge=1, description="read this many documents at most")
+    limit: int | None = Field(default=None, ge=1, description="maximum number of documents to read")
     min_sentences: int = Field(
         default=2, ge=2, description="shorter documents are skipped and counted; a split needs two"
     )
@@ -60,25 +60,28 @@ class DataSettings(_Section):
         ge=0,
         le=1,
         description="of two documents whose word 5-grams' estimated Jaccard similarity reaches "
-        "this, the later is left out; 0 keeps all",
+        "this, the training leaves out the later; 0 keeps all",
     )
     held_out: Share = Field(
         default=0.05,
-        description="share of the documents, chosen by the digest of their ids, that is never "
-        "trained on and serves for validation",
+        description="share of the documents, chosen by the digest of their ids, kept from training "
+        "for validation",
     )
     cache: Path = Field(default=Path(".cache/training"), description="folder of the token caches")
 
 
 class ObjectiveSettings(_Section):
-    """What is learnt: the two views of a document and the losses over them."""
+    """The objective: the two views of a document and their losses."""
 
     view: ViewName = Field(default="docsplit", description="how a document's two views are made")
     mix: ViewName | None = Field(
-        default=None, description="a second kind of views, drawn instead for some of the documents"
+        default=None, description="a second kind of views, which some documents get instead"
     )
     mix_share: float = Field(
-        default=0.5, gt=0, lt=1, description="probability with which a document gets them"
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="probability that a document gets the second kind of views",
     )
     loss: Literal["auto", "infonce", "nt_xent"] = Field(
         default="auto",
@@ -88,7 +91,7 @@ class ObjectiveSettings(_Section):
     temperature: float = Field(default=0.05, gt=0, description="tau of the contrastive loss")
     symmetric: bool = Field(
         default=False,
-        description="InfoNCE from second to first view too, averaged with eq. 1's direction",
+        description="average InfoNCE from first to second view (eq. 1) with second to first",
     )
     mlm_weight: float = Field(
         default=0.1, ge=0, description="weight of the masked language model's loss; 0 leaves it out"
@@ -98,14 +101,14 @@ class ObjectiveSettings(_Section):
     )
     mlm_inputs: Literal["shared", "separate"] = Field(
         default="shared",
-        description="shared contrasts the same inputs that are masked, one pass through the "
-        "encoder; separate masks a second copy, two passes",
+        description="shared contrasts the masked inputs themselves, one pass through the encoder; "
+        "separate masks a second copy, two passes",
     )
     windows: int = Field(
         default=1,
         ge=1,
-        description="windows of max_tokens kept of a view that is longer; more than one are "
-        "pooled by their token-weighted mean and renormalised",
+        description="maximum windows of max_tokens of a view; several are pooled by their "
+        "token-weighted mean and renormalised",
     )
     span_tokens: int = Field(
         default=64, ge=2, description="length of a span (span, slice, span+slice)"
@@ -129,7 +132,7 @@ class ObjectiveSettings(_Section):
     teacher: str | None = Field(
         default=None,
         description="folder or hub name of a frozen encoder with the same vocabulary and width, "
-        "whose vector of the first view both views are drawn to",
+        "whose vector of the first view both views approach",
     )
     teacher_weight: float = Field(
         default=1.0, gt=0, description="weight of 1 - cosine to the teacher's vector"
@@ -146,15 +149,15 @@ class ObjectiveSettings(_Section):
 
     @property
     def mlm_factor(self) -> float:
-        """Weight of the masked LM loss in the sum; 1 where it is the only loss."""
+        """Weight of the masked LM loss in the sum; 1 if it is the only loss."""
         return 1.0 if self.view == "mlm" else self.mlm_weight
 
     @model_validator(mode="after")
     def _consistent(self) -> ObjectiveSettings:
         if self.mix is not None and "mlm" in (self.view, self.mix):
-            raise ValueError("mix takes two kinds of views; mlm makes only one view of a document")
+            raise ValueError("mix needs two kinds of views; mlm makes only one view of a document")
         if self.teacher is not None and self.view == "mlm":
-            raise ValueError("teacher takes two views; mlm makes only one view of a document")
+            raise ValueError("teacher needs two views; mlm makes only one view of a document")
         if self.symmetric and self.contrastive == "nt_xent":
             raise ValueError("symmetric has no meaning for nt_xent, which is symmetric already")
         return self
@@ -168,40 +171,42 @@ class BackboneSettings(_Section):
         default=None, description="revision of the start weights on the hub"
     )
     pooling: Literal["auto", "mean", "cls"] = Field(
-        default="auto", description="auto takes what the folder's 1_Pooling says, else mean"
+        default="auto", description="auto uses the folder's 1_Pooling if it exists, otherwise mean"
     )
     max_tokens: int = Field(
-        default=256, ge=8, description="longest input, special tokens included; views are cut there"
+        default=256,
+        ge=8,
+        description="longest input, special tokens included; longer views are cut",
     )
     extend_to: int | None = Field(
         default=None,
         ge=16,
-        description="make a BERT or RoBERTa checkpoint long: sliding-window attention, global "
+        description="extend a BERT or RoBERTa checkpoint: sliding-window attention, global "
         "first token, a position table of this many rows",
     )
     attention_window: int | None = Field(
         default=None,
         ge=4,
-        description="tokens seen to either side by an extended model; default the short model's "
-        "own length, with which both agree on every text the short one can read",
+        description="tokens that a token of an extended model sees on either side; the short "
+        "model's length by default, which keeps the vectors of all texts that it can read",
     )
     dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="hidden dropout; default the checkpoint's"
+        default=None, ge=0, lt=1, description="hidden dropout; the checkpoint's by default"
     )
     attention_dropout: float | None = Field(
         default=None,
         ge=0,
         lt=1,
-        description="dropout of attention weights; default the checkpoint's. At 0 torch's fused "
-        "attention serves on a CPU too",
+        description="dropout of attention weights; the checkpoint's by default. At 0 torch can use "
+        "its fused attention on a CPU too",
     )
     trust_remote_code: bool = Field(
-        default=False, description="run modelling code from the folder of the start weights"
+        default=False, description="run modelling code in the folder of the start weights"
     )
 
 
 class OptimisationSettings(_Section):
-    """How it is learnt."""
+    """Batches, optimiser and precision."""
 
     batch_size: int = Field(
         default=36, ge=2, description="documents contrasted with each other, over all processes"
@@ -212,46 +217,50 @@ class OptimisationSettings(_Section):
         default=None, ge=1, description="stop after this many optimiser steps"
     )
     learning_rate: float = Field(default=5e-5, gt=0, description="peak learning rate of AdamW")
-    warmup: Share = Field(default=0.1, description="share of the steps over which the rate climbs")
-    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's, on matrices only")
+    warmup: Share = Field(default=0.1, description="share of the steps during which the rate rises")
+    weight_decay: float = Field(
+        default=0.01, ge=0, description="weight decay of AdamW, only on matrices"
+    )
     clip_norm: float = Field(
-        default=1.0, gt=0, description="gradients are scaled down to this L2 norm"
+        default=1.0,
+        gt=0,
+        description="maximum L2 norm of the gradients; larger ones are scaled down",
     )
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="bf16 runs the encoder under autocast; weights stay fp32"
     )
     gradient_cache: bool = Field(
         default=False,
-        description="keep no activations but one chunk's: each chunk is encoded twice, memory no "
-        "longer grows with the batch",
+        description="keep only one chunk's activations: the training encodes each chunk twice, and "
+        "memory no longer grows with the batch",
     )
     chunk_tokens: int = Field(
         default=0,
         ge=0,
-        description="padded tokens encoded at once; 0 chooses by the device (CPU 2,048, else "
+        description="padded tokens encoded at once; 0 chooses by the device (CPU 2,048, others "
         "65,536)",
     )
     length_group: int = Field(
         default=16,
         ge=1,
-        description="batches whose documents are sorted by length together; 1 is off",
+        description="number of batches whose documents are sorted by length together; 1 is off",
     )
 
 
 class RunSettings(_Section):
-    """What is kept, how often, and when to stop."""
+    """The output, how often to write it, and when to stop."""
 
     output: Path = Field(description="folder of the run: checkpoints, curve, plot, model")
     seed: int = Field(default=0, ge=0, description="seeds views, masks, dropout and order")
     checkpoint_every: int = Field(default=200, ge=1, description="steps between checkpoints")
-    keep_checkpoints: int = Field(default=2, ge=1, description="older checkpoints are removed")
+    keep_checkpoints: int = Field(default=2, ge=1, description="newest checkpoints to keep")
     resume: bool = Field(
         default=True,
-        description="go on from the newest checkpoint in output; else output must be new",
+        description="continue from the newest checkpoint in output; otherwise output must be new",
     )
     evaluate_every: int = Field(default=100, ge=1, description="steps between validations")
     evaluate_documents: int = Field(
-        default=256, ge=2, description="held-out documents used in a validation, at most"
+        default=256, ge=2, description="maximum held-out documents in a validation"
     )
     metric: Literal["discrimination", "mrr"] = Field(
         default="mrr", description="validation metric that early stopping and the best model follow"
@@ -263,13 +272,13 @@ class RunSettings(_Section):
     )
     keep_best: bool = Field(
         default=False,
-        description="the model written at the end is the best validated, not the last",
+        description="write the best validated model at the end, not the last",
     )
     divergence_window: int = Field(
-        default=50, ge=2, description="steps whose median loss is watched for divergence"
+        default=50, ge=2, description="number of steps whose median loss reveals divergence"
     )
     tensorboard: bool = Field(default=True, description="write TensorBoard events below output")
-    workers: int = Field(default=1, ge=0, description="threads that prepare batches ahead; 0 none")
+    workers: int = Field(default=1, ge=0, description="threads that prepare batches in advance")
 
 
 class Settings(_Section):

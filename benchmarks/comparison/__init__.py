@@ -1,1 +1,1 @@
-"""`make bench`: this service beside other embedding servers."""
+"""`make bench`: compare this service with other embedding servers."""

@@ -1,14 +1,14 @@
-"""This service beside other embedding servers: same weights, texts, machine and run.
+"""Compare this service with other embedding servers: same weights, texts, machine and run.
 
     python -m benchmarks.comparison --data news20.parquet --split test
 
-The servers are all in memory; whichever is not measured is stopped by a signal. Every round of a
-scenario measures each of them in turn. Rates are medians over the rounds, latencies quantiles over
-all of them. Tokens are those that a server embeds: all of a document here, its first 512 at a peer.
+All servers stay in memory. A signal stops those that are not measured. Every round of a scenario
+measures each server in turn. Rates are medians over the rounds; latencies are quantiles over all
+rounds. Tokens are those that a server embeds: all of a document here, its first 512 at a peer.
 
-The first run installs the peers below .cache/peers. A full run writes its tables and plots into
-docs/explanation/measurements/servers.md; others print them. Ctrl+C ends the run and prints what it
-has measured so far.
+The first run installs the peers in .cache/peers. A full run writes its tables and plots into
+docs/explanation/measurements/servers.md; other runs print them. Ctrl+C ends the run and prints
+the figures measured so far.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ MODULES = (throughput, repeats, latency, overloaded)
 ROOT = documents.PEPS.parent.parent.parent
 CACHE = ROOT / ".cache" / "bench"
 DOCUMENT = ROOT / "docs" / "explanation" / "measurements" / "servers.md"
-# an article has this many words, at least
+# minimum number of words of an article
 LONG = 1000
-# load average of the last minute from which on others take the processor
+# above this load average of the last minute, other programs use the processor
 BUSY = 0.5
 
 
@@ -66,7 +66,9 @@ def main() -> None:
     console = Console()
     results = Results(load=os.getloadavg()[0])
     if results.load > BUSY:
-        console.print(f"the machine is busy (load {results.load:.1f}): figures will be off")
+        console.print(
+            f"the machine is busy (load {results.load:.1f}), so the figures will be wrong"
+        )
     engine: dict[str, Any] | None = None
     complete = False
     try:
@@ -78,7 +80,7 @@ def main() -> None:
             _compare(given, size, texts, results, console)
         complete = True
     except KeyboardInterrupt:
-        console.print("interrupted: this is what was measured until then")
+        console.print("interrupted: these are the figures so far")
     finally:
         CACHE.mkdir(parents=True, exist_ok=True)
         content = {"engine": engine, **results.content()}
@@ -143,7 +145,7 @@ def _start(
         with console.status("starting docsplit"):
             sides.append(stack.enter_context(servers.docsplit(work, keeps, given.flags)))
     for name in given.peers:
-        with console.status(f"starting {name}; the first time it is installed"):
+        with console.status(f"starting {name}; the first start installs it"):
             try:
                 sides.append(stack.enter_context(servers.peer(name)))
             except environments.PeerError as error:
@@ -227,14 +229,14 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, default=documents.PEPS, help="JSONL or Parquet")
-    parser.add_argument("--split", help="only rows of --data whose column split says so")
+    parser.add_argument("--split", help="only rows of --data with this value in the column split")
     parser.add_argument("--articles", type=Path, default=documents.PEPS, help="long documents")
     parser.add_argument("--only", choices=NAMES, metavar="SCENARIO", help=", ".join(NAMES))
     parser.add_argument(
         "--peers", type=_peers, default="all", help=f"some of {','.join(servers.PEERS)}; all; none"
     )
     parser.add_argument("--quick", action="store_true", help="few texts, one round")
-    parser.add_argument("--rounds", type=int, help="of each scenario")
+    parser.add_argument("--rounds", type=int, help="number of rounds of each scenario")
     parser.add_argument("--output", type=Path, help="Markdown file to write the report into")
     parser.add_argument("flags", nargs="*", help="flags of docsplit-serve, after --")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the figures should be, and whether they are."""
+"""The aims for the figures, and whether a run reaches them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def verdicts(results: Results, engine: dict[str, Any] | None) -> list[Verdict]:
         try:
             found += check(results)
         except KeyError:
-            # that scenario or that server was left out
+            # the run left out that scenario or server
             continue
     if OURS in results.rss_mb:
         found.append(Verdict("peak RSS, MB", results.rss_mb[OURS], 1200, most=True))
@@ -74,12 +74,12 @@ def _repeats(results: Results) -> Iterator[Verdict]:
 
 
 def _beside(results: Results) -> Iterator[Verdict]:
-    from benchmarks.comparison.scenarios.latency import ALONE, BESIDE
+    from benchmarks.comparison.scenarios.latency import BESIDE, ONLY_SHORT
 
     beside = results.quantile("beside", OURS, BESIDE, 0.99)
-    alone = results.quantile("beside", OURS, ALONE, 0.99)
+    single = results.quantile("beside", OURS, ONLY_SHORT, 0.99)
     yield Verdict(
-        "p99 of short texts beside articles / by themselves", beside / alone, 3, most=True
+        "p99 of short texts beside articles / by themselves", beside / single, 3, most=True
     )
     yield Verdict("p99 of short texts beside articles, ms", beside * 1000, 200, most=True)
 

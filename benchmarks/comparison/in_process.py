@@ -1,4 +1,4 @@
-"""The bundle's graphs run by their runtimes alone, without HTTP: the ceilings."""
+"""Run the bundle's graphs directly in their runtimes, without HTTP. This is the upper limit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batches(tokenizer: Path, texts: Sequence[str], budget: int) -> tuple[list[Ba
 
 
 def onnx_fp32(graph: Path, threads: int) -> Run:
-    """ONNX Runtime on the CPU in fp32: the fp16 graph's weights widened once, then one session."""
+    """ONNX Runtime on the CPU in fp32. It converts the fp16 graph once and uses one session."""
     widened = widen(onnx.load(graph))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -1,7 +1,7 @@
-"""Tokens/s through HTTP beside the same engine and ONNX Runtime fp32 fed in process.
+"""Compare tokens/s over HTTP, of the same engine in process, and of ONNX Runtime fp32.
 
-One run, interleaved: every round measures the three in turn, so that a machine whose speed
-drifts slows all of them. Medians over the rounds, and ratios round by round.
+Every round measures the three in turn, so a machine whose speed changes affects all of them. The
+figures are medians over the rounds. Ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUNDLE = Path(__file__).resolve().parents[2] / "models" / "all-minilm-l6-v2-w512
 
 
 def main() -> None:
-    """Measure and print; ``--json`` keeps the figures."""
+    """Measure and print; ``--json`` stores the figures."""
     options = _options()
     texts = documents.read(options.data, options.documents, split=options.split)
     result = measure(
@@ -54,15 +54,15 @@ def measure(
     rounds: int = 5,
     flags: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Medians over the rounds, after one that warms up.
+    """Medians over the rounds, after a warm-up round.
 
     Args:
         texts: documents.
-        folder: of the bundle.
-        clients: that send one request after the other.
-        group: documents a request.
-        rounds: how many.
-        flags: of docsplit-serve.
+        folder: the folder of the bundle.
+        clients: number of clients. Each sends one request after the other.
+        group: documents per request.
+        rounds: number of rounds.
+        flags: flags of docsplit-serve.
     """
     opened = bundle.load(folder)
     fixed = [f"--bundle={folder}", "--cache-bytes=0", "--request-timeout=590"]
@@ -86,7 +86,7 @@ def measure(
                 "in process": tokens / in_process.seconds(same, work, cores),
                 "onnxruntime fp32": tokens / in_process.seconds(reference, work, 1),
             }
-            # the first round warms all three up
+            # the first round is the warm-up of all three
             for name in found if number else ():
                 found[name].append(figures[name])
         return {
@@ -124,11 +124,11 @@ def _options() -> argparse.Namespace:
         description=__doc__, prog="python -m benchmarks.comparison.overhead"
     )
     parser.add_argument("--data", type=Path, default=documents.PEPS, help="JSONL or Parquet")
-    parser.add_argument("--split", help="only rows whose column split says so")
+    parser.add_argument("--split", help="only rows with this value in the column split")
     parser.add_argument("--bundle", type=Path, default=BUNDLE)
-    parser.add_argument("--documents", type=int, default=64, help="how many to draw")
+    parser.add_argument("--documents", type=int, default=64, help="number of documents to draw")
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--group", type=int, default=16, help="documents a request")
+    parser.add_argument("--group", type=int, default=16, help="documents per request")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("flags", nargs="*", help="flags of docsplit-serve, after --")

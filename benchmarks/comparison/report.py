@@ -1,4 +1,4 @@
-"""The figures of a run as Markdown and as plots."""
+"""Write the figures of a run as Markdown and as plots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATES, WAITS = "bench-throughput.svg", "bench-latency.svg"
 
 
 def markdown(results: Results, engine: dict[str, Any] | None, command: str, texts: int) -> str:
-    """Command, machine, verdicts, a table a scenario, memory, what was left out."""
+    """Command, machine, verdicts, a table for each scenario, memory, and omitted measurements."""
     parts = [f"```\n{command}\n```", _conditions(texts, results.load)]
     found = aims.verdicts(results, engine)
     if found:
@@ -54,7 +54,7 @@ def markdown(results: Results, engine: dict[str, Any] | None, command: str, text
 
 
 def write(path: Path, made: str, results: Results) -> None:
-    """Put the report between the markers of a document, at its end if it has none; draw plots."""
+    """Draw plots, and put the report between a document's markers, or at its end."""
     images = path.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
     plots = _plot(results, images)

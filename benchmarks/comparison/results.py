@@ -1,4 +1,4 @@
-"""Rounds of a run, and what they come to."""
+"""The rounds of a run, and their summary."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Results:
     """Everything measured.
 
     Attributes:
-        load: average of the machine's last minute before the run.
-        rounds: of each scenario, of each server.
-        titles: of the scenarios.
-        rss_mb: peak resident set of each server over the run.
-        ready_seconds: from start to readiness.
-        left_out: why a server or one of its scenarios is missing, by name.
+        load: load average of the machine in the minute before the run.
+        rounds: rounds of each scenario and server.
+        titles: titles of the scenarios.
+        rss_mb: peak resident set of each server during the run.
+        ready_seconds: seconds from start to readiness.
+        left_out: by name, why a server or one of its scenarios is missing.
     """
 
     load: float
@@ -42,7 +42,7 @@ class Results:
         return statistics.median(r.tokens / r.seconds if r.seconds else 0.0 for r in made)
 
     def quantile(self, scenario: str, side: str, kind: str, share: float) -> float:
-        """Quantile of the seconds that requests of a kind took in all rounds."""
+        """Quantile of the latencies of one kind of requests over all rounds, in seconds."""
         seconds = [s for r in self.rounds[scenario][side] for s in r.latencies.get(kind, ())]
         return float(np.quantile(seconds, share)) if seconds else float("nan")
 
@@ -51,7 +51,7 @@ class Results:
         return list(dict.fromkeys(k for r in self.rounds[scenario][side] for k in r.latencies))
 
     def figures(self, scenario: str, side: str) -> dict[str, float]:
-        """Medians over the rounds of what else the scenario tells."""
+        """Medians over the rounds of the scenario's other figures."""
         names = dict.fromkeys(n for r in self.rounds[scenario][side] for n in r.figures)
         return {name: self.figure(scenario, side, name) for name in names}
 
@@ -60,5 +60,5 @@ class Results:
         return statistics.median(r.figures[name] for r in self.rounds[scenario][side])
 
     def content(self) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
+        """All results in a form for JSON."""
         return asdict(self)

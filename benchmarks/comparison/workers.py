@@ -1,10 +1,10 @@
-"""One process beside several workers.
+"""Compare one process with several workers.
 
     python -m benchmarks.comparison.workers
 
-Starts every set-up at once and loads them in turn, so that a machine that slows down slows all of
-them. Measures requests/s and the servers' CPU time per request. The client shares the cores, so the
-second number says more about a larger machine.
+The command starts every set-up at once and loads them in turn, so a slower machine slows all of
+them. It measures requests/s and the servers' CPU time per request. The client shares the cores, so
+the second number shows more about a larger machine.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from benchmarks.rig.documents import PEPS, read
 from benchmarks.rig.server import started
 
 CLIENTS = 16
-# requests in a turn
+# requests in one turn
 COUNTS = {"short texts": 800, "base64, cached": 300, "cached documents": 300}
 MODEL = "docsplit-minilm-l6-w512"
 
 
 @dataclass(frozen=True)
 class Servers:
-    """A set-up that runs.
+    """A running set-up.
 
     Attributes:
-        url: of its one address.
-        pid: of its first process; its children count too.
+        url: its address.
+        pid: its first process. The measurement includes child processes.
     """
 
     url: str
@@ -51,12 +51,12 @@ class Servers:
 
 
 def main() -> None:
-    """Start, load in turn, print medians."""
+    """Start, load in turn, and print medians."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1, help="of the number of requests")
+    parser.add_argument("--scale", type=float, default=1, help="factor of the number of requests")
     given = parser.parse_args()
     with ExitStack() as stack:
         client = stack.enter_context(Client())
@@ -119,7 +119,7 @@ def workloads() -> dict[str, tuple[str, Callable[[int, int], bytes]]]:
 
 @contextmanager
 def running(workers: int) -> Iterator[Servers]:
-    """The service with so many workers."""
+    """The service with a number of workers."""
     with started(f"--workers={workers}", "--calibrate=0", "--log-level=warning") as service:
         # one worker answers while others start; the first turn is not counted
         time.sleep(4)

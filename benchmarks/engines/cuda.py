@@ -1,14 +1,14 @@
-"""The bundle's fp16 graphs on a GPU: parity, tokens/s, and the share of what the card can multiply.
+"""The bundle's fp16 graphs on a GPU: parity, tokens/s, and share of the card's peak performance.
 
     python -m benchmarks.engines.cuda
     python -m benchmarks.engines.cuda --source BAAI/bge-m3 --bundle bundles/bge-m3 --output cuda.md
 
-Batches of 16 x 128, 64 x 512 and 8 x 4,096 tokens (those that the window allows), and 64 rows of
-mixed lengths, go by turns through the service's CUDA engine with the fp16 and with the packed
-graph, through torch in fp16 with its scaled dot product attention, and through
-sentence-transformers' encode() in fp16; the medians count. The peak is that of torch's fp16 product
-of two square matrices on the same card. It needs onnxruntime-gpu, and torch with CUDA; where either
-or the GPU is missing it says so and ends with status 2.
+The batches have 16 x 128, 64 x 512 and 8 x 4,096 tokens (as far as the window allows), and 64 rows
+of mixed lengths. Four sides compute them in turn: the service's CUDA engine with the fp16 graph and
+with the packed graph, torch in fp16 with its scaled dot product attention, and encode() of
+sentence-transformers in fp16. The figures are medians. The peak is the speed of torch's fp16
+product of two square matrices on the same card. The command needs a GPU, onnxruntime-gpu and torch
+with CUDA. If one of them is missing, it prints a message and ends with status 2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the table calls it."""
+        """Its name in the table."""
         return f"{self.rows} x {'mixed to ' if self.mixed else ''}{self.tokens:,}"
 
     def lengths(self) -> list[int]:
@@ -61,13 +61,13 @@ CASES = (Case(16, 128), Case(64, 512), Case(64, 512, mixed=True), Case(8, 4096))
 
 @dataclass
 class Side:
-    """What is measured: ``run`` computes one batch and returns when it is done.
+    """One side of the comparison. ``run`` computes one batch and returns when it is finished.
 
     Attributes:
         run: ids, mask (int64 ``[rows, tokens]``) and their texts → float32 ``[rows, dimensions]``.
         mixed: whether rows can be cut to different lengths.
         parity: lowest and mean cosine to the fp32 source.
-        seconds: of each round, by case.
+        seconds: duration of each round, by case.
     """
 
     run: Callable[[Ids, Ids, Sequence[str]], NDArray[np.float32]]
@@ -77,7 +77,7 @@ class Side:
 
 
 def why_not() -> str | None:
-    """Why nothing can be measured here; None where it can."""
+    """Why this machine cannot measure; None if it can."""
     import onnxruntime
     import torch
 
@@ -98,9 +98,9 @@ def table(
 
     Args:
         card: the GPU's name.
-        peak: measured, floating point operations a second.
-        sides: by name, the first of them this project's.
-        work: operations of a case.
+        peak: measured floating-point operations per second.
+        sides: the sides by name. This project's come first.
+        work: operations of each case.
     """
     lines = [
         f"{card}; fp16 product of two {MATRIX:,} x {MATRIX:,} matrices: {peak / 1e12:.0f} TFLOP/s.",
@@ -129,8 +129,10 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--bundle", type=Path, default=BUNDLE, help="with an fp16 graph")
-    made.add_argument("--source", help="its checkpoint (default: that of the default bundle)")
+    made.add_argument("--bundle", type=Path, default=BUNDLE, help="bundle with an fp16 graph")
+    made.add_argument(
+        "--source", help="the bundle's checkpoint (default: that of the default bundle)"
+    )
     made.add_argument("--rounds", type=int, default=15, help="timed rounds (default: 15)")
     made.add_argument("--output", type=Path, help="Markdown file (default: print only)")
     return made
@@ -150,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
-    """All sides on all cases that the bundle's window allows; the report."""
+    """Measure all sides on all cases that the bundle's window allows; returns the report."""
     import torch
     from tokenizers import Tokenizer
 
@@ -185,7 +187,7 @@ def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
                         continue
                     began = time.perf_counter()
                     side.run(ids, mask, texts)
-                    # the first turn warms up
+                    # the first turn is the warm-up
                     if turn:
                         passed = time.perf_counter() - began
                         side.seconds.setdefault(case, []).append(passed)
@@ -218,7 +220,7 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
     ).eval()
     peer.max_seq_length = source.max_tokens
     encoder: Any = peer[0].auto_model
-    # a copy, for the source itself stays where the reference is computed
+    # a copy, because the source stays on the device that computes the reference
     tail = copy.deepcopy(SentenceEncoder(source).tail).to("cuda")
 
     def by_torch(ids: Ids, mask: Ids, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -245,7 +247,7 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
 
 
 def _batch(case: Case, tokenizer: Any, text: str, pad: int) -> tuple[Ids, Ids, list[str]]:
-    """Real text: each row begins elsewhere and is long enough to be cut to its length."""
+    """Real text. Each row begins at a different place and is long enough for its length."""
     words = text.split()
     texts, ids = [], np.full((case.rows, case.tokens), pad, dtype=np.int64)
     mask = np.zeros_like(ids)
@@ -276,7 +278,7 @@ def _cosines(
 
 
 def _operations(source: Any, case: Case) -> float:
-    """Floating point operations of the encoder's products on the rows' own tokens."""
+    """Floating-point operations of the encoder's products on the rows without padding."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -290,7 +292,7 @@ def _operations(source: Any, case: Case) -> float:
 
 
 def _peak() -> float:
-    """Operations a second of torch's fp16 matrix product on this card."""
+    """Operations per second of torch's fp16 matrix product on this card."""
     import torch
 
     one = torch.randn((MATRIX, MATRIX), device="cuda", dtype=torch.float16)

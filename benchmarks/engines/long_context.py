@@ -1,12 +1,13 @@
-"""Time against length: sliding-window attention, dense attention, and windows with their mean.
+"""Time by length: sliding-window attention, dense attention, and windows with their mean.
 
     python -m benchmarks.engines.long_context CHECKPOINT --plot docs/images/long-context.svg
 
-Extends a short BERT checkpoint (see training/backbones/extend.py) to the longest length, exports it
-twice, with its window and so that all see all, and times one text of each length on the CPU: both
-graphs in one pass, and the dense one on windows of the short checkpoint's length at once. Same
-weights, interleaved, medians. At 4,096 tokens, or the longest length below, the graph's vector is
-compared with the checkpoint's own in torch.
+The command extends a short BERT checkpoint (see training/backbones/extend.py) to the longest
+length. It exports one graph with the window and one with dense attention. It times one text of each
+length on the CPU: both graphs in one pass, and the dense graph on a batch of windows of the short
+checkpoint's length. All have the same weights and run in turn; the figures are medians. At 4,096
+tokens, or the longest length below that, it compares the graph's vector with that of the
+checkpoint in torch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CONSOLE = Console(highlight=False)
 
 
 def main() -> None:
-    """Export, time, compare, draw."""
+    """Export, time, compare and plot."""
     given = _options()
     longest = max(given.lengths)
     with tempfile.TemporaryDirectory() as work:
@@ -115,7 +116,7 @@ def _interleaved(
             inputs = _inputs(length)
             here = [name for name in runs if name != DENSE or length <= dense_most]
             each: dict[str, list[float]] = {name: [] for name in here}
-            # the first run of a shape compiles
+            # the first run of each shape compiles
             for number in range(count + 1):
                 for name in here:
                     began = time.perf_counter()
@@ -133,7 +134,7 @@ def _inputs(length: int) -> Inputs:
 
 
 def _cut(inputs: Inputs, window: int) -> Inputs:
-    """Rows of a window each; lengths are multiples of it."""
+    """Rows of one window each. Lengths are multiples of the window."""
     return {name: values.reshape(-1, min(window, values.size)) for name, values in inputs.items()}
 
 
@@ -166,7 +167,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("checkpoint", help="a short BERT or RoBERTa checkpoint")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="N")
-    parser.add_argument("--window", type=int, help="tokens seen to either side (default: its own)")
+    parser.add_argument(
+        "--window", type=int, help="tokens that a token sees on either side (default: its own)"
+    )
     parser.add_argument("--dense-most", type=int, default=LENGTHS[-1], metavar="N")
     parser.add_argument("--engine", choices=("openvino", "onnx-cpu"), default="openvino")
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")

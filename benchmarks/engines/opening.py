@@ -1,4 +1,4 @@
-"""The service's engines on a graph of its own, for what is timed without HTTP."""
+"""Open the service's engines on a graph, to time them without HTTP."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Tokens/s of the precisions a bundle is served in, beside ONNX Runtime in fp32.
+"""Tokens/s of the precisions of a served bundle and of ONNX Runtime in fp32.
 
     python -m benchmarks.engines.precisions models/docsplit-minilm-l6-w512
 
-Every side is the service's own engine, as its settings would open it. Batches of 16 x 128 and
-8 x 512 tokens, all tokens real; the sides take turns, and the ratios are those of a round. A side
-with two streams computes two batches at once, each on one of two threads, as the service does.
+Every side is an engine that the service's settings would open. The batches have 16 x 128 and
+8 x 512 tokens without padding. The sides take turns, and ratios are taken within a round. A side
+with two streams computes two batches at once, each on one of two threads, like the service.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def main() -> None:
 def _rates(
     sides: dict[str, Engine], shape: tuple[int, int], words: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Tokens a second of each side, a figure a round."""
+    """Tokens per second of each side, one figure for each round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     for turn in track(range(rounds + 1), description=f"{shape[0]} x {shape[1]}"):
         ids = np.random.default_rng(turn).integers(words // 10, words, shape)
         names = list(sides)
         for name in names if turn % 2 else names[::-1]:
             rate = _rate(sides[name], ids)
-            # the first turn warms up
+            # the first turn is the warm-up
             if turn:
                 found[name].append(rate)
     return found
@@ -87,7 +87,7 @@ def _rates(
 
 def _rate(engine: Engine, ids: NDArray[np.int64]) -> float:
     mask = np.ones_like(ids)
-    # as much work for one stream as for two
+    # equal work for one stream and for two
     batches = max(2, engine.streams)
     with ThreadPoolExecutor(engine.streams) as pool:
         began = time.perf_counter()

@@ -1,1 +1,1 @@
-"""Search among many vectors, and what a large index takes."""
+"""Search among many vectors, and the cost of a large index."""

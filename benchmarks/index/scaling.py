@@ -1,11 +1,12 @@
-"""What does an index of a million documents cost? Extrapolated from a few.
+"""What does an index of a million documents cost? This command extrapolates from a few.
 
     python -m benchmarks.index.scaling examples/peps/documents.jsonl.gz --documents 100
 
-Runs ``docsplit-index`` on documents drawn from a file. Measures seconds, peak memory, and the disk
-that the optimized index needs. Seconds and disk grow with the number of documents; the memory of
-the process does not, since batches are bounded. ``benchmarks.index.vector_search`` measures the
-vector index. A run on one document is subtracted, because the start costs the same for any number.
+The command runs ``docsplit-index`` on documents drawn from a file. It measures seconds, peak
+memory, and the disk space of the optimized index. Seconds and disk space grow with the number of
+documents. The memory of the process does not, because batches are bounded. The command subtracts a
+run on one document, because the start costs the same for any number.
+``benchmarks.index.vector_search`` measures the vector index.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main() -> None:
     )
     parser.add_argument("source", type=Path)
     parser.add_argument("--documents", type=int, default=100)
-    parser.add_argument("--price", type=float, default=0.04, help="of a core for an hour")
+    parser.add_argument("--price", type=float, default=0.04, help="price of a core for an hour")
     given = parser.parse_args()
     texts = documents.read(given.source, given.documents)
     one, all_ = index(texts[:1]), index(texts)
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def index(texts: list[str]) -> Run:
-    """Index documents in a process of its own."""
+    """Index documents in a separate process."""
     with tempfile.TemporaryDirectory() as work:
         rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts)]
         file = Path(work, "documents.jsonl")
@@ -78,7 +79,7 @@ def index(texts: list[str]) -> Run:
         started = time.monotonic()
         subprocess.run([*command, f"--index-path={work}/index"], check=True)
         seconds = time.monotonic() - started
-        # the largest of all children so far: runs go from small to large
+        # the largest of all child processes so far; runs go from small to large
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
         held = [p.stat().st_size for p in Path(work, "index").rglob("*") if p.is_file()]
         return Run(seconds, memory, sum(held) / 1e6)

@@ -1,17 +1,17 @@
-"""Search among 100,000 vectors: this service's index, exact search, faiss and pgvector in one run.
+"""Search among 100,000 vectors with this service's index, exact search, faiss and pgvector.
 
     pip install faiss-cpu pgserver "psycopg[binary]"
     python -m benchmarks.index.vector_search --vectors vectors.npy
 
-Vectors come from a ``.npy`` file (float32 ``[rows, dimensions]``), or are drawn: topics in a space
-of few dimensions, as embeddings lie, plus noise. Queries are further rows, none of them stored. All
-sides get the same queries one at a time, in blocks of 50 by turns, so that what else the machine
-does falls on all alike. Recall is against the exact answer. "1 %" is a filter that one row
-in a hundred passes.
+Vectors come from a ``.npy`` file (float32 ``[rows, dimensions]``), or are random: topics in a space
+of few dimensions, like embeddings, plus noise. Queries are other rows, which are not stored. All
+sides get the same queries, one at a time. They take turns in blocks of 50, so other load on the
+machine affects all sides equally. Recall compares with the exact answer. "1 %" is a filter that one
+row in a hundred passes.
 
-This service's side is what ``POST /similar`` runs between embedding and answering: open the index,
-as every request does so as to see what others wrote, and search. A peer that is not installed is
-left out and said to be.
+This service's side does what ``POST /similar`` does between embedding and answering. It opens the
+index, because every request must see the writes of others, and searches. The command names peers
+that are not installed and leaves them out.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Search = Callable[[Vectors, bool], list[int]]
 
 K = 10
 SHARE = 100
-# queries that a side answers before the next side's turn; query by query the sides would empty each
-# other's share of the processor's caches
+# queries of a side before the next side's turn; turns of one query would let the sides evict each
+# other's data from the processor's caches
 BLOCK = 50
 
 
 @dataclass
 class Side:
-    """One way to search, and what was measured of it."""
+    """One way to search, and its measurements."""
 
     name: str
     search: Search
@@ -57,7 +57,7 @@ class Side:
 
 
 def main() -> None:
-    """Build, search, print."""
+    """Build, search and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def data(path: Path | None, rows: int, queries: int) -> tuple[Vectors, Vectors]:
-    """Stored unit rows, and unit rows to ask for."""
+    """Unit rows to store, and unit rows as queries."""
     draw = np.random.default_rng(0)
     if path is not None:
         found = np.load(path)
@@ -97,7 +97,7 @@ def data(path: Path | None, rows: int, queries: int) -> tuple[Vectors, Vectors]:
 
 
 def exact(rows: Vectors) -> Side:
-    """numpy: every row is compared."""
+    """numpy compares every row."""
     some = np.arange(0, len(rows), SHARE)
     few = np.ascontiguousarray(rows[some])
 
@@ -111,7 +111,7 @@ def exact(rows: Vectors) -> Side:
 
 
 def docsplit(rows: Vectors, work: Path) -> Side:
-    """An index of this service, optimized as its maintenance does."""
+    """An index of this service, optimized like in its maintenance."""
     from service.index import indexes
     from service.index.maintenance import optimize
     from service.index.query import search
@@ -161,7 +161,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
 
 
 def faiss(rows: Vectors, work: Path) -> Side:
-    """HNSW with 8-bit codes, the same kind of index; a filter is a selector of ids."""
+    """HNSW with 8-bit codes, the same kind of index. A filter is a selector of ids."""
     import faiss as library
 
     started = time.perf_counter()
@@ -183,7 +183,7 @@ def faiss(rows: Vectors, work: Path) -> Side:
 
 
 def pgvector(rows: Vectors, work: Path) -> Side:
-    """PostgreSQL with an HNSW index; filters scan it iteratively where the version can."""
+    """PostgreSQL with an HNSW index. Filters scan it iteratively if the version supports it."""
     import pgserver
     import psycopg
 
@@ -219,7 +219,7 @@ def _text(row: Vectors) -> str:
 
 
 def measure(sides: list[Side], queries: Vectors) -> None:
-    """All queries on all sides, with and without the filter; the first of each block warms up."""
+    """Run all queries on all sides, with and without the filter. Each block has a warm-up."""
     for first in track(range(0, len(queries), BLOCK), "blocks"):
         block = queries[first : first + BLOCK]
         for filtered in (False, True):
@@ -239,7 +239,7 @@ def measure(sides: list[Side], queries: Vectors) -> None:
 def report(
     sides: list[Side], rows: Vectors, queries: Vectors, path: Path | None, console: Console
 ) -> None:
-    """A row a side; milliseconds."""
+    """A table with one row for each side, in milliseconds."""
     table = Table(title=f"{len(rows):,} x {rows.shape[1]}, {len(queries)} queries, top {K}")
     for heading in ("", "build s", "p50 ms", "p99 ms", "recall", "1 %: p50", "p99", "recall"):
         table.add_column(heading, justify="right" if heading else "left")

@@ -1,1 +1,1 @@
-"""What is learned: classifiers, the citation head, and the speed of training."""
+"""Quality of classifiers and the citation head, and the speed of training."""

@@ -1,16 +1,17 @@
-"""Does a document find those it cites? All modes of POST /similar, citing documents held out.
+"""Does a document find those that it cites? All modes of POST /similar on held-out documents.
 
     docsplit-index documents.jsonl --index papers --links citations.csv --index-path data/papers
     python -m benchmarks.learning.citation_search --index-path data/papers --index papers
 
-Works on a copy of the index. The citing documents are split into folds. For each fold their links
-are taken out of the index, the citation head is trained on what is left, and each of them is
-looked up by its id in every mode; those it cites are what should be found. Identifiers that stand
-in the texts, such as "PEP 484", give the answer to a search by words: mask them before indexing.
+The command works on a copy of the index. It splits the citing documents into folds. For each fold
+it removes their links from the index and trains the citation head on the others. It then searches
+for each citing document by its id in every mode. The search should find the documents that it
+cites. Identifiers in the texts, such as "PEP 484", reveal the answer to a search by words: mask
+them before indexing.
 
-MRR takes the first cited document among the best 100, 0 where there is none; recall at 10 is the
-share of the cited ones among the best 10. Both are means over the citing documents, with the
-standard deviation over the folds; the differences come with a 95 % bootstrap interval, paired by
+MRR takes the first cited document among the best 100, 0 if there is none. Recall at 10 is the share
+of the cited documents among the best 10. Both are means over the citing documents, with the
+standard deviation over the folds. The differences have a 95 % bootstrap interval, paired by
 document.
 """
 
@@ -43,7 +44,7 @@ Figures = dict[str, NDArray[np.float64]]
 
 
 def main() -> None:
-    """Hold out, train, search, print."""
+    """Hold out, train, search and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -97,7 +98,7 @@ def measure(
 
 
 def citing(client: httpx.Client, index: str) -> dict[str, set[str]]:
-    """Documents of the index that each one cites, of those that cite any."""
+    """By citing document, the documents of the index that it cites."""
     names: list[str] = []
     after = ""
     while True:
@@ -117,7 +118,7 @@ def citing(client: httpx.Client, index: str) -> dict[str, set[str]]:
 
 
 def upsert(client: httpx.Client, index: str, documents: list[dict[str, Any]]) -> None:
-    """Write documents; their vectors stay, as their texts do."""
+    """Write documents. Their texts and therefore their vectors do not change."""
     for first in range(0, len(documents), GROUP):
         part = documents[first : first + GROUP]
         call(client, "POST", f"/indexes/{index}/documents", {"documents": part})
@@ -126,7 +127,7 @@ def upsert(client: httpx.Client, index: str, documents: list[dict[str, Any]]) ->
 def report(
     found: dict[str, Figures], fold: NDArray[np.int64], index: str
 ) -> dict[str, dict[str, Any]]:
-    """A row a mode, and the differences that matter."""
+    """A row for each mode, and the important differences."""
     console = Console(highlight=False)
     table = Table(title=f"{index}: {len(fold)} citing documents, {fold.max() + 1} folds")
     for heading in ("", "MRR", "sd", "recall@10", "sd"):

@@ -1,12 +1,12 @@
-"""Classifiers from few labels, through the REST interface alone.
+"""Classifiers from few labels, using only the REST interface.
 
     python -m benchmarks.learning.few_shot --data bbc.parquet
 
-The file has the columns ``text``, ``label`` and ``split`` (``train``, ``test``). Documents of the
-train split go into an index; for each draw a few of each label are labelled by their ids, once
-alone and once with the index as ``unlabelled``, and the classifier labels documents of the test
-split. Reported are accuracy and macro-F1 over the draws (mean, standard deviation, lowest) and the
-seconds that the service says the training took, cross-validation included.
+The file has the columns ``text``, ``label`` and ``split`` (``train``, ``test``). The command
+indexes documents of the train split. Each draw labels a few documents of each label by their ids.
+It trains once with only these labels and once with the index as ``unlabelled``. The classifier then
+labels documents of the test split. The command reports accuracy and macro-F1 over the draws (mean,
+standard deviation, lowest), and the training time with cross-validation as the service states it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ GROUP = 25
 
 
 def main() -> None:
-    """Index, draw, train, classify, print."""
+    """Index, draw, train, classify and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--labels", type=int, default=5, help="labelled documents of each class")
     parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--train", type=int, default=500, help="documents in the index, at most")
-    parser.add_argument("--test", type=int, default=500, help="documents to classify, at most")
+    parser.add_argument("--train", type=int, default=500, help="maximum documents in the index")
+    parser.add_argument("--test", type=int, default=500, help="maximum documents to classify")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = pq.read_table(given.data, columns=["text", "label", "split"]).to_pylist()
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def index(client: httpx.Client, rows: list[dict[str, Any]]) -> None:
-    """Put the texts into an index, their number as id."""
+    """Put the texts into an index, with their numbers as ids."""
     call(client, "PUT", "/indexes/train", {})
     for first in track(range(0, len(rows), GROUP), "indexing"):
         part = rows[first : first + GROUP]
@@ -97,7 +97,7 @@ def measure(
             "ids": [str(i) for i in chosen],
             "labels": [train[i]["label"] for i in chosen],
         }
-        for name, further in (("labels alone", {}), ("and unlabelled", {"unlabelled": "train"})):
+        for name, further in (("only labels", {}), ("and unlabelled", {"unlabelled": "train"})):
             made = call(client, "PUT", "/classifiers/few", body | further)
             guessed = []
             for first in range(0, len(test), GROUP):
@@ -112,7 +112,7 @@ def measure(
 
 
 def report(found: dict[str, dict[str, list[float]]], labels: int) -> None:
-    """A row a way to train."""
+    """One row for each way to train."""
     table = Table(title=f"{labels} labels a class")
     for heading in ("", "accuracy", "sd", "lowest", "macro-F1", "training s, median"):
         table.add_column(heading, justify="right" if heading else "left")

@@ -1,4 +1,4 @@
-"""Training speed and memory: this trainer against sentence-transformers' own.
+"""Training speed and memory: this trainer and that of sentence-transformers.
 
     python -m benchmarks.learning.train_speed --data examples/peps/documents.jsonl.gz
 
@@ -7,12 +7,12 @@ cut at the same length, in batches of the same size, in fp32 with AdamW and the 
 dropout, InfoNCE at the same temperature and no masked LM. sentence-transformers gets the texts and
 MultipleNegativesRankingLoss; this trainer gets its token cache. A third run adds the masked LM.
 
-Each side trains in a process of its own and waits before every batch for its turn, so the sides
-alternate step by step and what else the machine does falls on all alike. A step's seconds hold the
-preparation of its batch: here drawing views from the cache, there tokenising in the collator.
-Reported are medians of documents per second over the steps after ``--skip``, the median of the
-ratios step by step, and the largest resident memory. What a run does once (opening weights,
-segmenting and tokenising the corpus into the cache) is outside of the clock on both sides.
+Each side trains in its own process and waits before every batch for its turn. The sides thus
+alternate step by step, and other load on the machine affects all equally. The time of a step
+includes the preparation of its batch: here drawing views from the cache, there tokenising in the
+collator. The command reports medians of documents per second over the steps after ``--skip``, the
+median of the ratios of single steps, and the largest resident memory. On both sides the clock
+excludes work that a run does only once (opening weights, segmenting and tokenising the corpus).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SIDES = ("docsplit", "sentence-transformers", "docsplit+mlm")
 
 @dataclass
 class Case:
-    """What both sides share."""
+    """The settings of both sides."""
 
     data: str
     start: str
@@ -57,17 +57,17 @@ class Case:
     precision: str
 
 
-class Turns:
-    """The side's end of the line to the driver: a step is taken when it says so."""
+class StepGate:
+    """Connects a side with the driver, which releases each step."""
 
     def __init__(self, line: IO[str]) -> None:
         self._line = line
         self._began: float | None = None
 
     def wrap(self, prepare: Callable[..., Any]) -> Callable[..., Any]:
-        """``prepare``, which makes a batch, waiting for its turn first.
+        """Make ``prepare``, which makes a batch, wait for the side's turn.
 
-        The call after a step ends the step. At the end of the measurement the process exits here.
+        The call after a step ends the step. The process exits here after the last step.
         """
 
         def waiting(*arguments: Any, **named: Any) -> Any:
@@ -82,7 +82,7 @@ class Turns:
         return waiting
 
 
-def ours(case: Case, turns: Turns, *, mlm: bool) -> None:
+def ours(case: Case, turns: StepGate, *, mlm: bool) -> None:
     """Train with this trainer."""
     import torch
 
@@ -120,7 +120,7 @@ def _settings(case: Case, output: str, *, mlm: bool) -> Any:
     )
 
 
-def theirs(case: Case, turns: Turns) -> None:
+def theirs(case: Case, turns: StepGate) -> None:
     """Train with ``SentenceTransformerTrainer``."""
     import torch
     from datasets import Dataset
@@ -150,12 +150,12 @@ def theirs(case: Case, turns: Turns) -> None:
                 dataloader_drop_last=True,
             ),
             train_dataset=Dataset.from_list(pairs),
-            # Their scale is the inverse of the temperature.
+            # In sentence-transformers the scale is the inverse of the temperature.
             loss=MultipleNegativesRankingLoss(model, scale=20.0),
         )
         collator = trainer.data_collator
         waiting = turns.wrap(partial(type(collator).__call__, collator))
-        # the trainer reads attributes of the collator: a plain function will not do
+        # the trainer reads attributes of the collator, which a plain function lacks
         collator.__class__ = type(
             "Waiting", (type(collator),), {"__call__": lambda _, *a, **k: waiting(*a, **k)}
         )
@@ -184,11 +184,11 @@ def write_pairs(case: Case) -> None:
 
 
 def run_side(side: str, case: Case) -> None:
-    """One side, in this process, until the driver ends it."""
-    # what the trainers print must not reach the driver
+    """Run one side in this process until the driver ends it."""
+    # the output of the trainers must not reach the driver
     line = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    turns = Turns(line)
+    turns = StepGate(line)
     if side == "sentence-transformers":
         theirs(case, turns)
     else:
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--length-group", type=int, default=16)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -276,7 +276,7 @@ def _answer(side: str, case: Case, process: subprocess.Popen[str]) -> dict[str, 
 def report(
     case: Case, seconds: dict[str, list[float]], peaks: dict[str, float], path: Path | None
 ) -> None:
-    """Print the medians, and the ratios to sentence-transformers and to the run without MLM."""
+    """Print medians, ratios to sentence-transformers, and the cost of the masked LM."""
     ours, base, mlm = (seconds[side] for side in SIDES)
     print(f"{platform.processor() or platform.machine()}, {json.dumps(asdict(case))}")
     print("| trainer | documents/s | ratio | peak MiB | ratio |")

@@ -1,1 +1,1 @@
-"""What callers notice under overload, and when a replica, Redis or the disk fails."""
+"""Effects on callers of overload and of a failing replica, Redis or disk."""

@@ -1,10 +1,10 @@
-"""What `fsync` costs: upserts of metadata alone by 16 writers, with `commit` and with `fsync`.
+"""The cost of `fsync`: 16 writers upsert only metadata, with `commit` and with `fsync`.
 
     python -m benchmarks.reliability.durability --seconds 10 --rounds 5
 
-Both services run on the same disk and take turns, so that what else the machine does meets both.
-A writer sends one document a request, whose text is unchanged: nothing is embedded. Prints upserts
-a second of each round and the ratio of the medians.
+Both services run on the same disk and take turns, so other load on the machine affects both. A
+writer sends one document per request. Its text does not change, so the service embeds nothing. The
+command prints upserts per second of each round and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.rig import server
 
 
 class Writer(threading.Thread):
-    """Sends upserts of one document until the time is over."""
+    """Send upserts of one document until the time is over."""
 
     def __init__(self, url: str, number: int, until: float) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Writer(threading.Thread):
 
 
 def measure(url: str, writers: int, seconds: float) -> float:
-    """Upserts a second."""
+    """Upserts per second."""
     until = time.monotonic() + seconds
     threads = [Writer(url, number, until) for number in range(writers)]
     began = time.monotonic()
@@ -57,14 +57,14 @@ def measure(url: str, writers: int, seconds: float) -> float:
 
 
 def main() -> None:
-    """Measure in turns, report."""
+    """Measure in turn, and report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--writers", type=int, default=16)
-    parser.add_argument("--folder", help="where the stores lie; a temporary folder unless given")
+    parser.add_argument("--folder", help="folder of the stores (default: a temporary folder)")
     given = parser.parse_args()
     rates: dict[str, list[float]] = {"commit": [], "fsync": []}
     with tempfile.TemporaryDirectory(dir=given.folder) as work:

@@ -1,13 +1,14 @@
-"""How long callers feel the loss of a replica or of Redis, through the shipped balancers.
+"""How long the loss of a replica or of Redis affects callers behind the shipped balancers.
 
     python -m benchmarks.reliability.failover
 
-Three replicas behind HAProxy and nginx, two clients at each. One after the other: a replica gets
-SIGTERM and starts again, one is killed and starts again, Redis is killed and starts again, all
-replicas are restarted in turn. For each it prints failed requests, the median latency in the ten
-seconds before, the worst since, and how many seconds after it was over (the process has ended, or
-is ready) the medians of three seconds in a row are within half as much again as before. Needs
-haproxy, nginx and redis-server.
+Three replicas run behind HAProxy and nginx, with two clients at each. The events follow one after
+the other: a replica gets SIGTERM and starts again, a replica is killed and starts again, Redis is
+killed and starts again, all replicas restart in turn. For each event the command prints the failed
+requests, the median latency in the ten seconds before, the worst latency since, and the time until
+recovery. That time starts when the process has ended or is ready. It ends when the medians of three
+consecutive seconds are at most 1.5 times the median before. The command needs haproxy, nginx and
+redis-server.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CLIENTS = 2
 PAUSE = 0.1
 BASE_SECONDS = 10.0
 AFTER_SECONDS = 20.0
-# of the median before, up to which a second is as before
+# a second counts as recovered if its median is at most this multiple of the median before
 TOLERANCE = 1.5
 IN_A_ROW = 3
 TEXT = "Document {} of a load that never rests speaks of failing over."
@@ -45,20 +46,20 @@ TEXT = "Document {} of a load that never rests speaks of failing over."
 
 @dataclass
 class Watch:
-    """What clients saw: moment of the answer, seconds it took."""
+    """The answers that clients got: time of the answer and its latency in seconds."""
 
     answers: list[tuple[float, float]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def median(self, begin: float, end: float) -> float | None:
-        """Of the latencies of answers in this span; None where there were none."""
+        """Median of the latencies in this span; None if there was no answer."""
         found = [took for at, took in self.answers if begin <= at < end]
         return statistics.median(found) if found else None
 
     def back_after(self, base: float, since: float, until: float) -> float:
-        """Seconds from ``since`` to the first of three in a row that are as before.
+        """Seconds from ``since`` to the first of three consecutive recovered seconds.
 
-        Infinite where there are none up to ``until``.
+        Infinite if there are none until ``until``.
         """
         row = 0
         for second in range(int(until - since)):
@@ -70,7 +71,7 @@ class Watch:
 
 
 def main() -> None:
-    """Break, watch, report."""
+    """Break, watch and report."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
@@ -138,7 +139,7 @@ def _start(replica: Replica) -> None:
 
 @contextmanager
 def _watched(urls: list[str]) -> Iterator[Watch]:
-    """Clients that post a text nobody has posted before, wait a little, and post the next."""
+    """Clients that post a new text, wait a little, and post the next."""
     watch, over, numbers = Watch(), threading.Event(), itertools.count(time.monotonic_ns())
 
     def ask(url: str) -> None:

@@ -1,11 +1,12 @@
-"""Two replicas on one store, concurrent writers of the same ids: nothing doubled, nothing lost.
+"""Two replicas on one store with concurrent writers of the same ids: check that no id is
+duplicated or lost.
 
     python -m benchmarks.reliability.index_soak --seconds 60
 
-Each writer keeps sending batches to the replicas in turn: ids that all writers share, with a number
-that grows, and ids of its own. Whatever was acknowledged must be found through the other replica on
-the next request; at the end every id must be there once, every shared one with a text that one of
-the writers was last told is stored. Exits with 1 where that does not hold.
+Each writer sends batches to the replicas in turn. A batch has ids that all writers share, with an
+increasing number, and ids of its own. The next request to the other replica must find every
+acknowledged document. At the end every id must exist exactly once. The text of a shared id must be
+one that a writer's last acknowledged batch contains. Otherwise the command exits with 1.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Writer(threading.Thread):
     """Writes until the time is over.
 
     Args:
-        number: of the writer.
-        urls: of the replicas.
-        until: on ``time.monotonic``'s clock.
+        number: number of the writer.
+        urls: addresses of the replicas.
+        until: end time on the clock of ``time.monotonic``.
     """
 
     def __init__(self, number: int, urls: tuple[str, str], until: float) -> None:
@@ -46,7 +47,7 @@ class Writer(threading.Thread):
         self.writes = 0
 
     def run(self) -> None:
-        """Write through one replica, look through the other."""
+        """Write to one replica and read from the other."""
         with httpx.Client(timeout=120) as client:
             while time.monotonic() < self._until:
                 here, there = self._urls if self.writes % 2 else reversed(self._urls)
@@ -65,7 +66,7 @@ class Writer(threading.Thread):
 
 
 def main() -> None:
-    """Write, compare, report."""
+    """Write, compare and report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,14 @@
-"""Whether acknowledged writes outlive `kill -9` and torn manifests: none may be missing.
+"""Check that acknowledged writes survive `kill -9` and torn manifests.
 
     python -m benchmarks.reliability.kills --kills 40 --writes 1000
 
-Four writers upsert single documents, new ones and ones that are there; the service is killed while
-they write, again and again. Before every second start the newest manifests are torn as a power
-failure leaves them: emptied, cut or full of zeros. They are those of versions that hold nothing
-acknowledged; where there is none, the manifest of one more commit is made and torn. After each
-start every acknowledged document must be there, with its version and its metadata. Prints a line a
-round; ends with status 1 where a document is missing. `--careless` is the control: it tears a
-version that holds an acknowledged write, which must be missed.
+Four writers upsert single documents, both new and existing ones. The command repeatedly kills the
+service while they write. Before every second start it tears the newest manifests as a power failure
+would: it empties them, cuts them or fills them with zeros. It tears only versions without
+acknowledged writes. If there is none, it first makes one more commit. After each start every
+acknowledged document must exist with its version and metadata. The command prints a line for each
+round and ends with status 1 if a document is missing. `--careless` is the control: it tears a
+version with an acknowledged write, so a document must be missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TEARS = {
 
 @dataclass
 class Written:
-    """What writers sent.
+    """The requests of the writers.
 
     Attributes:
         acknowledged: versions and numbers of the writes, by id.
@@ -53,7 +53,7 @@ class Written:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, name: str, version: str, number: int) -> None:
-        """A write was acknowledged."""
+        """Record an acknowledged write."""
         with self.lock:
             self.acknowledged[name] = (version, number)
             self.uncertain.pop(name, None)
@@ -62,7 +62,7 @@ class Written:
 
 @dataclass
 class Outcome:
-    """What was left after all kills; ``lost`` names each document that is missing or older."""
+    """The result after all kills. ``lost`` names each document that is missing or too old."""
 
     writes: int
     kills: int
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def write(url: str, writer: int, since: int, written: Written) -> None:
-    """Upsert one document after the other until the service is gone."""
+    """Upsert one document after the other until the service ends."""
     number = since
     draw = random.Random(since + writer)
     with httpx.Client(timeout=300) as client:
@@ -93,7 +93,7 @@ def write(url: str, writer: int, since: int, written: Written) -> None:
 
 
 def lost(url: str, written: Written) -> list[str]:
-    """Acknowledged documents that are not there as they were written; settles what is uncertain."""
+    """Acknowledged documents that are missing or differ; also resolves uncertain writes."""
     held: dict[str, dict[str, Any]] = {}
     after: str | None = ""
     with httpx.Client(base_url=url, timeout=300) as client:
@@ -115,7 +115,7 @@ def lost(url: str, written: Written) -> list[str]:
 
 
 def holds(table: lancedb.table.Table, version: int, written: Written) -> bool:
-    """Whether a version of the table holds all that was acknowledged, or what replaced it."""
+    """Whether a version of the table holds every acknowledged write or a later one."""
     table.checkout(version)
     rows = table.search().select(["id", "updated"]).limit(None).to_arrow()
     held = dict(zip(rows["id"].to_pylist(), rows["updated"].to_pylist(), strict=True))
@@ -125,7 +125,7 @@ def holds(table: lancedb.table.Table, version: int, written: Written) -> bool:
 
 
 def tear(store: Path, how: str, written: Written, *, careless: bool) -> int:
-    """Tear the versions that hold nothing acknowledged; how many."""
+    """Tear the versions without acknowledged writes; returns their number."""
     [folder] = (store / "indexes").glob("x.*.lance")
     table = lancedb.connect(store / "indexes").open_table(folder.stem)
     paths = manifest.versions(folder)
@@ -140,7 +140,7 @@ def tear(store: Path, how: str, written: Written, *, careless: bool) -> int:
     if not torn:
         torn = [manifest.path(folder, newest + 1)]
         torn[0].write_bytes(paths[newest].read_bytes())
-    # nothing that was acknowledged hangs on a lease
+    # no acknowledged write depends on a lease
     leases = manifest.versions(store / "leases" / "leases.lance")
     for path in [*torn, *list(leases.values())[:1]]:
         path.write_bytes(TEARS[how](path.read_bytes()))
@@ -148,7 +148,7 @@ def tear(store: Path, how: str, written: Written, *, careless: bool) -> int:
 
 
 def run(folder: Path, *, kills: int, writes: int, careless: bool = False) -> Outcome:
-    """Write and kill in turns, with a check after each start."""
+    """Write and kill in turn, with a check after each start."""
     draw = random.Random(0)
     written = Written()
     torn = 0
@@ -192,8 +192,8 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--writes", type=int, default=1000)
-    parser.add_argument("--careless", action="store_true", help="the control")
-    parser.add_argument("--folder", help="where the store lies; a temporary folder unless given")
+    parser.add_argument("--careless", action="store_true", help="run the control")
+    parser.add_argument("--folder", help="folder of the store (default: a temporary folder)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as work:
         found = run(Path(work), kills=given.kills, writes=given.writes, careless=given.careless)

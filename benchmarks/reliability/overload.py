@@ -1,13 +1,13 @@
-"""What the service does when it gets more than it can take, or loses its cache server.
+"""Behaviour of the service under overload, and when it loses its cache server.
 
     python -m benchmarks.reliability.overload tenfold --data news20.parquet --split test
     python -m benchmarks.reliability.overload crowd
     python -m benchmarks.reliability.overload redis --seconds 60
     python -m benchmarks.reliability.overload soak --seconds 3600
 
-tenfold: ten times the requests it can answer. crowd: 512 clients come at once and leave. redis: the
-cache server is killed, started again, frozen and thawed under load. soak: mixed load for long.
-Prints each aim beside its figure; exits with 1 where one is missed.
+tenfold: ten times the requests that it can answer. crowd: 512 clients come at once and leave.
+redis: the cache server is killed, started again, frozen and thawed under load. soak: mixed load for
+a long time. The command prints each aim with its figure and exits with 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CONSOLE = Console(highlight=False)
 
 
 def main() -> None:
-    """Load, compare, report."""
+    """Load, compare and report."""
     given = _options()
     texts = documents.read(given.data, given.documents, split=given.split)
     with tempfile.TemporaryDirectory() as work, Client() as client:
@@ -69,7 +69,7 @@ def tenfold(
     with server.started(*flags, "--cache-bytes=0") as service:
         url = f"{service.url}/embed"
         fresh = documents.unseen(texts)
-        with CONSOLE.status("what it can take"):
+        with CONSOLE.status("measuring the peak rate"):
             for _ in range(2):
                 bodies = _bodies(list(itertools.islice(fresh, len(texts))))
                 peak = _goodput(client.send(Load(url, bodies, CLIENTS)))
@@ -105,7 +105,7 @@ def tenfold(
 def crowd(
     client: Client, texts: Sequence[str], seconds: float, flags: Sequence[str]
 ) -> list[Verdict]:
-    """512 clients post a document each at once and hang up after a second."""
+    """512 clients post one document each at the same time and hang up after a second."""
     with server.started(*flags, "--cache-bytes=0") as service:
         url = f"{service.url}/embed"
         bodies = _bodies(list(itertools.islice(documents.unseen(texts), CLIENTS + CROWD)))
@@ -137,7 +137,7 @@ def redis(
         count = max(CLIENTS, round(rate * 2))
 
         def part() -> Future[list[Answer]]:
-            # half of them are in Redis already
+            # Redis already holds half of them
             mixed = [draw.choice(texts) if n % 2 else next(fresh) for n in range(2 * count)]
             return client.start(Load(url, _bodies(mixed), CLIENTS))
 
@@ -163,14 +163,14 @@ def redis(
 def soak(
     client: Client, texts: Sequence[str], seconds: float, flags: Sequence[str]
 ) -> list[Verdict]:
-    """Short texts, documents new and seen before, one and 16 a request, for long."""
+    """Short texts, new and repeated documents, 1 and 16 per request, for a long time."""
     draw = random.Random(0)
     fresh = documents.unseen(texts)
     hot = texts[:CLIENTS]
     rates: list[float] = []
     memory: list[float] = []
     statuses = Counter[int]()
-    # a cache that is full within minutes, lest its filling up look like a leak
+    # a small cache fills within minutes, so its growth does not look like a leak
     small = "--cache-bytes=4000000"
     with server.started(small, *flags) as service, Progress(console=CONSOLE) as progress:
         url = f"{service.url}/embed"
@@ -234,8 +234,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("what", choices=("tenfold", "crowd", "redis", "soak"))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--data", type=Path, default=documents.PEPS, help="JSONL or Parquet")
-    parser.add_argument("--split", help="only rows of --data whose column split says so")
-    parser.add_argument("--documents", type=int, default=64, help="how many to draw")
+    parser.add_argument("--split", help="only rows of --data with this value in the column split")
+    parser.add_argument("--documents", type=int, default=64, help="number of documents to draw")
     parser.add_argument("flags", nargs="*", help="flags of docsplit-serve, after --")
     return parser.parse_intermixed_args()
 

@@ -1,1 +1,1 @@
-"""What several benchmarks share: the service as a process, a load client, texts and plots."""
+"""Shared parts of the benchmarks: the service as a process, a load client, texts and plots."""

@@ -1,7 +1,7 @@
-"""Load from a process of its own: a fixed number of clients, or requests at given times.
+"""Load from a separate process: a fixed number of clients, or requests at given times.
 
-Bodies are encoded before the clock starts, and answers are read but not decoded, so that the
-client takes as little of the processor from the servers as it can, and the same from each.
+The client encodes bodies before the clock starts. It reads answers but does not decode them. It
+therefore uses little processor time, and the same for each server.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ GONE = 0
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one request.
+    """The outcome of one request.
 
     Attributes:
-        number: which of the requests, from 0.
-        status: of HTTP; ``GONE`` where there was no answer in time or the connection was lost.
-        began: seconds from the start of the load until it was sent, or should have been.
-        seconds: from then to the last byte.
+        number: number of the request, from 0.
+        status: HTTP status; ``GONE`` if there was no answer in time or the connection broke.
+        began: planned or actual time of sending, in seconds from the start of the load.
+        seconds: time from then to the last byte.
     """
 
     number: int
@@ -43,12 +43,12 @@ class Load:
     """Requests to send.
 
     Attributes:
-        url: to post to.
-        bodies: JSON, one a request.
-        clients: how many send one after the other; unused with ``times``.
-        times: seconds from the start at which each is sent whatever became of those before.
+        url: address of the requests.
+        bodies: JSON bodies, one for each request.
+        clients: number of clients. Each sends one request after the other. Unused with ``times``.
+        times: when to send each request, in seconds from the start, regardless of earlier answers.
         patience: seconds after which a client hangs up.
-        headers: sent with each.
+        headers: headers of each request.
     """
 
     url: str
@@ -60,7 +60,7 @@ class Load:
 
 
 class Client:
-    """The process that sends."""
+    """The process that sends requests."""
 
     def __enter__(self) -> Self:
         spawn = multiprocessing.get_context("spawn")
@@ -76,11 +76,11 @@ class Client:
         self._pool.shutdown(cancel_futures=True)
 
     def send(self, load: Load) -> list[Answer]:
-        """All of a load; returns when every request is answered or given up."""
+        """Send a load; returns when every request is answered or given up."""
         return self.start(load).result()
 
     def start(self, load: Load) -> Future[list[Answer]]:
-        """The same, without waiting."""
+        """Send a load without waiting for its end."""
         return self._pool.submit(_send, load)
 
 

@@ -1,4 +1,4 @@
-"""Texts to measure with."""
+"""Texts for the measurements."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def read(path: Path, count: int, seed: int = 0, split: str | None = None) -> lis
 
     Args:
         path: a table with a column ``text``.
-        count: how many.
-        seed: of the draw.
-        split: only the rows whose column ``split`` says so.
+        count: number of documents.
+        seed: seed of the draw.
+        split: only rows with this value in the column ``split``.
     """
     found = rows(path, ["text"] if split is None else ["text", "split"], [])
     texts = [row["text"] for _, row in found if split is None or row["split"] == split]
@@ -27,10 +27,10 @@ def read(path: Path, count: int, seed: int = 0, split: str | None = None) -> lis
 
 
 def unseen(texts: Sequence[str], seed: int = 0) -> Iterator[str]:
-    """Documents without end, each new in every window: those given, their words shuffled.
+    """An endless stream of the given documents with shuffled words, so every window is new.
 
-    The service computes a text that is in flight twice only once, so a load that repeats texts
-    would measure something else.
+    The service computes a text only once if two requests need it at the same time. A load that
+    repeats texts would therefore measure something else.
     """
     draw = random.Random(seed)
     while True:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def svg(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of ``size`` inches, written to ``path``; the same drawing gives the same bytes."""
+    """A figure of ``size`` inches, written to ``path``. Equal drawings give equal bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first column is aligned to the left, the others to the right."""
+    """A Markdown table. The first column is left-aligned, the others right-aligned."""
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

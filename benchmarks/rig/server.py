@@ -1,4 +1,4 @@
-"""The service in a process of its own, and clients that load it."""
+"""The service in a separate process, and clients that load it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import httpx
 
 
 class StartError(RuntimeError):
-    """A server that ended or was not ready in time; the message is its log."""
+    """A server ended or was not ready in time. The message is its log."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Service:
     """A running service.
 
     Attributes:
-        ready_seconds: from the start of the process until it was ready.
+        ready_seconds: time from the start of the process until it was ready.
     """
 
     url: str
@@ -86,14 +86,14 @@ def launched(
     """Start a server and stop it afterwards.
 
     Args:
-        command: ``{port}`` in it becomes a free port of the loopback address.
-        ready: path that answers 200 once it serves.
-        cwd: its working directory.
-        env: variables beside those of this process.
+        command: the command. A free port of the loopback address replaces ``{port}``.
+        ready: path that answers 200 when the server is ready.
+        cwd: working directory of the server.
+        env: variables in addition to those of this process.
         patience: seconds until it must be ready.
 
-    Raises:
-        StartError: it ended, or was not ready in time.
+        Raises:
+            StartError: the server ended or was not ready in time.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -125,7 +125,7 @@ def launched(
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        # one that is stopped would not see the signal to end
+        # a stopped process would not receive the signal to end
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""An aim beside its measured figure."""
+"""Compare an aim with its measured figure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Verdict:
-    """An aim beside its figure."""
+    """An aim and its figure."""
 
     aim: str
     figure: float

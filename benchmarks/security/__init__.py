@@ -1,1 +1,1 @@
-"""What hostile requests cost, and what the time of a refusal reveals."""
+"""The cost of hostile requests, and the information in the time of a refusal."""

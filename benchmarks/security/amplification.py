@@ -1,4 +1,4 @@
-"""What the worst bodies cost a replica: memory, time, and what other clients notice.
+"""The cost of the worst bodies for a replica: memory, time, and latency of other clients.
 
     python -m benchmarks.security.amplification
     python -m benchmarks.security.amplification --clients 8 --seconds 60
@@ -6,11 +6,11 @@
 The first command sends each body of ``worst_bodies`` once. It prints the status, the seconds, the
 memory above that of the idle service, and the longest response time of ``/livez``.
 
-With ``--clients``, so many clients send bodies drawn at random, all at the same time. The command
-prints the peak memory, whether the replica still runs, the longest response time of ``/livez``, and
-the latency of another client's short texts: in quiet, while the same crowd sends to a server that
-only reads, and during the attack. With ``--balancer
-haproxy`` or ``nginx``, all requests go through the shipped configuration to two replicas.
+With ``--clients N``, N clients send random bodies at the same time. The command prints the peak
+memory, whether the replica still runs, and the longest response time of ``/livez``. It also prints
+the latency of another client's short texts: without attackers, while the attackers send to a server
+that only reads, and during the attack. With ``--balancer haproxy`` or ``nginx``, all requests go
+through the shipped configuration to two replicas.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ KEYS = [f"a-key-of-client-{number:02}-for-benchmarks" for number in range(33)]
 
 @dataclass
 class Prober:
-    """Asks for ``/livez`` over and over, and notes the longest answer in seconds."""
+    """Requests ``/livez`` repeatedly and records the longest response time in seconds."""
 
     url: str
     longest: float = 0.0
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Ask until ``over``."""
+        """Send requests until ``over``."""
         with httpx.Client(timeout=60) as client:
             while not self.over.is_set():
                 began = time.monotonic()
@@ -89,7 +89,7 @@ def prepare(url: str, headers: dict[str, str]) -> None:
 
 
 def send(url: str, attack: Attack, seconds: float, headers: dict[str, str]) -> httpx.Response:
-    """Send a worst body; its deadline ends what the service takes up."""
+    """Send a worst body. Its deadline ends the work of the service."""
     sent = {"content-type": "application/json", "x-request-timeout": f"{seconds:g}"} | headers
     return httpx.request(
         attack.method, url + attack.path, content=attack.body(), headers=sent, timeout=60
@@ -102,7 +102,7 @@ def one_by_one(server: Server, route: str, seconds: float) -> None:
     for attack in attacks():
         if route not in attack.route:
             continue
-        # made before: it would hold up the prober, which is of this process
+        # made in advance, because making it would delay the prober in this process
         ready = replace(attack, body=_made(attack.body()))
         server.forget_peak()
         idle = server.memory("VmRSS")
@@ -119,10 +119,10 @@ def one_by_one(server: Server, route: str, seconds: float) -> None:
 
 
 def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
-    """Print what a crowd of attackers at ``url`` does to replicas, and to one with short texts.
+    """Print the effects of many attackers at ``url`` on replicas and on a client of short texts.
 
-    Attackers are processes, so that they do not slow the client that is timed. The same attack on a
-    server that only reads shows what the crowd itself costs on this machine.
+    Attackers are processes, so they do not slow the timed client. The same attack on a server that
+    only reads shows the cost of the attackers on this machine.
     """
     latencies: dict[str, list[float]] = {"quiet": [], "attack on a sink": [], "attack": []}
     statuses: Counter[str] = Counter()
@@ -243,10 +243,17 @@ def _key(number: int) -> dict[str, str]:
 def main() -> None:
     """Start a replica and attack it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--clients", type=int, default=0, help="attack at once; 0: one by one")
+    parser.add_argument(
+        "--clients",
+        type=int,
+        default=0,
+        help="number of clients that attack at once; 0: one by one",
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to attack at once")
     parser.add_argument("--balancer", choices=BALANCERS, help="attack two replicas behind it")
-    parser.add_argument("--deadline", type=float, default=5.0, help="of each body, one by one")
+    parser.add_argument(
+        "--deadline", type=float, default=5.0, help="seconds for each body, one by one"
+    )
     parser.add_argument("--route", default="", help="only routes that contain this")
     parser.add_argument("--body", default="", help="only bodies whose name matches this regex")
     parser.add_argument("--rounds", type=int, default=1, help="how often to attack at once")

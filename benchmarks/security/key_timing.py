@@ -1,12 +1,12 @@
-"""Whether the time of a refusal tells why a key was refused.
+"""Does the time of a refusal reveal why a key was refused?
 
     python -m benchmarks.security.key_timing --requests 2000
 
-A service with 500 keys is asked with keys that are missing, unknown, almost right, revoked (the
-first and the last of the file) and over their rate, in random order on one connection. For each
-kind it prints the median and the chance that one of its refusals took longer than one of an
-unknown key (.5: nothing to tell them by), with the 95 % bootstrap interval. The control gives a
-refusal by another way, a body that is no JSON from a key that may ask, which has to stand out.
+A service with 500 keys gets requests with keys that are missing, unknown, almost right, revoked
+(the first and the last of the file) and over their rate, in random order on one connection. For
+each kind the command prints the median and the probability that one of its refusals takes longer
+than one of an unknown key, with the 95 % bootstrap interval. At .5 the two are indistinguishable.
+The control is another refusal: a body that is not JSON, from a valid key. It must differ.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ REFERENCE, CONTROL = "unknown", "control: no JSON"
 
 
 def main() -> None:
-    """Ask, compare, report."""
+    """Send requests, compare and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=2000, help="of each kind; default 2000")
+    parser.add_argument(
+        "--requests", type=int, default=2000, help="refusals per kind; default 2000"
+    )
     given = parser.parse_args()
     names = [f"key-{number:03}" for number in range(KEYS)]
     tokens = {name: _token() for name in names}
@@ -79,7 +81,7 @@ def main() -> None:
 
 
 def _token() -> str:
-    """A token as ``docsplit-keys`` makes it."""
+    """A token in the form of ``docsplit-keys``."""
     return f"docsplit_{secrets.token_urlsafe(32)}"
 
 
@@ -93,7 +95,7 @@ def _ask(
     random.Random(0).shuffle(order)
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
     statuses: dict[str, int] = {}
-    # the bucket of the key over its rate is emptied first
+    # first empty the bucket of the key over its rate
     for kind in [*kinds, *track(order, description="asking")]:
         headers = {"content-type": "application/json"}
         if kinds[kind]:
@@ -110,7 +112,7 @@ def _ask(
 def _chance(
     found: NDArray[np.float64], reference: NDArray[np.float64]
 ) -> tuple[float, float, float]:
-    """That one of ``found`` exceeds one of ``reference``, with its bootstrap interval."""
+    """Probability that one of ``found`` exceeds one of ``reference``, with bootstrap interval."""
 
     def share(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
         return float(mannwhitneyu(a, b, method="asymptotic").statistic) / (len(a) * len(b))

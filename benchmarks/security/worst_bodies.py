@@ -1,7 +1,7 @@
-"""The worst bodies that each route can get, of the largest size, allowed or forbidden.
+"""The worst valid and invalid bodies of the largest size for each route.
 
 ``tests/service/test_amplification.py`` bounds their memory.
-``benchmarks/security/amplification.py`` prints memory, time and what other clients notice.
+``benchmarks/security/amplification.py`` prints memory, time and latency of other clients.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class Attack:
     """One request.
 
     Attributes:
-        route: as the OpenAPI document names it.
-        name: what is bad about the body.
-        body: makes it, at ``SIZE`` bytes at most.
-        first: whether it stands for its kind: another route with the same checks has the others.
+        route: its name in the OpenAPI document.
+        name: why the body is bad.
+        body: makes the body, with at most ``SIZE`` bytes.
+        first: whether to send it to this route even if another route with the same checks gets the
+            other bodies.
     """
 
     method: str
@@ -164,7 +165,7 @@ def _filters() -> dict[str, Callable[[], bytes]]:
     }
 
 
-# where a route takes texts, and what else its body needs
+# the field of a route for texts, and other fields that its body needs
 _TEXT_FIELDS = [
     ("/embed", b'{"inputs":%s}'),
     ("/", b'{"inputs":%s}'),
@@ -185,7 +186,7 @@ _LIST_FIELDS = [
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
 ]
-# what passes the count of values, and so reaches validation
+# bodies that pass the count of values and reach validation
 _FIRST = {
     "zeros within the limit of values",
     "empty objects within the limit of values",
@@ -197,7 +198,7 @@ def attacks() -> Iterator[Attack]:
     """Yield the worst requests to every route that takes a body."""
 
     def filled(template: bytes, make: Callable[[], bytes]) -> Callable[[], bytes]:
-        # a template's % signs are its place alone
+        # % appears in a template only as its placeholder
         return lambda: template.replace(b"%s", make())
 
     for route, template in _TEXT_FIELDS:
@@ -207,9 +208,9 @@ def attacks() -> Iterator[Attack]:
             yield Attack("POST", route, name, filled(template, make), first or route == "/embed")
     for route, template in _ONE_TEXT_FIELDS:
         for name, make in TEXTS.items():
-            told = f"{template[:40].decode()}: {name}"
+            title = f"{template[:40].decode()}: {name}"
             first = name == "one endless word of wide characters" or "line ends" in name
-            yield Attack("POST", route, told, filled(template, make), first)
+            yield Attack("POST", route, title, filled(template, make), first)
     for name, make in _filters().items():
         body = b'{"index":"worst","text":"a","filter":%s}'
         yield Attack("POST", "/similar", name, filled(body, make))
@@ -217,8 +218,8 @@ def attacks() -> Iterator[Attack]:
         yield Attack("POST", "/classifiers/{name}/suggest", name, filled(body, make))
     for name, make in JUNK.items():
         for method, route, body in _LIST_FIELDS:
-            told = f"{body.decode()}: {name}"
-            yield Attack(method, route, told, filled(body, make), name in _FIRST)
+            title = f"{body.decode()}: {name}"
+            yield Attack(method, route, title, filled(body, make), name in _FIRST)
     for name, make in DOCUMENTS.items():
         yield Attack("POST", "/indexes/{name}/documents", name, make)
     for name, make in TRAININGS.items():

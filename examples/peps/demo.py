@@ -1,6 +1,6 @@
-"""What ``make demo`` shows of the index "peps": citations, resemblance, a few labels.
+"""``make demo`` with the index "peps": citations, similarity, a few labels.
 
-It starts the service on a free port over the settings of ``docsplit-serve`` and speaks HTTP to it.
+It starts the service on a free port with the settings of ``docsplit-serve`` and uses HTTP.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def show(client: Client, title: str, **query: Any) -> None:
 
 
 def demo(client: Client) -> None:
-    """All three parts."""
+    """Run all three parts."""
     report = client("POST", "/indexes/peps/citation")
     print(
-        f"citation head: {report['links']} links, {report['training_seconds']:.1f} s; of held-out "
-        f"PEPs the first cited one ranks by MRR {report['mrr']:.3f}, in the hybrid search's order "
+        f"citation head: {report['links']} links, {report['training_seconds']:.1f} s; on held-out "
+        f"PEPs its MRR is {report['mrr']:.3f}, that of the hybrid search "
         f"{report['hybrid_mrr']:.3f}"
     )
     show(client, "PEP 484 (Type Hints) cites", id="pep-484", mode="citation", direction="cites")
@@ -82,7 +82,7 @@ def demo(client: Client) -> None:
 
 
 def main() -> None:
-    """Serve, show, end."""
+    """Start the service, show the results and stop."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,11 +1,11 @@
 """Sliding-window attention with a global first token, as ONNX.
 
-Long checkpoints of the training room attend to ``window`` tokens on either side and to the first
-token, which attends to all (Beltagy et al. 2020, "Longformer", section 3.1). Traced as it is, their
-attention would take three windows of keys for a query of ten words, too. So it is traced as one
-operator, which is then given a definition in standard operators: dense attention where all tokens
-are in each other's reach, and blocks of queries beyond that, so that time and memory grow with the
-length and not with its square.
+In long checkpoints of the training each token attends to ``window`` tokens on either side and to
+the first token, which attends to all (Beltagy et al. 2020, "Longformer", section 3.1). A direct
+trace of this attention would use three windows of keys even for a query of ten words. The export
+therefore traces it as one operator and then defines this operator in standard operators. The
+definition uses dense attention if every token reaches every other, otherwise blocks of queries.
+Time and memory thus grow with the length, not with its square.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from transformers import PretrainedConfig, PreTrainedModel
 MODEL_TYPE = "docsplit_long_bert"
 DOMAIN = "docsplit"
 OPERATOR = "LongAttention"
-# Added to a score, it makes the weight zero in fp32 and fp16 alike.
+# Added to a score, it makes the weight zero in both fp32 and fp16.
 _NEVER = -5_000.0
 
 
 @contextmanager
 def traced_as_operators(encoder: PreTrainedModel) -> Iterator[None]:
-    """Within, tracing writes one ``docsplit.LongAttention`` for the attention of each layer.
+    """Make tracing write one ``docsplit.LongAttention`` for the attention of each layer.
 
-    The vectors computed meanwhile mean nothing.
+    Vectors computed in this context have no meaning.
     """
     layers = [layer.attention for layer in cast(Any, encoder).encoder.layer]
     held = [layer.self for layer in layers]
@@ -47,12 +47,12 @@ def traced_as_operators(encoder: PreTrainedModel) -> Iterator[None]:
 
 
 def define(path: Path, config: PretrainedConfig, opset: int) -> None:
-    """Put standard operators in the place of each ``docsplit.LongAttention`` of an ONNX file.
+    """Replace each ``docsplit.LongAttention`` of an ONNX file by standard operators.
 
     Args:
-        path: the file; it is replaced.
+        path: the file to change.
         config: has ``attention_window``, ``num_attention_heads`` and ``hidden_size``.
-        opset: of the ONNX operators in the file.
+        opset: version of the ONNX operators in the file.
     """
     model = onnx.load(path)
     window = config.attention_window
@@ -93,9 +93,9 @@ def _definition(window: int, heads: int, width: int, opset: int) -> str:
     """The operator in ONNX's textual syntax.
 
     Inputs ``q``, ``k``, ``v`` float ``[batch, tokens, heads * width]`` and ``valid`` bool
-    ``[batch, tokens]``; output like ``q``. Queries go in blocks of half a window, each against its
-    reach and, before that, the first token; what lies beyond the ends is another token's copy that
-    the bias hides.
+    ``[batch, tokens]``; output like ``q``. A block of queries is half a window long. It attends to
+    the first token and to all keys in its reach. Positions beyond the ends hold copies of other
+    tokens, which the bias hides.
     """
     block = -(-window // 2)
     reach = 2 * window + block

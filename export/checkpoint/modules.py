@@ -1,4 +1,4 @@
-"""What a sentence-transformers checkpoint does to the encoder's token vectors, module by module."""
+"""Read the modules of a sentence-transformers checkpoint that follow the transformer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FEATURE = "sentence_embedding"
 
 @dataclass(frozen=True)
 class Tail:
-    """All that follows the transformer.
+    """The modules after the transformer.
 
     Attributes:
         pooling: how token vectors become one vector.
-        after: Dense and Normalize modules behind the pooling, in order.
+        after: Dense and Normalize modules after the pooling, in order.
     """
 
     pooling: Pooling
@@ -37,10 +37,10 @@ class Tail:
 
 
 def read_tail(model: SentenceTransformer, source: str) -> Tail:
-    """What ``model`` does behind its transformer.
+    """The modules of ``model`` after its transformer.
 
     Raises:
-        ExportError: a module, or a setting of one, that a bundle cannot express.
+        ExportError: a bundle cannot express a module or one of its settings.
     """
     modules = list(model)
     kinds = [type(m).__name__ for m in modules]
@@ -58,7 +58,7 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
 
 
 def describe(after: tuple[nn.Module, ...]) -> str:
-    """The modules behind the pooling in words, e.g. ``Dense 768→256 Tanh, Normalize``."""
+    """The modules after the pooling in words, e.g. ``Dense 768→256 Tanh, Normalize``."""
     return ", ".join(
         f"Dense {m.in_features}→{m.out_features} {type(m.activation_function).__name__}"
         if type(m).__name__ == "Dense"
@@ -71,7 +71,7 @@ def _pooling(module: nn.Module, source: str) -> Pooling:
     if not getattr(module, "include_prompt", True):
         raise ExportError(
             f"{source}: pooling with include_prompt=False is unsupported; a bundle pools every "
-            "token, the prompt's included"
+            "token, including the prompt"
         )
     # sentence-transformers 6 has an attribute, 5 a method.
     mode: Any = getattr(module, "pooling_mode", None)
@@ -85,18 +85,18 @@ def _pooling(module: nn.Module, source: str) -> Pooling:
 
 
 def _check_features(module: nn.Module, kind: str, source: str) -> None:
-    """Modules may also read and write token vectors, of which a bundle has none."""
+    """Refuse modules that read or write token vectors, which a bundle does not have."""
     for end in ("module_input_name", "module_output_name"):
         feature = getattr(module, end, _FEATURE)
         if feature != _FEATURE:
             raise ExportError(
-                f"{source}: {kind} with {end} {feature} is unsupported; behind its pooling a "
-                f"bundle has {_FEATURE} only"
+                f"{source}: {kind} with {end} {feature} is unsupported; after its pooling a "
+                f"bundle has only {_FEATURE}"
             )
 
 
 def _check_activation(dense: nn.Module, place: int, source: str) -> None:
-    """sentence-transformers puts Tanh for an activation whose code it does not trust."""
+    """sentence-transformers replaces an activation by Tanh if it does not trust its code."""
     listed = load_file_path(source, "modules.json")
     if listed is None:
         return
@@ -105,6 +105,6 @@ def _check_activation(dense: nn.Module, place: int, source: str) -> None:
     used = fullname(cast(Any, dense).activation_function)
     if asked and not asked.startswith("torch.") and asked != used:
         raise ExportError(
-            f"{source}: Dense with the activation {asked} is unsupported, since it is code that "
-            "comes with the checkpoint; those of torch.nn are supported"
+            f"{source}: Dense with the activation {asked} is unsupported, because its code is part "
+            "of the checkpoint; use an activation of torch.nn"
         )

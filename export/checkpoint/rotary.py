@@ -1,7 +1,7 @@
 """Rotary positions as tables.
 
-A graph that computed angles would do so in the precision it runs in. In bf16, position 301 is 300
-or 302; in fp16, angles beyond position 2,048 are off by up to a radian and more.
+Without tables, a graph would compute angles in its own precision. In bf16, position 301 becomes
+300 or 302. In fp16, angles beyond position 2,048 are wrong by up to a radian and more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from export.errors import ExportError
 
-# Scalings whose frequencies depend only on the position, not on the length of the text.
+# Scalings with frequencies that do not depend on the length of the text.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 # Services pad windows to multiples of a few tokens, perhaps beyond the longest window.
 _ROUND = 64
@@ -42,7 +42,7 @@ class RotationTables(nn.Module):
 
 
 def check_rotations(encoder: PreTrainedModel, source: str) -> None:
-    """Refuse a scaling that a table cannot hold.
+    """Refuse a scaling that a table cannot represent.
 
     Raises:
         ExportError: the angles of a position depend on the text's length.
@@ -54,16 +54,16 @@ def check_rotations(encoder: PreTrainedModel, source: str) -> None:
         rope = settings["rope_type"]
         if rope not in ROPE_TYPES:
             raise ExportError(
-                f"{source}: rope_type {rope} of {kind} is unsupported, since it changes with the "
+                f"{source}: rope_type {rope} of {kind} is unsupported, because it changes with the "
                 f"text's length; {', '.join(ROPE_TYPES)} are supported"
             )
 
 
 @contextmanager
 def tabled_rotations(encoder: PreTrainedModel, tokens: int) -> Iterator[None]:
-    """While it lasts, ``encoder`` reads its rotations from tables for windows of ``tokens``.
+    """In this context ``encoder`` reads its rotations from tables for windows of ``tokens``.
 
-    Encoders without rotary positions stay as they are.
+    Encoders without rotary positions do not change.
     """
     if encoder.config.model_type != "modernbert":
         yield

@@ -1,4 +1,4 @@
-"""Open a sentence-transformers or transformers checkpoint and read how it makes its vectors."""
+"""Open a sentence-transformers or transformers checkpoint and read how it computes vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from export.checkpoint.modules import read_tail
 from export.checkpoint.rotary import check_rotations
 from export.errors import ExportError
 
-# Encoders whose graphs the fp16 fusion and the int8 quantiser both understand.
+# Encoders whose graphs both the fp16 fusion and the int8 quantiser support.
 FAMILIES = (
     "bert",
     "camembert",
@@ -38,17 +38,17 @@ class Source:
     """A checkpoint, opened in fp32 on the CPU.
 
     Attributes:
-        name: what the bundle's lineage calls it; never a path.
-        model: the checkpoint as sentence-transformers runs it, its windows set to ``max_tokens``.
-        encoder: the transformer inside ``model``.
+        name: its name in the bundle's lineage; never a path.
+        model: the checkpoint in sentence-transformers, with windows of ``max_tokens``.
+        encoder: the transformer of ``model``.
         tokenizer: its fast tokenizer.
         pooling: how token vectors become one vector.
-        after: Dense and Normalize modules behind the pooling, in order.
-        normalises: whether the last of them is a Normalize.
-        trained_tokens: the window its authors configured, special tokens included.
+        after: Dense and Normalize modules after the pooling, in order.
+        normalises: whether the last module is a Normalize.
+        trained_tokens: the window that its authors configured, special tokens included.
         max_tokens: the window of this export, special tokens included.
-        prompts: prompt name → text put before every input.
-        default_prompt: name of the prompt used when the caller names none.
+        prompts: prompt name → text before every input.
+        default_prompt: name of the prompt for callers that name none.
     """
 
     name: str
@@ -65,15 +65,14 @@ class Source:
 
     @property
     def takes_token_types(self) -> bool:
-        """Whether the encoder's forward has ``token_type_ids``."""
+        """Whether the encoder takes ``token_type_ids``."""
         return "token_type_ids" in inspect.signature(self.encoder.forward).parameters
 
     def weights_digest(self) -> str:
         """SHA-256 over the named tensors: name, dtype, shape and bytes of each.
 
-        First the encoder's, then those of each module behind the pooling, by its place.
-
-        Unlike a digest of the file it does not depend on the container (safetensors, shards).
+        The encoder's tensors come first, then those of each module after the pooling, in order.
+        Unlike a digest of the file, it does not depend on the format (safetensors, shards).
         """
         total = hashlib.sha256()
         named = sorted(self.encoder.state_dict().items())
@@ -92,16 +91,16 @@ def open_source(
     max_tokens: int | None = None,
     trust_remote_code: bool = False,
 ) -> Source:
-    """Open a checkpoint and check that a bundle can carry all it does.
+    """Open a checkpoint and check that a bundle can express it.
 
     Args:
         source: a folder, or a name on the Hugging Face hub.
-        source_name: what to call it in the lineage; by default the hub name or the folder's name.
-        max_tokens: window of the bundle, special tokens included; by default the checkpoint's own.
-        trust_remote_code: run model code in the folder of the weights, as long checkpoints need.
+        source_name: its name in the lineage; by default the hub name or the folder's name.
+        max_tokens: window of the bundle, special tokens included; by default the checkpoint's.
+        trust_remote_code: run model code in the folder of the weights; long checkpoints need it.
 
-    Raises:
-        ExportError: the checkpoint cannot be opened, or does something a bundle cannot express.
+        Raises:
+            ExportError: the checkpoint cannot be opened, or a bundle cannot express it.
     """
     folder = Path(source).expanduser()
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
@@ -138,7 +137,7 @@ def open_source(
 def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
     try:
         with warnings.catch_warnings():
-            # modules.json of older checkpoints names classes by paths since deprecated.
+            # modules.json of older checkpoints uses deprecated names of classes.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", FutureWarning)
             model = SentenceTransformer(
@@ -147,11 +146,10 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
                 trust_remote_code=trust_remote_code,
                 model_kwargs={"attn_implementation": "eager"},
             )
-    except Exception as error:  # each of four libraries refuses in its own way
+    except Exception as error:  # four libraries raise different errors
         if "trust_remote_code" in str(error):
             raise ExportError(
-                f"{source}: brings model code of its own; read it, then run it by "
-                "--trust-remote-code"
+                f"{source}: contains model code; read it, then allow it with --trust-remote-code"
             ) from error
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
@@ -164,12 +162,12 @@ def _check_family(encoder: PreTrainedModel, source: str) -> None:
         kind = "decoder" if getattr(config, "is_decoder", False) else "model"
         raise ExportError(
             f"{source}: a {config.model_type} {kind} is unsupported; "
-            f"encoders of the families {', '.join(FAMILIES)} are"
+            f"the supported encoders are {', '.join(FAMILIES)}"
         )
     positions = getattr(config, "position_embedding_type", "absolute")
     if positions not in ("absolute", None):
         raise ExportError(
-            f"{source}: position_embedding_type {positions} is unsupported; absolute is"
+            f"{source}: position_embedding_type {positions} is unsupported; use absolute"
         )
 
 
@@ -187,7 +185,7 @@ def _fast_tokenizer(
         raise ExportError(f"{source}: the tokenizer has no padding token")
     if len(tokenizer) > rows:
         raise ExportError(
-            f"{source}: {len(tokenizer)} tokens in the tokenizer, {rows} embeddings in the model"
+            f"{source}: the tokenizer has {len(tokenizer)} tokens, the model {rows} embeddings"
         )
     vocabulary = len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
     if vocabulary < 1:
@@ -196,8 +194,8 @@ def _fast_tokenizer(
         normalizer = tokenizer.backend_tokenizer.normalizer
         if normalizer is None or normalizer.normalize_str("A") != "a":
             raise ExportError(
-                f"{source}: do_lower_case lies outside the tokenizer; "
-                "add a Lowercase normalizer to tokenizer.json"
+                f"{source}: do_lower_case is not part of tokenizer.json; "
+                "add a Lowercase normalizer there"
             )
     return tokenizer
 
@@ -205,7 +203,7 @@ def _fast_tokenizer(
 def _windows(
     model: SentenceTransformer, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> tuple[int, int]:
-    """The window its authors configured and the longest that the model has positions for."""
+    """The window that its authors configured and the longest that the model's positions allow."""
     table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
     limit = int(encoder.config.max_position_embeddings)
     # RoBERTa and similar models count positions from padding_idx + 1.
@@ -225,9 +223,9 @@ def _default_prompt(model: SentenceTransformer) -> str | None:
 
 
 def reference_vectors(source: Source, texts: list[str], *, batch_size: int = 8) -> Tensor:
-    """Unit vectors of ``texts`` by sentence-transformers itself: float32 ``[texts, dimensions]``.
+    """Unit vectors of ``texts`` by sentence-transformers: float32 ``[texts, dimensions]``.
 
-    No prompt is put before the texts.
+    The texts get no prompt.
     """
     return source.model.encode(
         texts,

@@ -1,4 +1,4 @@
-"""The bundle's tokenizer: the source's own, without truncation and padding."""
+"""The bundle's tokenizer: the source's tokenizer without truncation and padding."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ PADDED_TOKENS = 8_192
 
 
 def write_tokenizer(source: Source, folder: Path, texts: list[str]) -> Tokenizer:
-    """Write ``tokenizer.json`` and check on ``texts`` that it gives the ids the source gives.
+    """Write ``tokenizer.json`` and check on ``texts`` that it gives the same ids as the source.
 
-    Truncation and padding are left to the service: a bundle that truncated by itself would cut
-    texts silently.
+    The service truncates and pads. A bundle that truncated would cut texts silently.
 
     Raises:
-        ExportError: ids differ.
+        ExportError: the ids differ.
     """
     path = folder / TOKENIZER
     tokenizer = Tokenizer.from_str(source.tokenizer.backend_tokenizer.to_str())
@@ -44,8 +43,9 @@ def write_tokenizer(source: Source, folder: Path, texts: list[str]) -> Tokenizer
 def batches(
     tokenizer: Tokenizer, texts: list[str], *, max_tokens: int, pad_token_id: int, size: int
 ) -> list[dict[str, np.ndarray]]:
-    """Model inputs of ``texts`` in order, cut to ``max_tokens``, up to ``size`` at a time: fewer
-    where they would come to more than ``PADDED_TOKENS``.
+    """Model inputs of ``texts`` in order, cut to ``max_tokens``.
+
+    A batch has at most ``size`` texts, and fewer if it would exceed ``PADDED_TOKENS``.
 
     Returns:
         ``input_ids`` and ``attention_mask``, int64 ``[batch, tokens]``, padded to the longest.

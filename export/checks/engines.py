@@ -1,4 +1,4 @@
-"""Run a bundle's graphs, to measure them. The service has engines of its own."""
+"""Run a bundle's graphs to measure them. The service has its own engines."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Encode = Callable[[Inputs], np.ndarray]
 
 
 def named(ids: np.ndarray, mask: np.ndarray) -> Inputs:
-    """A batch as the engines here take it."""
+    """A batch in the form that these engines take."""
     return {"input_ids": ids, "attention_mask": mask}
 
 
 def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple[str, Encode]:
     """The engine's name and its function: inputs int64 ``[batch, tokens]`` → float32
-    ``[batch, dimensions]``. It computes on the CPU, but ``packed`` on CUDA.
+    ``[batch, dimensions]``. It computes on the CPU; ``packed`` needs CUDA.
 
     Raises:
-        ExportError: ``packed`` where there is no CUDA.
+        ExportError: the precision is ``packed`` and CUDA is missing.
     """
     check_device(precision)
     if precision == "int8":
@@ -36,7 +36,7 @@ def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple
 
 
 def can_run(precision: PrecisionName) -> bool:
-    """Whether a graph of ``precision`` can be computed on this machine."""
+    """Whether this machine can run a graph of ``precision``."""
     if precision != "packed":
         return True
     import onnxruntime as ort
@@ -45,21 +45,21 @@ def can_run(precision: PrecisionName) -> bool:
 
 
 def check_device(precision: PrecisionName) -> None:
-    """Refuse what cannot be measured on this machine.
+    """Refuse a precision that this machine cannot measure.
 
     Raises:
-        ExportError: a graph of ``precision`` cannot.
+        ExportError: this machine cannot run a graph of ``precision``.
     """
     if not can_run(precision):
         raise ExportError(
-            "packed: its kernels exist only for CUDA, so that its parity cannot be measured here, "
-            "and nothing is written unmeasured; run docsplit-export on a machine with an NVIDIA "
-            "GPU and onnxruntime-gpu instead of onnxruntime"
+            "packed: this machine cannot measure its parity, because its kernels need CUDA; run "
+            "docsplit-export on a machine with an NVIDIA GPU and onnxruntime-gpu instead of "
+            "onnxruntime"
         )
 
 
 def source_engine(source: Source) -> Encode:
-    """The checkpoint itself, in fp32 by sentence-transformers: inputs int64 ``[batch, tokens]`` →
+    """The checkpoint in fp32 by sentence-transformers: inputs int64 ``[batch, tokens]`` →
     unit vectors float32 ``[batch, dimensions]``."""
     import torch
 
@@ -81,11 +81,11 @@ def _onnxruntime(graph: Path, threads: int, device: str) -> tuple[str, Encode]:
     options.log_severity_level = 3
     provider = f"{device}ExecutionProvider"
     if device == "CUDA":
-        # CUDA and cuDNN of the nvidia-* packages lie where the loader does not look
+        # the loader does not search the folders of the nvidia-* packages for CUDA and cuDNN
         ort.preload_dlls()
     session = ort.InferenceSession(graph, options, providers=[provider])
     if provider not in session.get_providers():
-        raise ExportError(f"{graph.name}: CUDA does not load here; see the driver and cuDNN")
+        raise ExportError(f"{graph.name}: CUDA does not load; check the driver and cuDNN")
     name = f"ONNX Runtime {ort.__version__}, {device}"
     return name, lambda inputs: session.run([OUTPUT], inputs)[0]
 
@@ -97,9 +97,9 @@ def openvino_engine(
 
     Args:
         graph: ONNX or OpenVINO IR file.
-        threads: cores to compute on.
-        floating: what operators that are not int8 compute in; by default what OpenVINO chooses by
-            the processor, bf16 where it has it.
+        threads: number of cores.
+        floating: number format of operators that are not int8. By default OpenVINO chooses: bf16
+            if the processor has it.
     """
     import openvino as ov
 

@@ -1,4 +1,4 @@
-"""No weight of a source or of a written graph may be infinite or no number."""
+"""Check that all weights of a source or of a written graph are finite."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from export.errors import ExportError
 
 
 def check_weights(source: Source) -> None:
-    """Look at every parameter of a checkpoint.
+    """Check every parameter of a checkpoint.
 
     Raises:
-        ExportError: one is not finite; names it.
+        ExportError: a parameter is not finite. The message names it.
     """
     for name, tensor in source.model.state_dict().items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
@@ -26,13 +26,13 @@ def check_weights(source: Source) -> None:
 
 
 def check_graph(precision: PrecisionName, path: Path) -> None:
-    """Look at every constant of a written graph.
+    """Check every constant of a written graph.
 
     Raises:
-        ExportError: one is not finite; names the file and the constant.
+        ExportError: a constant is not finite. The message names the file and the constant.
     """
     for name, values in (_openvino if precision == "int8" else _onnx)(path):
-        # A single infinity is a bound, for instance the one that masks attention.
+        # A single infinity is a bound, for example for masking attention.
         wrong = np.isnan(values) if values.size == 1 else ~np.isfinite(values)
         if wrong.any():
             raise ExportError(f"{path.name}: the constant {name} holds values that are not finite")

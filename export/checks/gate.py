@@ -1,4 +1,4 @@
-"""The gate: a graph is measured against its source, and refused where it is too far from it."""
+"""The gate measures a graph against its source and refuses a graph that differs too much."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Gate:
 
     Args:
         source: the checkpoint in fp32.
-        tokenizer: the bundle's.
-        paragraphs: to measure parity on.
-        tasks: to measure losses at; may be none.
+        tokenizer: the bundle's tokenizer.
+        paragraphs: the paragraphs for parity.
+        tasks: the tasks for losses; may be empty.
         threads: processor threads of the engines.
-        report: gets each step and its progress.
+        report: called with each step and its progress.
     """
 
     def __init__(
@@ -62,18 +62,17 @@ class Gate:
 
     @property
     def dimensions(self) -> int:
-        """Of the source's vectors."""
+        """Dimensions of the source's vectors."""
         return int(self._reference.shape[1])
 
     def measure(self, graphs: Mapping[PrecisionName, Path]) -> dict[PrecisionName, Parity]:
         """Measure each graph: its constants, its vectors of the paragraphs, its loss at tasks.
 
-        What takes longest comes last, and every graph is through one part before any begins the
-        next.
+        The slowest measurement comes last. All graphs finish one measurement before the next.
 
         Raises:
-            ExportError: a graph is too far from the source, loses too much, or holds or gives
-                values that are not finite.
+            ExportError: a graph differs too much from the source, loses too much, or contains or
+                returns values that are not finite.
         """
         for name, path in graphs.items():
             check_graph(name, path)

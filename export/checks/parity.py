@@ -1,4 +1,4 @@
-"""The gate: are a graph's vectors near enough to the checkpoint's?"""
+"""Compare a graph's vectors with those of the checkpoint."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from bundles.manifest import Parity, PrecisionName
 from export.errors import ExportError
 
-# fp16 rounds; int8 also moves paragraphs that are almost equally near to one another, so the
-# nearest neighbour changes hands more often than the cosine suggests.
+# fp16 only rounds. int8 also moves paragraphs whose distances are almost equal, so the nearest
+# neighbour changes more often than the cosine suggests.
 THRESHOLDS: Mapping[PrecisionName, Mapping[str, float]] = {
     "fp16": {"cosine_mean": 0.9999, "cosine_min": 0.9999, "neighbour_agreement": 0.99},
     "packed": {"cosine_mean": 0.9999, "cosine_min": 0.9999, "neighbour_agreement": 0.99},
@@ -30,14 +30,14 @@ def measure(
     """
     if vectors.shape != reference.shape:
         raise ExportError(
-            f"{precision}: vectors of shape {vectors.shape}, the source's are {reference.shape}"
+            f"{precision}: the vectors have shape {vectors.shape}, the source's {reference.shape}"
         )
     for side, given in (("the source", reference), ("the graph", vectors)):
         if not np.isfinite(given).all():
             raise ExportError(f"{precision}: {side} gives values that are not finite")
     lengths = np.linalg.norm(vectors, axis=1)
     if np.abs(lengths - 1).max() > 1e-3:
-        raise ExportError(f"{precision}: a vector of length {lengths.min():.4f}, not 1")
+        raise ExportError(f"{precision}: a vector has length {lengths.min():.4f}, not 1")
     limits = dict(THRESHOLDS[precision])
     figures: dict[str, Any] = {**compare(vectors, reference)}
     parity = Parity(paragraphs=len(vectors), **figures, engine=engine, thresholds=limits)

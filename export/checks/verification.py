@@ -1,4 +1,4 @@
-"""``docsplit-export verify``: is a bundle still as near to its source as it says?"""
+"""``docsplit-export verify``: check a bundle's digests and repeat its gate."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="docsplit-export verify",
         description="Compare every file of a bundle with its digest, and repeat the gate: encode "
-        "real paragraphs by the fp32 source and by each graph on this machine. Exit status 1 where "
-        "a graph is too far from the source, loses too much at a task, or is not finite.",
+        "real paragraphs with the fp32 source and with each graph on this machine. The exit status "
+        "is 1 if a graph is too far from the source, loses too much at a task, or is not finite.",
     )
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="the bundle's folder")
     parser.add_argument(
-        "--source", help="the checkpoint: folder or hub name (default: as the lineage calls it)"
+        "--source", help="the checkpoint: folder or hub name (default: its name in the lineage)"
     )
-    parser.add_argument("--trust-remote-code", action="store_true", help="as docsplit-export")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="as docsplit-export")
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="same as in docsplit-export"
+    )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="same as in docsplit-export"
+    )
     parser.add_argument("--paragraphs", type=int, default=300, metavar="N", help="at least 200")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
     add_options(parser)
@@ -54,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
             report=status.update,
         )
     for name in [name for name in opened.manifest.precisions if name not in measured]:
-        console.print(f"{name}: its digest only, for it cannot be run here")
+        console.print(f"{name}: only its digest, because this machine cannot run it")
     for name, parity in measured.items():
         stated = opened.manifest.precisions[name].parity
         console.print(
@@ -91,17 +95,18 @@ def verify(
     """Measure the parity of each precision that this machine can run.
 
     Args:
-        source: folder or hub name of the checkpoint that the bundle was made of.
+        source: folder or hub name of the bundle's source.
         trust_remote_code: run model code in the folder of its weights.
         calibration: file of real text; by default the PEPs of ``examples/peps``.
-        paragraphs: how many are encoded.
-        held_out: data to measure the loss at tasks on.
+        paragraphs: number of paragraphs to encode.
+        held_out: data for the loss at tasks.
         threads: processor threads.
-        report: gets each step and its progress.
+        report: called with each step and its progress.
 
-    Raises:
-        ExportError: another source, too little text, or a graph that the gate refuses.
-        DataError: held-out data that cannot be read.
+        Raises:
+            ExportError: the source is another one, there is too little text, or the gate refuses a
+                graph.
+            DataError: the held-out data cannot be read.
     """
     import torch
     from tokenizers import Tokenizer
@@ -123,7 +128,7 @@ def verify(
     )
     if checkpoint.weights_digest() != manifest.lineage.source_sha256:
         raise ExportError(
-            f"{source} is not what the bundle was made of: its weights differ; name the checkpoint "
+            f"{source} is not the bundle's source: its weights differ; name the checkpoint "
             "with --source"
         )
     check_weights(checkpoint)

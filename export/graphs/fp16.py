@@ -1,4 +1,4 @@
-"""Fused fp16 form for CUDA, which CPU runtimes load too."""
+"""Fused fp16 form for CUDA, which CPU runtimes also load."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MASKED = _LOWEST / 2
 
 @dataclass(frozen=True)
 class Written:
-    """A graph that was written: how many of each fused kernel it holds, and its ranges."""
+    """A written graph: the number of each fused kernel, and its ranges."""
 
     kernels: dict[str, int]
     ranges: Ranges
@@ -51,18 +51,18 @@ def write_fp16(
 ) -> Written:
     """Fuse the graph ``fp32``, convert it to fp16 and write ``model.fp16.onnx`` into ``folder``.
 
-    Inputs stay int64 and the output float32. Pooling and normalisation are computed in fp32, and
-    so is every node whose values come near to what fp16 can hold (``export.graphs.ranges``).
+    Inputs stay int64 and the output float32. Pooling, normalisation and every node whose values
+    come near the limit of fp16 (``export.graphs.ranges``) compute in fp32.
 
     Args:
-        source: says how many heads there are.
+        source: the checkpoint; gives the number of heads.
         fp32: the unfused ONNX graph.
-        folder: where the graph goes.
-        batches: real inputs to measure ranges on, int64 ``[batch, tokens]`` by name.
+        folder: folder of the result.
+        batches: real inputs to measure ranges, int64 ``[batch, tokens]`` by name.
     """
     config = source.encoder.config
     with quiet_optimizer(), warnings.catch_warnings():
-        # What stands for minus infinity in masks is clamped with a warning.
+        # The converter clamps the masks' value for minus infinity and warns.
         warnings.simplefilter("ignore")
         model = optimize_model(
             str(fp32),
@@ -75,8 +75,8 @@ def write_fp16(
         )
         tail = _tail(model.model.graph)
         ranges = measure_ranges(model.model, batches, outside=tail)
-        # after the ranges, which know a mask by what the checkpoint wrote for minus infinity
-        _spare_the_masked(model.model.graph)
+        # after the ranges, which recognise a mask by the checkpoint's value for minus infinity
+        _halve_mask_values(model.model.graph)
         kept = [*tail, *ranges.fp32_nodes]
         model.convert_float_to_float16(keep_io_types=True, node_block_list=kept)
     _drop_repeated_casts(model.model.graph)
@@ -89,8 +89,8 @@ def write_fp16(
 
 @contextmanager
 def quiet_optimizer() -> Iterator[None]:
-    """Within, ONNX Runtime's optimizer is silent: it sets the level of all logging, and warns of
-    each length that it cannot compare."""
+    """Silence ONNX Runtime's optimizer in this context. It sets the level of all logging and
+    warns about each length that it cannot compare."""
     level, disabled = logging.getLogger().level, logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -101,15 +101,15 @@ def quiet_optimizer() -> Iterator[None]:
 
 
 def kernels(model: onnx.ModelProto) -> dict[str, int]:
-    """How many of each fused kernel the graph holds."""
+    """The number of each fused kernel in the graph."""
     found = Counter(n.op_type for n in model.graph.node)
     return {kernel: found[kernel] for kernel in FUSED if found[kernel]}
 
 
 def _tail(graph: onnx.GraphProto) -> list[str]:
-    """Names of the nodes of pooling and of all behind it.
+    """Names of the nodes of pooling and of all nodes after it.
 
-    Fusions give nodes other names, so that the activation of a Dense module would be lost by name.
+    Fusions rename nodes, so a search by name would miss the activation of a Dense module.
     """
     names = {node.name for node in graph.node if node.name.startswith(TAIL)}
     while True:
@@ -120,11 +120,11 @@ def _tail(graph: onnx.GraphProto) -> list[str]:
         names = found
 
 
-def _spare_the_masked(graph: onnx.GraphProto) -> None:
-    """Halve what is added to the scores of masked tokens, fp16's lowest number after conversion.
+def _halve_mask_values(graph: onnx.GraphProto) -> None:
+    """Halve the value added to the scores of masked tokens, fp16's lowest number after conversion.
 
-    With a negative score it would be -inf, and softmax over a row of these is not a number. Local
-    attention has such rows: padding that sees nothing but padding.
+    Added to a negative score, the whole value would give -inf, and softmax over a row of -inf gives
+    NaN. Local attention has such rows: padding that sees only padding.
     """
     for node in graph.node:
         if node.op_type != "Constant" or node.name.startswith(TAIL):
@@ -137,7 +137,7 @@ def _spare_the_masked(graph: onnx.GraphProto) -> None:
 
 
 def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
-    """The converter casts a value once for every fp32 node that reads it, under the same name."""
+    """Drop repeated casts. The converter casts a value, under one name, for each fp32 node."""
     made: set[str] = set()
     kept = []
     for node in graph.node:
@@ -149,7 +149,7 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
 
 
 def strip(model: onnx.ModelProto) -> None:
-    """Drop all that can differ between two exports of the same weights, or names their machine."""
+    """Drop everything that names the machine or can differ between exports of the same weights."""
     model.doc_string = ""
     del model.metadata_props[:]
     for node in model.graph.node:

@@ -18,16 +18,16 @@ from export.checkpoint.source import Source
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"
-# Name scope of pooling and normalisation: fp16 and int8 leave nodes below it in fp32.
+# Name scope of pooling and normalisation: fp16 and int8 leave its nodes in fp32.
 TAIL = "/tail/"
 OPSET = 17
 
 
 class PoolAndNormalise(nn.Module):
-    """Token vectors to unit vectors, in fp32.
+    """Turn token vectors into unit vectors, in fp32.
 
-    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3). ``after`` are
-    the checkpoint's own Dense and Normalize modules.
+    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3). ``after`` holds
+    the checkpoint's Dense and Normalize modules.
     """
 
     def __init__(self, pooling: Pooling, after: Sequence[nn.Module] = ()) -> None:
@@ -37,8 +37,8 @@ class PoolAndNormalise(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """``hidden`` float ``[batch, tokens, dimensions]``, ``attention_mask`` int64
-        ``[batch, tokens]`` → float32 ``[batch, outputs]`` of length 1; the outputs
-        are the last Dense module's, or the dimensions."""
+        ``[batch, tokens]`` → float32 ``[batch, outputs]`` of length 1. The last Dense module sets
+        ``outputs``; without one it equals ``dimensions``."""
         hidden = hidden.float()
         mask = attention_mask.unsqueeze(-1).float()
         if self.pooling == "cls":
@@ -53,12 +53,12 @@ class PoolAndNormalise(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """What a bundle's graph computes: ids and mask in, unit vectors out."""
+    """The computation of a bundle's graph: from ids and mask to unit vectors."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.encoder = source.encoder
-        # every graph ends with a normalisation of its own
+        # the graph adds a normalisation at its end
         after = source.after[:-1] if source.normalises else source.after
         self.tail = PoolAndNormalise(source.pooling, after)
         self.takes_token_types = source.takes_token_types
@@ -103,8 +103,8 @@ def _quiet_tracing() -> Iterator[None]:
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            # The tracing exporter is deprecated, and models warn of branches it freezes; the
-            # parity gate sees a wrongly frozen one.
+            # The tracing exporter is deprecated, and models warn of branches that it freezes.
+            # The parity gate detects a wrongly frozen branch.
             warnings.simplefilter("ignore")
             yield
     finally:

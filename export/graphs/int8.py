@@ -16,10 +16,10 @@ from export.errors import ExportError
 from export.graphs.graph import TAIL
 
 FILE = "model.int8.xml"
-# SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves so much range into
-# the weights that processors without VNNI, which add pairs of products in 16 bits, saturate more.
+# SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves more range into
+# the weights. Processors without VNNI, which add pairs of products in 16 bits, then saturate more.
 SMOOTHING = 0.8
-# fp32 constants of so many values are weights, not scales
+# fp32 constants with at least this many values are weights, not scales
 _MATRIX = 65_536
 
 
@@ -30,16 +30,16 @@ def write_int8(
 
     Args:
         fp32: the unfused ONNX graph.
-        folder: where the IR goes.
+        folder: folder of the result.
         batches: calibration inputs, int64 ``[batch, tokens]`` by name.
-        keep_float: regular expression; operators whose names it matches from their start stay in
-            floating point, their weights stored as fp16.
+        keep_float: regular expression, matched from the start of operators' names. Matching
+            operators stay in floating point, with weights in fp16.
 
     Returns:
         Counts of the quantisers and of the matrix products with and without them.
 
     Raises:
-        ExportError: ``keep_float`` matches no operator, or is no regular expression.
+        ExportError: ``keep_float`` matches no operator, or is not a regular expression.
     """
     model = ov.Core().read_model(fp32)
     patterns = [f"{TAIL}.*"]
@@ -77,12 +77,12 @@ def _check_pattern(pattern: str, names: list[str]) -> None:
         products = [name for name in names if name.endswith("MatMul")]
         raise ExportError(
             f"--keep-float {pattern}: no operator has such a name; "
-            f"names are like {', '.join(products[:2]) or names[0]}"
+            f"examples are {', '.join(products[:2]) or names[0]}"
         )
 
 
 def _has_quantised_inputs(op: ov.Node) -> bool:
-    """Whether activations come from a quantiser, perhaps through a reshape or transpose."""
+    """Whether activations come from a quantiser, directly or through a reshape or transpose."""
     node = op.input_value(0).get_node()
     while node.get_type_name() in ("Reshape", "Transpose"):
         node = node.input_value(0).get_node()
@@ -90,7 +90,7 @@ def _has_quantised_inputs(op: ov.Node) -> bool:
 
 
 def _store_weights_as_fp16(model: ov.Model) -> None:
-    """Keep matrices that stayed in fp32 as fp16, but not the tail's.
+    """Store matrices that stayed in fp32 as fp16, except those of the tail.
 
     ``save_model`` does not compress quantised models.
     """
@@ -109,10 +109,10 @@ def _store_weights_as_fp16(model: ov.Model) -> None:
 
 
 def _name_by_place(model: ov.Model) -> None:
-    """Name operators by their place in the graph.
+    """Name operators by their position in the graph.
 
-    OpenVINO numbers those that have no name of their own by how many it made before, so that a
-    second export would have other names, another digest and another revision.
+    OpenVINO numbers unnamed operators by a counter that continues between models. A second export
+    would therefore have other names, another digest and another revision.
     """
     for place, op in enumerate(model.get_ordered_ops()):
         if op.get_type_name() not in ("Parameter", "Result"):

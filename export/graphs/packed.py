@@ -1,5 +1,5 @@
-"""Padding-free fp16 form for CUDA: tokens of all rows stand end to end between the embeddings and
-the pooling, and attention keeps to its own row (Zeng et al. 2022, arXiv:2208.08124)."""
+"""Padding-free fp16 form for CUDA. Between the embeddings and the pooling, the tokens of all rows
+are concatenated, and attention stays within each row (Zeng et al. 2022, arXiv:2208.08124)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from export.graphs.graph import INPUTS, OUTPUT
 FILE = "model.packed.onnx"
 PACKED = ("PackedAttention", "PackedMultiHeadAttention")
 _CONTRIB = "com.microsoft"
-# where each operator has the mask, whose form says how to find padding
+# which input of each operator is the mask; its form shows how to find padding
 _MASK_INPUT = {"Attention": 3, "MultiHeadAttention": 4}
 
 
@@ -26,7 +26,7 @@ def write_packed(fp16: Path, folder: Path) -> dict[str, int]:
     """Write ``model.packed.onnx`` into ``folder``: the graph ``fp16`` without its padding.
 
     Returns:
-        How many of each fused kernel the graph holds.
+        The number of each fused kernel in the graph.
 
     Raises:
         ExportError: the graph has no attention that can be packed.
@@ -37,8 +37,8 @@ def write_packed(fp16: Path, folder: Path) -> dict[str, int]:
 
 
 def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
-    """``RemovePadding`` before the first attention, packed attention kernels, ``RestorePadding``
-    after the last layer norm. Values of weights, types, inputs and outputs stay as they are.
+    """Insert ``RemovePadding`` before the first attention, packed attention kernels, and
+    ``RestorePadding`` after the last layer norm. Values of weights, types, inputs and outputs stay.
 
     Raises:
         ExportError: the graph has no attention that can be packed.
@@ -61,15 +61,15 @@ def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def validate(model: onnx.ModelProto, layers: int) -> None:
-    """Check a packed graph as far as it can be without a GPU.
+    """Check a packed graph as far as possible without a GPU.
 
     Args:
         model: the packed graph.
-        layers: attention operators that the graph had before.
+        layers: number of attention operators before packing.
 
     Raises:
         ExportError: a kernel is missing, or inputs and outputs are not those of a bundle's graph.
-        onnx.checker.ValidationError: it is no valid ONNX graph.
+        onnx.checker.ValidationError: the graph is not valid ONNX.
     """
     found = kernels(model)
     if (
@@ -90,12 +90,13 @@ def validate(model: onnx.ModelProto, layers: int) -> None:
 
 
 def _use_flash_attention(graph: onnx.GraphProto) -> None:
-    """``PackedAttention`` → ``MatMul``, ``Reshape`` and ``PackedMultiHeadAttention``, the only
-    one with flash attention (ONNX Runtime's packed_multihead_attention.cc; from 513 tokens
-    on, below them it takes TensorRT's fused kernels where they exist).
+    """``PackedAttention`` → ``MatMul``, ``Reshape`` and ``PackedMultiHeadAttention``.
 
-    Its packed query is ``[tokens, heads, 3, size of a head]``, so the weight's columns change
-    places: ``[q of all heads, k of all, v of all]`` → ``[q, k, v]`` of each head.
+    Only the latter has flash attention, which it uses from 513 tokens on. For shorter texts it uses
+    TensorRT's fused kernels if they exist (ONNX Runtime's packed_multihead_attention.cc).
+
+    Its packed query is ``[tokens, heads, 3, size of a head]``. The function therefore reorders the
+    weight's columns: ``[q of all heads, k of all, v of all]`` → ``[q, k, v]`` of each head.
     """
     weights = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
@@ -131,7 +132,7 @@ def _use_flash_attention(graph: onnx.GraphProto) -> None:
 
 
 def _check_mask(graph: onnx.GraphProto, attention: list[onnx.NodeProto]) -> None:
-    """``RemovePadding`` reads how long each row is; it would silently misread other masks."""
+    """``RemovePadding`` takes a mask as row lengths; it would silently misread other masks."""
     if not attention:
         raise ExportError("packed: the fused graph has no attention kernel to pack")
     made_by = {name: node.op_type for node in graph.node for name in node.output}
@@ -140,5 +141,5 @@ def _check_mask(graph: onnx.GraphProto, attention: list[onnx.NodeProto]) -> None
         mask = node.input[place] if len(node.input) > place else ""
         if made_by.get(mask) not in ("EmbedLayerNormalization", "ReduceSum"):
             raise ExportError(
-                f"packed: {node.name} masks by {mask or 'nothing'}, not by the rows' lengths"
+                f"packed: {node.name} masks by {mask or 'nothing'}, not by the lengths of rows"
             )

@@ -1,4 +1,4 @@
-"""How far the values of a fused graph reach on real text, and where fp16 would overflow."""
+"""Measure the values of a fused graph on real text, and find where fp16 would overflow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from onnx import helper, numpy_helper
 from bundles.manifest import Ranges, WideNode
 
 FP16_MAX = 65_504.0
-# Share of fp16's range that a value may reach on the passages; the rest is for texts not seen.
+# Share of fp16's range that a value may reach on the passages; the rest is for other texts.
 SHARE = 0.25
-# Masks write so much for minus infinity. Clamped to fp16's lowest value it does the same.
+# Masks use this value for minus infinity. fp16's lowest value has the same effect.
 STAND_IN = 1e30
 _CONTRIB = "com.microsoft"
 
@@ -26,17 +26,18 @@ def measure_ranges(
     outside: Collection[str],
     threads: int = 1,
 ) -> Ranges:
-    """Run the fused fp32 graph on the CPU and find the nodes that fp16 is too narrow for.
+    """Run the fused fp32 graph on the CPU and find the nodes whose values exceed fp16.
 
-    A node is too wide where a value that it reads, holds or writes is beyond ``SHARE`` of
-    ``FP16_MAX``, or a constant that it reads beyond all of it. What an ``Attention`` holds is its
-    projection, and of its scores the bound scale · max ‖q‖ · max ‖k‖ (Cauchy and Schwarz), which
+    A node is too wide if a value that it reads, holds or writes exceeds ``SHARE`` of ``FP16_MAX``,
+    or if a constant that it reads exceeds ``FP16_MAX``. An ``Attention`` holds its projection and
+    its scores. The bound of the scores is scale · max ‖q‖ · max ‖k‖ (Cauchy and Schwarz), which
     needs no product of tokens with tokens.
 
     Args:
-        model: fused, fp32; left as it is.
-        batches: inputs by name, int64 ``[batch, tokens]``; padding counts, for it is computed too.
-        outside: names of nodes that stay fp32 in any case, and are left out.
+        model: the fused fp32 graph; it does not change.
+        batches: inputs by name, int64 ``[batch, tokens]``. Padding counts, because the graph
+            computes it.
+        outside: names of nodes that stay fp32 in any case; the result leaves them out.
         threads: processor threads.
     """
     constants = dict(_constants(model.graph))
@@ -71,7 +72,7 @@ def measure_ranges(
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, float]]:
-    """Largest magnitude of every constant of floats."""
+    """Largest magnitude of every floating-point constant."""
     tensors = [(tensor.name, tensor) for tensor in graph.initializer]
     for node in graph.node:
         if node.op_type == "Constant":
@@ -87,7 +88,7 @@ def _probe(
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
     """A graph that outputs only the largest magnitude of each value, and the outputs' names.
 
-    So no value has to be kept. The names are by the value's name.
+    No value has to be kept. The names are listed by the value's name.
     """
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
@@ -111,7 +112,7 @@ def _probe(
 
 
 def _floats(model: onnx.ModelProto, threads: int) -> list[str]:
-    """Names of all fp32 values that nodes write; the runtime itself knows their types."""
+    """Names of all fp32 values that nodes write. The runtime gives their types."""
     exposed = onnx.ModelProto()
     exposed.CopyFrom(model)
     del exposed.graph.output[:]
@@ -122,7 +123,7 @@ def _floats(model: onnx.ModelProto, threads: int) -> list[str]:
 
 
 def _largest(graph: onnx.GraphProto, values: list[str], name: str) -> str:
-    """Append what computes the largest magnitude of ``values``, and make it an output."""
+    """Append nodes that compute the largest magnitude of ``values``, and add it to the outputs."""
     each = []
     for number, value in enumerate(values):
         made = [f"{name}_{number}_{step}" for step in ("abs", "real", "kept", "max")]
@@ -145,7 +146,7 @@ def _inside(node: onnx.NodeProto) -> str:
 
 
 def _attention(node: onnx.NodeProto, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Projection of a fused ``Attention`` and the bound of its scores, as nodes of their own."""
+    """Nodes for the projection of a fused ``Attention`` and for the bound of its scores."""
     if node.op_type != "Attention" or node.domain != _CONTRIB:
         return
     heads = next(a.i for a in node.attribute if a.name == "num_heads")
@@ -196,7 +197,7 @@ def _session(model: onnx.ModelProto, threads: int) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # this measures the graph as it is written, before another optimiser changes it
+    # measure the graph as written, without changes by another optimiser
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -1,1 +1,1 @@
-"""Quality at tasks: what a graph loses of its source on held-out data."""
+"""Measure the quality that a graph loses at tasks on held-out data."""

@@ -1,4 +1,4 @@
-"""Which held-out data the gate measures tasks on."""
+"""The held-out data of the gate's tasks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from export.tasks.probe import Probe
 from export.tasks.retrieval import Retrieval
 from export.tasks.task import Task
 
-# Shorter runs of words are the same by chance.
+# Shorter runs of words can be equal by chance.
 _SHARED_WORDS = 24
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Data that neither the training nor the calibration of a bundle has read.
+    """Data that neither the training nor the calibration of a bundle reads.
 
     Attributes:
         retrieval: folders with corpus, queries and qrels.
         probe: tables with a label.
-        fields: names of columns, and how many documents of a set to read.
+        fields: names of columns, and the number of documents to read from a set.
     """
 
     retrieval: Sequence[Path] = ()
@@ -37,28 +37,29 @@ class HeldOut:
 
 
 def read_tasks(held_out: HeldOut, calibration: Path, passages: Sequence[str]) -> list[Task]:
-    """Read the data, and make sure that the int8 graph was not calibrated on it.
+    """Read the data, and check that they do not contain the calibration data of int8.
 
     Args:
-        held_out: what to read.
-        calibration: the file that calibrates.
-        passages: those taken from it.
+        held_out: the data to read.
+        calibration: the calibration file.
+        passages: the passages from that file.
 
     Raises:
         DataError: a folder or file cannot be read.
-        ExportError: it is the calibration's, shares a passage with it, or a name comes twice.
+        ExportError: the data are the calibration file or share a passage with it, or two sets
+            have the same name.
     """
     tasks: list[Task] = []
     for folder in held_out.retrieval:
         files = judged_files(folder)
         if files is None:
-            raise DataError(f"--retrieval {folder}: no folder with corpus, queries and qrels")
+            raise DataError(f"--retrieval {folder}: not a folder with corpus, queries and qrels")
         _check_file(files, calibration)
         name = folder.resolve().name
         tasks.append(Retrieval(read_judged(*files, name, held_out.fields)))
     for path in held_out.probe:
         if not is_table(path):
-            raise DataError(f"--probe {path}: no {', '.join(TABLES)} file")
+            raise DataError(f"--probe {path}: not a {', '.join(TABLES)} file")
         _check_file([path], calibration)
         tasks.append(Probe(read_labelled(path, stem(path), held_out.fields)))
     names = [(task.name, task.data) for task in tasks]
@@ -74,13 +75,13 @@ def _check_file(files: Sequence[Path], calibration: Path) -> None:
     for path in files:
         if path.resolve() == calibration.resolve():
             raise ExportError(
-                f"{path}: calibrates the int8 graph and cannot judge it; give held-out data, or "
-                "other text with --calibration"
+                f"{path}: calibrates the int8 graph, so it cannot measure it; give held-out data, "
+                "or other text with --calibration"
             )
 
 
 def _check_texts(task: Task, passages: Sequence[str]) -> None:
-    """Long passages are sought in the texts by their beginnings, short ones as whole texts."""
+    """Search the texts for the beginnings of long passages; short ones must be whole texts."""
     words = [tuple(passage.split()) for passage in passages]
     whole = {own for own in words if len(own) < _SHARED_WORDS}
     begun = {own[:_SHARED_WORDS] for own in words if len(own) >= _SHARED_WORDS}

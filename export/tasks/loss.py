@@ -1,4 +1,4 @@
-"""How much of its quality at tasks a graph may lose."""
+"""Limit the quality that a graph may lose at tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from export.errors import ExportError
 from export.tasks.task import Task
 from windowing.pooling import Vectors
 
-# Largest difference of the source's figure and the graph's.
+# Largest allowed difference between the source's figure and the graph's.
 LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}
 
 
@@ -19,7 +19,7 @@ def figure(task: Task, vectors: Vectors, side: str) -> float:
     """The task's figure of unit vectors, float32 ``[texts, dimensions]``.
 
     Raises:
-        ExportError: a vector is not finite; names ``side``, whose vectors they are.
+        ExportError: a vector is not finite. The message names ``side``, the origin of the vectors.
     """
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
@@ -31,10 +31,10 @@ def figure(task: Task, vectors: Vectors, side: str) -> float:
 
 
 def judge(task: Task, source: float, graph: float) -> TaskParity:
-    """What the manifest says of a graph at a task; nothing is refused yet.
+    """The manifest's entry for a graph at a task, without a check.
 
     Args:
-        task: at which both were measured.
+        task: the task of both measurements.
         source: figure of the fp32 source.
         graph: figure of the graph.
     """
@@ -52,14 +52,14 @@ def judge(task: Task, source: float, graph: float) -> TaskParity:
 
 
 def refuse_losses(precision: PrecisionName, found: Sequence[TaskParity]) -> None:
-    """Refuse a graph that loses more than it may at any task.
+    """Refuse a graph that loses more than allowed at any task.
 
     Raises:
-        ExportError: it does; names each task, its data and its figures.
+        ExportError: the graph loses too much. The message names each task, its data and figures.
     """
     lost = [
         f"{one.task} on {one.data}: {one.metric} {one.graph:.4f}, the source's {one.source:.4f}, "
-        f"a loss of {one.loss:.4f} where {one.threshold} is allowed"
+        f"a loss of {one.loss:.4f}, but only {one.threshold} is allowed"
         for one in found
         if not one.loss <= one.threshold
     ]

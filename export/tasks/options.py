@@ -1,4 +1,4 @@
-"""The options of the command line that name held-out data. Imports nothing heavy."""
+"""The command line's options for held-out data. This module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--retrieval``, ``--probe`` and what goes with them."""
+    """Add ``--retrieval``, ``--probe`` and their related options."""
     group = parser.add_argument_group(
         "held-out data",
-        "The gate also measures what each graph loses of the source at tasks. Documents are read "
-        "whole, by consecutive windows and their token-weighted mean, without prompts.",
+        "The gate also measures the loss of each graph against the source at tasks. It reads whole "
+        "documents, by consecutive windows and their token-weighted mean, without prompts.",
     )
     group.add_argument(
         "--retrieval",
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="corpus, queries and qrels, as BEIR has them: nDCG@10 may fall by .005; repeatable",
+        help="corpus, queries and qrels, as in BEIR; nDCG@10 may fall by .005; repeatable",
     )
     group.add_argument(
         "--probe",
@@ -33,21 +33,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a table of texts with labels, .parquet, .csv, .tsv or .jsonl: the accuracy of a "
+        help="a table of texts with labels, .parquet, .csv, .tsv or .jsonl; the accuracy of a "
         "logistic regression may fall by .01; repeatable",
     )
     group.add_argument(
         "--documents",
         type=_count,
         metavar="N",
-        help="read at most N documents of a set (of a table N of each part), the same ones every "
-        "time; every answer to a query stays (default: all)",
+        help="read at most N documents of a set (of a table N of each part), always the same ones, "
+        "and every answer to a query (default: all)",
     )
     add_field_flags(group, "text", "id", "title", "label")
 
 
 def held_out(options: argparse.Namespace) -> HeldOut:
-    """What the options ask for."""
+    """The data that the options name."""
     from export.tasks.held_out import HeldOut
 
     return HeldOut(

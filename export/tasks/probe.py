@@ -17,8 +17,8 @@ _ITERATIONS = 1000
 class Probe:
     """A logistic regression on the train part, measured on the test part.
 
-    ``docsplit-evaluate`` trains perceptrons from several initialisations; here one optimum,
-    without a draw, tells a graph from its source.
+    ``docsplit-evaluate`` trains perceptrons from several initialisations. Here the model has one
+    optimum, so only the vectors make a graph differ from its source.
     """
 
     name: Literal["probe"] = "probe"
@@ -37,11 +37,11 @@ class Probe:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
-        # A root mean square of 1: the penalty is made for features of such a size.
+        # A root mean square of 1, because the penalty assumes features of that size.
         scaled = vectors.astype(np.float64) * np.sqrt(vectors.shape[1])
         train, test = scaled[: -self.cases], scaled[-self.cases :]
         with warnings.catch_warnings():
-            # Both sides end after as many steps.
+            # Both sides end after the same number of steps.
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = LogisticRegression(max_iter=_ITERATIONS).fit(train, self._labelled.train_labels)
         return float((model.predict(test) == self._labelled.test_labels).mean())

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One value a query, each float64 ``[queries]``.
+    """One value for each query, float64 ``[queries]``.
 
     Attributes:
         reciprocal_rank: of the first relevant document; its mean is the MRR.
@@ -30,11 +30,11 @@ class Ranked:
 def rank(
     scores: npt.NDArray[np.floating], relevant: Sequence[Mapping[int, float]], cut: int = 10
 ) -> Ranked:
-    """Measure rankings by falling score; of equal scores the lower number comes first.
+    """Measure rankings by descending score; among equal scores the lower number comes first.
 
     Args:
-        scores: float ``[queries, documents]``; ``-inf`` takes a document out of the ranking.
-        relevant: grade above 0 of each relevant document by its number, one or more a query.
+        scores: float ``[queries, documents]``; ``-inf`` removes a document from the ranking.
+        relevant: grade above 0 of each relevant document by its number, at least one per query.
         cut: depth of recall and nDCG.
     """
     reciprocal, recall, ndcg = [], [], []

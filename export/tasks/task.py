@@ -1,4 +1,4 @@
-"""What a task is to the gate: texts to encode and a figure of their vectors."""
+"""The interface of the gate's tasks: texts to encode and a figure of their vectors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Task(Protocol):
     """One set of held-out data.
 
     Attributes:
-        name: of the task.
-        metric: what ``figure`` is.
+        name: name of the task.
+        metric: name of the metric that ``figure`` returns.
         data: name of the set.
-        digest: SHA-256 of all that is read of the set.
-        texts: to be encoded.
-        documents: how many of them are documents.
-        cases: how many answers the figure is the mean of.
+        digest: SHA-256 of everything read from the set.
+        texts: the texts to encode.
+        documents: the number of documents among the texts.
+        cases: the number of answers that the figure averages.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Tiny random encoders of every supported family, and what bundles make of texts."""
+"""Tiny random encoders of every supported family, and the vectors of bundles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from export.checks.engines import open_engine, openvino_engine
 from tests.export.conftest import SIZES
 
 WINDOW = 96
-LOCAL = 16  # ModernBERT's local window, six times shorter than the longest text
+LOCAL = 16  # ModernBERT's local window; the longest text is six times longer
 MODERN: dict[str, Any] = {
     **SIZES,
     "num_hidden_layers": 4,
@@ -31,7 +31,7 @@ MODERN: dict[str, Any] = {
     "eos_token_id": 3,
     "sep_token_id": 3,
 }
-# RoBERTa and its kin count positions from padding_idx + 1 = 2
+# RoBERTa and similar models count positions from padding_idx + 1 = 2
 OFFSET: dict[str, Any] = {
     **SIZES,
     "max_position_embeddings": WINDOW + 2,
@@ -58,7 +58,7 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
             config = transformers.DistilBertConfig(**sizes, **rest, **rows)
             return transformers.DistilBertModel(config)
         case "electra":
-            # narrower embeddings than layers, as in electra-small
+            # embeddings are narrower than layers, as in electra-small
             return transformers.ElectraModel(transformers.ElectraConfig(**plain, embedding_size=16))
         case "modernbert":
             return transformers.ModernBertModel(transformers.ModernBertConfig(**MODERN, **rows))
@@ -72,7 +72,7 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
 
 
 def save_encoder(family: str, bert: Path, roberta: Path, folder: Path) -> Path:
-    """A transformers folder with the tokenizer of ``bert`` or, where padding is 1, ``roberta``."""
+    """A transformers folder with the tokenizer of ``bert`` or, if padding is 1, ``roberta``."""
     offset = family in ("camembert", "mpnet", "roberta", "xlm-roberta")
     shutil.copytree(roberta if offset else bert, folder)
     rows = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
@@ -88,8 +88,8 @@ def encode(
     precision: PrecisionName = "fp16",
     runtime: str = "onnx",
 ) -> np.ndarray:
-    """The bundle's vectors, ``size`` texts a batch; OpenVINO runs either graph, fp16's in f32, so
-    that what comes out does not depend on the processor."""
+    """The bundle's vectors, ``size`` texts per batch. OpenVINO runs both graphs, the fp16 graph in
+    f32, so the result does not depend on the processor."""
     made = bundle.manifest
     inputs = batches(
         Tokenizer.from_file(str(bundle.path("tokenizer.json"))),
@@ -107,5 +107,5 @@ def encode(
 
 
 def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Row by row, of unit vectors."""
+    """Cosines of unit vectors, row by row."""
     return (vectors * others).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of real architectures, with tokenizers trained on the PEPs."""
+"""Fixtures: tiny random checkpoints of real architectures, with tokenizers of the PEPs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 64,
-    # Far above the usual .02, so that attention matters in an untrained model.
+    # Far above the usual .02, so that attention has an effect in an untrained model.
     "initializer_range": 0.1,
 }
 
@@ -54,7 +54,7 @@ def sentences(pep_texts: list[str]) -> list[str]:
 
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
-    """600 texts of 1 to 80 words, one a line: short, so that tiny exports are quick."""
+    """600 short texts of 1 to 80 words, one per line, so that tiny exports are quick."""
     path = tmp_path_factory.mktemp("texts") / "texts.txt"
     lines = [" ".join(t.split()[80 : 81 + (7 * i) % 80]) for i, t in enumerate(pep_texts[:600])]
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -131,7 +131,7 @@ def roberta_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str
 
 @pytest.fixture(scope="module")
 def neighbours_of_random_encoders() -> Iterator[None]:
-    """An untrained encoder's texts lie so close together that rounding decides who is nearest."""
+    """Vectors of an untrained encoder are so similar that rounding decides which is nearest."""
     with pytest.MonkeyPatch.context() as patch:
         for limits in THRESHOLDS.values():
             patch.setitem(limits, "neighbour_agreement", 0.7)

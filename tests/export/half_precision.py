@@ -1,7 +1,7 @@
-"""A graph run in fp16 arithmetic proper.
+"""Run a graph in real fp16 arithmetic.
 
-CPU runtimes compute fp16 graphs in fp32, where sums cannot overflow that do on a GPU. ONNX's
-reference evaluator rounds after every operator.
+CPU runtimes compute fp16 graphs in fp32, where sums do not overflow as on a GPU. ONNX's reference
+evaluator rounds after every operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx.reference.op_run import OpRun
 
 
 class SkipLayerNormalization(OpRun):
-    """ONNX Runtime's fusion of a residual sum with the layer norm behind it."""
+    """ONNX Runtime's fusion of a residual sum with the next layer norm."""
 
     op_domain = "com.microsoft"
 
@@ -49,10 +49,12 @@ class Gelu(OpRun):
 
 
 def run_in_fp16(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The vectors of a graph by ``write_fp16``, of an encoder whose attention is not fused."""
+    """The vectors of a graph by ``write_fp16``. The encoder's attention must not be fused."""
     model = onnx.load(str(path))
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    for node in model.graph.node:  # the evaluator takes an omitted output for the omitted inputs
+    for (
+        node
+    ) in model.graph.node:  # the evaluator confuses an omitted output with the omitted inputs
         for place, name in enumerate(node.output):
             node.output[place] = name or f"{node.name}/{place}"
     with np.errstate(all="ignore"):

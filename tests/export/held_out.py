@@ -1,4 +1,4 @@
-"""Small held-out sets cut from the PEPs, beyond the words that the tiny exports calibrate on."""
+"""Small held-out sets from the PEPs, without the words that calibrate the tiny exports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_rows(path: Path, rows: Sequence[object]) -> None:
 
 
 def write_judged(folder: Path, texts: list[str], documents: int = 90) -> Path:
-    """Documents of 20 to 178 words; a query is one of them without its first and last words."""
+    """Documents of 20 to 178 words. A query is a document without its first and last words."""
     cut = [text.split()[BEGIN : BEGIN + 20 + 2 * (i % 80)] for i, text in enumerate(texts)]
     kept = [words for words in cut if len(words) >= 20][:documents]
     write_rows(
@@ -35,7 +35,7 @@ def write_judged(folder: Path, texts: list[str], documents: int = 90) -> Path:
 
 
 def write_labelled(path: Path, texts: list[str]) -> Path:
-    """Passages of 30 to 105 words, by the document that they come from."""
+    """Passages of 30 to 105 words, by their document."""
     longest = sorted(texts, key=len)[-CLASSES:]
     rows = []
     for label, text in enumerate(longest):

@@ -1,4 +1,4 @@
-"""What is given to the graphs at once."""
+"""The batches of the graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_rows_keep_their_order_and_are_cut_and_padded(tokenizer: Tokenizer) -> N
     assert third["input_ids"].dtype == third["attention_mask"].dtype == np.int64
 
 
-def test_fewer_rows_of_long_windows_go_at_once(
+def test_batches_of_long_windows_have_fewer_rows(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert shapes(tokenizer, size=8) == [(5, 6)]

@@ -1,4 +1,4 @@
-"""The bundle format: what is written is read again, what was changed since is refused."""
+"""The bundle format: a sealed bundle can be read, a changed bundle is refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rewrite(root: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_what_is_sealed_is_loaded(root: Path) -> None:
+def test_a_sealed_bundle_loads(root: Path) -> None:
     manifest = seal(root, **fields(prompts={"query": "query: "}, heads={"topics": TOPICS}))
     bundle = load(root)
     assert isinstance(bundle, Bundle)
@@ -73,7 +73,7 @@ def test_what_is_sealed_is_loaded(root: Path) -> None:
     assert bundle.path("heads/topics.onnx").is_absolute()
 
 
-def test_what_a_bundle_has_not_is_named(root: Path) -> None:
+def test_a_missing_graph_is_named(root: Path) -> None:
     seal(root, **fields())
     bundle = load(root)
     with pytest.raises(BundleError, match=r"no int8 graph .* fp16"):
@@ -134,7 +134,7 @@ def test_a_path_outside_the_bundle_is_refused(root: Path, name: str) -> None:
         ({"heads": {"topics": TOPICS | {"labels": ["one"]}}}, "labels"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_refused(
+def test_a_contradictory_manifest_is_refused(
     root: Path, changes: dict[str, Any], reason: str
 ) -> None:
     seal(root, **fields())
@@ -154,20 +154,20 @@ def test_a_figure_that_is_not_finite_is_refused(root: Path, value: float) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "\x00"])
-def test_a_manifest_that_is_no_manifest_is_refused(root: Path, text: str) -> None:
+def test_an_invalid_manifest_is_refused(root: Path, text: str) -> None:
     (root / "bundle.json").write_text(text)
     with pytest.raises(BundleError, match=r"bundle\.json"):
         load(root)
 
 
-def test_a_folder_without_manifest_is_no_bundle(tmp_path: Path) -> None:
+def test_a_folder_without_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"is .* a bundle"):
         load(tmp_path)
     with pytest.raises(BundleError, match=r"bundle\.json"):
         load(tmp_path / "absent")
 
 
-def test_the_revision_follows_what_shapes_a_vector_and_nothing_else(root: Path) -> None:
+def test_the_revision_depends_only_on_what_changes_vectors(root: Path) -> None:
     first = seal(root, **fields()).revision
     assert seal(root, **fields(name="renamed", licence="MIT")).revision == first
     assert seal(root, **fields(heads={"topics": TOPICS})).revision == first

@@ -14,7 +14,7 @@ from export.__main__ import main
 from tests.export.held_out import write_judged
 
 
-def test_help_is_quick_and_says_enough() -> None:
+def test_help_is_quick_and_complete() -> None:
     code = (
         "import sys; from export.__main__ import main\n"
         "try: main(['--help'])\n"
@@ -67,7 +67,7 @@ def test_a_bundle_from_the_command_line(
     [loss] = manifest.precisions["fp16"].parity.tasks
     assert f"fp16: {loss}" in said.replace("\n", " ")
     assert main([*arguments, *options]) == 1
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     arguments[1] = str(tmp_path / "other")
     assert main([*arguments, *options, "--probe", str(judged / "queries.jsonl")]) == 1
     assert "queries.jsonl:1: no column label" in capsys.readouterr().err
@@ -94,8 +94,8 @@ def test_wrong_arguments_end_with_usage(
 
 
 def test_no_runtime_reports_home(tmp_path: Path) -> None:
-    """Importing the runtimes writes no identifier; the control shows that they would."""
-    # the reports are held back where CI is set, and the control would prove nothing
+    """Importing the runtimes writes no identifier. The control shows that they can write one."""
+    # with CI set, the runtimes send no reports, and the control would prove nothing
     held_back = ("ORT_DISABLE_TELEMETRY", "CI")
     environment = {k: v for k, v in os.environ.items() if k not in held_back}
     left = {}

@@ -1,4 +1,4 @@
-"""Every supported kind of encoder, with every kind of tail, through a real export."""
+"""Export every supported kind of encoder with every kind of tail."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 
 @dataclass(frozen=True)
 class Kind:
-    """A checkpoint's tail and what would be another one."""
+    """A checkpoint's tail and a different one."""
 
     pooling: str
     after: Callable[[], list[nn.Module]]
     dimensions: int
     said: str
-    # another pooling, or the modules without one of them, whose vectors are no longer these
+    # another pooling, or the modules without one of them: both give other vectors
     wrong_pooling: str | None = None
     prompts: dict[str, str] | None = None
 
@@ -58,7 +58,7 @@ KINDS = {
         prompts=PROMPTS,
     ),
     "camembert": Kind("max", list, 32, "", wrong_pooling="mean"),
-    # the first Dense is dropped in the control, and the shapes still fit
+    # the control drops the first Dense, and the shapes still fit
     "distilbert": Kind(
         "mean",
         lambda: [Dense(32, 32, activation_function=nn.GELU()), Dense(32, 40, bias=False)],
@@ -147,7 +147,7 @@ def _altered(folder: Path, kind: Kind) -> SentenceTransformer:
     return SentenceTransformer(modules=[transformer, other, *after], device="cpu")
 
 
-def test_a_bundle_of_each_kind_follows_its_source(made: Made, sentences: list[str]) -> None:
+def test_a_bundle_of_each_kind_agrees_with_its_source(made: Made, sentences: list[str]) -> None:
     kind = KINDS[made.family]
     assert (made.manifest.pooling, made.manifest.dimensions) == (kind.pooling, kind.dimensions)
     assert made.manifest.max_tokens == WINDOW
@@ -176,7 +176,7 @@ def test_a_bundle_of_each_kind_follows_its_source(made: Made, sentences: list[st
     assert cosines(foreign, reference).min() < 0.99
 
 
-def test_prompts_are_those_of_the_source(made: Made, sentences: list[str]) -> None:
+def test_prompts_equal_those_of_the_source(made: Made, sentences: list[str]) -> None:
     prompts = KINDS[made.family].prompts or {}
     assert made.manifest.prompts == prompts
     model = SentenceTransformer(str(made.folder), device="cpu")
@@ -192,7 +192,7 @@ def test_the_digest_covers_dense_modules(made: Made) -> None:
     assert source.weights_digest() == made.manifest.lineage.source_sha256
     bare = open_source(str(made.folder.parent / "encoder"))
     dense = [m for m in source.after if isinstance(m, Dense)]
-    # without Dense it is the encoder's alone, so that bundles made before they were covered verify
+    # without Dense it covers only the encoder, so older bundles without Dense verify
     assert (source.weights_digest() == bare.weights_digest()) == (not dense)
     for module in dense:
         before = source.weights_digest()
@@ -209,7 +209,7 @@ def test_dense_modules_are_computed_in_fp32(made: Made) -> None:
     assert len(products) == KINDS[made.family].said.count("Dense")
     for node in products:
         assert weights[node.input[1]] == onnx.TensorProto.FLOAT
-    # nothing behind the pooling is narrowed again
+    # no node after the pooling casts back to fp16
     position = {name: i for i, n in enumerate(graph.node) for name in n.output}
     tail = min(i for i, n in enumerate(graph.node) if n.op_type == "Div" and "/tail" in n.name)
     narrowed = [
@@ -241,5 +241,5 @@ def test_int8_keeps_wide_dense_modules_in_fp32(
     assert cosines(np.concatenate([engine(i) for i in inputs]), reference).min() > 0.98
     assert kernels["MatMul float"] >= 2
     described = (tmp_path / "model.int8.xml").read_text()
-    # 73,728 values, which elsewhere would be stored as fp16
+    # 73,728 values, which other parts would store as fp16
     assert described.count('element_type="f32" shape="2304, 32"') == 1

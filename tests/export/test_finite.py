@@ -1,4 +1,4 @@
-"""Weights that are not finite: in the checkpoint, in the written graphs, in what they compute."""
+"""Weights that are not finite, in the checkpoint and in the written graphs."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_a_checkpoint_with_one_weight_that_is_not_finite_is_refused(
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_sound_checkpoint_is_not_refused(bert_folder: Path) -> None:
+def test_a_finite_checkpoint_is_accepted(bert_folder: Path) -> None:
     check_weights(open_source(str(bert_folder)))
 
 
 def write_overflowing(
     source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
 ) -> Written:
-    """The fp16 form as a plain cast would give it where one weight lies beyond fp16's range."""
+    """The fp16 form of a plain cast, with one weight outside fp16's range."""
     written = write_fp16(source, fp32, folder, batches)
     model = onnx.load(folder / FILE)
     tensor = next(t for t in model.graph.initializer if len(t.dims) == 2)
@@ -86,7 +86,7 @@ def test_a_weight_that_overflows_fp16_is_refused(
 
 
 def small_graph(path: Path, weights: np.ndarray, bound: float, *, constant: bool = False) -> Path:
-    """y = max(x + weights, bound), the weights an initializer or a node."""
+    """y = max(x + weights, bound). The weights are an initializer or a node."""
     tensor = onnx.numpy_helper.from_array(weights, "weights")
     nodes = [
         onnx.helper.make_node("Add", ["x", "weights"], ["sum"]),
@@ -119,7 +119,7 @@ def test_constants_of_a_graph(tmp_path: Path, form: Callable[[Path], Path], cons
         path = form(small_graph(tmp_path / "graph.onnx", values, bound, constant=constant))
         check_graph("int8" if path.suffix == ".xml" else "fp16", path)
 
-    # an infinity that stands alone is a bound
+    # a single infinity is a bound
     check([1.0, 2.0])
     for wrong in (np.nan, np.inf, -np.inf):
         with pytest.raises(ExportError, match=r"^graph\.\w+: the constant \S+ holds values"):
@@ -128,7 +128,7 @@ def test_constants_of_a_graph(tmp_path: Path, form: Callable[[Path], Path], cons
         check([1.0, 2.0], np.nan)
 
 
-def test_constants_of_branches_and_functions_count(tmp_path: Path) -> None:
+def test_constants_of_branches_and_functions_are_checked(tmp_path: Path) -> None:
     inner = onnx.load(small_graph(tmp_path / "inner.onnx", np.array([1, np.nan], np.float32), 0))
     identity = onnx.helper.make_node("Identity", ["x"], ["y"])
     ends = [list(inner.graph.input), list(inner.graph.output)]

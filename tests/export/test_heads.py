@@ -1,4 +1,4 @@
-"""Heads that are put into a bundle."""
+"""Put heads into a bundle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-def test_the_graph_gives_the_networks_probabilities(root: Path, activation: Kind) -> None:
+def test_the_graph_returns_the_probabilities_of_the_network(root: Path, activation: Kind) -> None:
     made = network(activation=activation)
     revision = load(root).manifest.revision
     add_head(root, "topics", made, kind="classifier", labels=LABELS, report={"accuracy": 0.5})
@@ -60,7 +60,7 @@ def test_the_graph_gives_the_networks_probabilities(root: Path, activation: Kind
     assert np.allclose(sums, 1) == (activation == "softmax")
 
 
-def test_a_head_replaces_the_one_of_its_name(root: Path) -> None:
+def test_a_head_replaces_a_head_of_the_same_name(root: Path) -> None:
     for seed in (0, 1):
         made = network(seed=seed)
         add_head(root, "topics", made, kind="classifier", labels=LABELS, report={})
@@ -80,7 +80,7 @@ def test_a_head_replaces_the_one_of_its_name(root: Path) -> None:
         ("Topics", network(), LABELS, "heads"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(
+def test_a_head_that_does_not_fit_changes_nothing(
     root: Path, name: str, made: Network, labels: list[str], reason: str
 ) -> None:
     before = (root / "bundle.json").read_bytes()

@@ -1,4 +1,4 @@
-"""``docsplit-export inspect`` over the shipped bundle."""
+"""``docsplit-export inspect`` with the shipped bundle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bundles.default import DEFAULT_BUNDLE
 from export.__main__ import main
 
 
-def test_it_tells_what_is_inside(
+def test_inspect_prints_the_content(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -35,7 +35,7 @@ def test_it_tells_what_is_inside(
     assert json.loads(capsys.readouterr().out) == manifest
 
 
-def test_ranges_are_told_and_do_not_touch_the_revision(
+def test_inspect_prints_ranges_and_they_do_not_change_the_revision(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -60,9 +60,7 @@ def test_ranges_are_told_and_do_not_touch_the_revision(
     assert json.loads(capsys.readouterr().out) == manifest
 
 
-def test_a_bundle_that_was_cut_short_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_truncated_bundle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle", copy_function=os.link)
     (folder / "tokenizer.json").unlink()
     assert main(["inspect", str(folder)]) == 1

@@ -1,4 +1,4 @@
-"""Checkpoints with sliding-window attention, from the source's vectors to the served ones."""
+"""Sliding-window attention: vectors of the source, the graph and the service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_TOKENS = 640
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, bert_folder: Path) -> Path:
-    """What ``docsplit-train`` leaves of a short checkpoint made long."""
+    """A checkpoint that ``docsplit-train`` extended."""
     folder = tmp_path_factory.mktemp("long") / "tiny-long"
     long = extend(BertModel.from_pretrained(bert_folder), MAX_TOKENS, window=WINDOW)
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
@@ -64,9 +64,9 @@ def computed(graph: Path, given: dict[str, NDArray[np.int64]]) -> NDArray[np.flo
     return found
 
 
-# 11 tokens see each other; 12 are the first that do not; blocks are of 5 tokens
+# up to 11 tokens all see each other, 12 do not; blocks have 5 tokens
 @pytest.mark.parametrize("tokens", [1, 2, 11, 12, 15, 16, 61, 640])
-def test_the_graph_computes_what_training_computed(
+def test_the_graph_returns_the_vectors_of_the_training(
     source: Source, graph: Path, tokens: int
 ) -> None:
     for lengths in ([tokens], [tokens, max(1, tokens // 2), 1]):
@@ -74,7 +74,7 @@ def test_the_graph_computes_what_training_computed(
         np.testing.assert_allclose(computed(graph, given), source_engine(source)(given), atol=2e-6)
 
 
-def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
+def test_another_window_gives_other_vectors(source: Source, tmp_path: Path) -> None:
     checkpoint: Any = source.model[0].auto_model
     other = open_source(checkpoint.name_or_path, trust_remote_code=True)
     other.encoder.config.attention_window = 2 * WINDOW
@@ -85,13 +85,13 @@ def test_another_window_is_seen(source: Source, tmp_path: Path) -> None:
     assert np.abs(computed(graph, far) - source_engine(source)(far)).max() > 1e-4
 
 
-def test_tracing_leaves_the_source_as_it_was(source: Source, graph: Path) -> None:
+def test_tracing_does_not_change_the_source(source: Source, graph: Path) -> None:
     encoder: Any = source.encoder
     kinds = {type(layer.attention.self).__name__ for layer in encoder.encoder.layer}
     assert kinds == {"_SelfAttention"}
 
 
-def test_no_operator_of_our_own_is_left(graph: Path) -> None:
+def test_the_graph_has_only_standard_operators(graph: Path) -> None:
     model = onnx.load(graph)
     assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
     assert sum(node.op_type == "If" for node in model.graph.node) == 2
@@ -113,19 +113,19 @@ def test_it_passes_the_gate(bundle: Bundle) -> None:
     assert made.precisions["fp16"].kernels["SkipLayerNormalization"] == 4
     assert made.precisions["fp16"].parity.cosine_min > 0.9999
     assert made.precisions["fp16"].ranges is not None
-    # nodes of an inlined operator have no name
+    # nodes of an inlined operator have no names
     assert made.precisions["fp16"].ranges.largest_at
 
 
 def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     order = [str(folder), str(tmp_path / "b"), "--licence", "x", "--trust-remote-code"]
     assert main([*order, "--precision", "fp16", "int8"]) == 1
-    assert "leave --precision out" in capsys.readouterr().err
+    assert "omit --precision" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
 
 
-def test_its_code_runs_only_where_that_is_allowed(folder: Path, tmp_path: Path) -> None:
-    # a process of its own, for here the training room has told transformers of the class
+def test_model_code_runs_only_if_allowed(folder: Path, tmp_path: Path) -> None:
+    # a separate process, because this one has registered the class with transformers
     order = [sys.executable, "-m", "export", str(folder), str(tmp_path / "b"), "--licence", "x"]
     done = subprocess.run(order, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Rotary positions and local attention in a graph that any length and any precision runs."""
+"""Rotary positions and local attention in a graph for any length and any precision."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def save(bert: Path, folder: Path, **changes: object) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights so large that it matters to a vector who sees whom."""
+    """Weights so large that the attention pattern changes a vector."""
     root = tmp_path_factory.mktemp("modern")
     return save(bert_folder, root / "encoder", initializer_range=0.3)
 
 
-def test_graphs_follow_the_source_beyond_its_local_window(
+def test_graphs_agree_with_the_source_beyond_its_local_window(
     folder: Path, sentences: list[str], tmp_path: Path
 ) -> None:
     source = open_source(str(folder), max_tokens=WINDOW)
@@ -60,13 +60,13 @@ def test_graphs_follow_the_source_beyond_its_local_window(
             rows = batches(tokenizer, sentences, max_tokens=WINDOW, pad_token_id=0, size=size)
             vectors = np.concatenate([engine(batch) for batch in rows])
             assert cosines(vectors, reference).min() > least
-    # The control: with a wider window there are other vectors.
+    # The control: a wider window gives other vectors.
     source.encoder.config.local_attention = 4 * WINDOW
     wider = reference_vectors(source, sentences).numpy()
     assert cosines(wider, reference).min() < 0.97
 
 
-def test_the_window_ends_with_its_positions(folder: Path) -> None:
+def test_the_window_is_limited_by_the_positions(folder: Path) -> None:
     with pytest.raises(ExportError, match=rf"--max-tokens 97 is outside 8\.\.{WINDOW}"):
         open_source(str(folder), max_tokens=97)
 
@@ -88,7 +88,7 @@ def test_positions_are_read_from_tables(
             assert torch.equal(table, computed)
     write_graph(source, tmp_path / "tables.onnx")
     assert source.encoder.rotary_emb is rotary
-    # The control: left alone, the graph computes angles in whatever precision it runs in.
+    # The control: without tables, the graph computes angles in its own precision.
     monkeypatch.setattr(export.graphs.graph, "tabled_rotations", lambda *_: torch.no_grad())
     write_graph(source, tmp_path / "angles.onnx")
     found = {
@@ -111,7 +111,7 @@ def test_a_scaling_that_changes_with_the_length_is_refused(folder: Path, tmp_pat
 def test_padding_that_sees_only_padding_stays_finite(
     bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all scores are low, what masks must not take them beyond fp16's range."""
+    """If all scores are low, the mask must not push them beyond fp16's range."""
     source = _with_low_scores(bert_folder, tmp_path / "low")
     ids = torch.randint(5, 600, (2, 60), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
@@ -130,13 +130,13 @@ def test_padding_that_sees_only_padding_stays_finite(
 
 
 def _with_low_scores(bert: Path, folder: Path) -> Source:
-    """An encoder in which every query points away from every key, wherever they stand."""
+    """An encoder in which every query points away from every key, at any position."""
     model = transformers.ModernBertModel.from_pretrained(save(bert, folder, attention_bias=True))
     layers: Any = model.layers
     with torch.no_grad():
         for layer in layers:
             bias = layer.attn.Wqkv.bias.view(3, 4, 8)
-            # the pair that turns slowest with the distance
+            # the pair that rotates most slowly with the distance
             bias[0, :, 3::4], bias[1, :, 3::4] = 12.0, -12.0
     model.save_pretrained(folder)
     return open_source(str(folder))

@@ -1,5 +1,5 @@
-"""The packed form: built, checked, and computed by the operators' documented meaning, for its
-kernels exist on CUDA alone."""
+"""The packed form: built, checked, and computed by the documented operators in numpy, because its
+kernels exist only on CUDA."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def fp16(source: Source, inputs: Inputs, tmp_path: Path) -> Path:
     return tmp_path / "model.fp16.onnx"
 
 
-def test_it_is_built_and_its_kernels_are_counted(
+def test_packed_graphs_are_built_and_their_kernels_counted(
     source: Source, fp16: Path, tmp_path: Path
 ) -> None:
     embeddings = "EmbedLayerNormalization" if source.name == "tiny-bert" else "LayerNormalization"
@@ -143,12 +143,14 @@ def test_it_is_built_and_its_kernels_are_counted(
     assert (tmp_path / FILE).read_bytes() == first
 
 
-def test_onnx_runtime_reads_it_and_lacks_only_the_kernels(fp16: Path, tmp_path: Path) -> None:
+def test_onnx_runtime_reads_the_graph_and_lacks_only_the_kernels(
+    fp16: Path, tmp_path: Path
+) -> None:
     write_packed(fp16, tmp_path)
     with pytest.raises(Exception, match=r"(?i)kernel|implementation") as refused:
         onnxruntime.InferenceSession(tmp_path / FILE, providers=["CPUExecutionProvider"])
     assert type(refused.value).__name__ == "NotImplemented"
-    # the control: a graph that is wrong is refused before its kernels are looked for
+    # the control: a wrong graph is refused before the search for its kernels
     broken = onnx.load(tmp_path / FILE)
     next(n for n in broken.graph.node if n.op_type == "RestorePadding").input[1] = "nothing"
     with pytest.raises(Exception, match="nothing") as refused:
@@ -156,14 +158,14 @@ def test_onnx_runtime_reads_it_and_lacks_only_the_kernels(fp16: Path, tmp_path: 
     assert type(refused.value).__name__ != "NotImplemented"
 
 
-def test_by_the_operators_meaning_its_vectors_are_the_sources(
+def test_documented_operators_give_the_vectors_of_the_source(
     source: Source, inputs: Inputs, fp16: Path, sentences: list[str]
 ) -> None:
     evaluator = ReferenceEvaluator(pack(onnx.load(fp16)), new_ops=OPERATORS)
     [vectors] = map(np.asarray, evaluator.run([OUTPUT], inputs))
     expected = reference_vectors(source, sentences[:16]).numpy()
     assert (vectors * expected).sum(axis=1).min() > 0.9999
-    # the control: with the columns of the projection left in their old order they are not
+    # the control: with the projection's columns in the old order, the vectors differ
     unmoved = pack(onnx.load(fp16))
     before = {t.name: t for t in onnx.load(fp16).graph.initializer}
     for tensor in unmoved.graph.initializer:
@@ -182,7 +184,7 @@ def test_a_graph_without_fused_attention_is_refused(fp16: Path) -> None:
         pack(unfused)
 
 
-def test_a_mask_that_is_no_length_is_refused(fp16: Path) -> None:
+def test_a_mask_without_row_lengths_is_refused(fp16: Path) -> None:
     masked = onnx.load(fp16)
     for node in masked.graph.node:
         if node.op_type == "Attention":
@@ -191,7 +193,7 @@ def test_a_mask_that_is_no_length_is_refused(fp16: Path) -> None:
         pack(masked)
 
 
-def test_a_kernel_that_was_lost_is_seen(fp16: Path) -> None:
+def test_a_missing_kernel_is_refused(fp16: Path) -> None:
     packed = pack(onnx.load(fp16))
     validate(packed, 2)
     with pytest.raises(ExportError, match="3 attention layers became"):
@@ -215,18 +217,18 @@ def request_packed(bert_folder: Path, text_file: Path, tmp_path: Path) -> Reques
 
 
 @pytest.mark.skipif(why_not() is None, reason="CUDA is here")
-def test_without_cuda_it_is_not_written(request_packed: Request, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="packed: its kernels exist only for CUDA"):
+def test_without_cuda_no_packed_graph_is_written(request_packed: Request, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="packed: this machine cannot measure its parity"):
         run(request_packed)
     assert not request_packed.dest.exists()
-    with pytest.raises(ExportError, match="packed: its kernels exist only for CUDA"):
+    with pytest.raises(ExportError, match="packed: this machine cannot measure its parity"):
         open_engine("packed", tmp_path / FILE, threads=1)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 @pytest.mark.usefixtures("neighbours_of_random_encoders")
-def test_on_cuda_it_passes_the_gate(request_packed: Request) -> None:
+def test_on_cuda_the_packed_graph_passes_the_gate(request_packed: Request) -> None:
     packed = run(request_packed).precisions["packed"]
     assert packed.kernels == KERNELS | {"EmbedLayerNormalization": 1}
     assert "CUDA" in packed.parity.engine

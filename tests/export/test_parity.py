@@ -1,4 +1,4 @@
-"""The gate's figures, on vectors whose distance is known."""
+"""The gate's figures for vectors with known distances."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_the_minimum_is_the_farthest_vector(reference: np.ndarray) -> None:
         measure("int8", turned(reference, 7, 0.981), reference, engine="test")
 
 
-def test_neighbours_that_change_are_counted(reference: np.ndarray) -> None:
+def test_changed_neighbours_are_counted(reference: np.ndarray) -> None:
     # Pairs of almost equal vectors: each is the other's nearest.
     near = reference.copy()
     near[1::2] = near[::2] + 0.01 * reference[1::2]
     near /= np.linalg.norm(near, axis=1, keepdims=True)
     swapped = near.copy()
-    # 30 pairs are torn apart by so little that the cosine hardly sees it, yet each loses its mate
-    # to a closer stranger.
+    # 30 pairs move apart so little that the cosine hardly changes, but each vector gets another
+    # nearest neighbour.
     for i in range(0, 60, 2):
         swapped[i] = near[i + 2]
     with pytest.raises(ExportError, match="neighbour_agreement"):
@@ -66,7 +66,7 @@ def test_values_that_are_not_finite_are_refused(reference: np.ndarray, bad: floa
         measure("fp16", reference, vectors, engine="test")
 
 
-def test_vectors_that_are_no_unit_vectors_are_refused(reference: np.ndarray) -> None:
+def test_vectors_without_unit_length_are_refused(reference: np.ndarray) -> None:
     with pytest.raises(ExportError, match="length"):
         measure("fp16", 2 * reference, reference, engine="test")
 

@@ -37,7 +37,7 @@ def test_files_of_lines_and_of_json(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("few.txt", b"one line\none line\n", r"1 different passages, 20 are needed"),
+        ("few.txt", b"one line\none line\n", r"1 different passages, but 20 are needed"),
         ("bad.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', "bad.jsonl:2: no column text"),
         ("bad.jsonl", b"plain\n", "bad.jsonl:1: no valid JSON"),
         ("bad.txt", b"fine\n\xff\xfe\n", "not UTF-8"),
@@ -45,9 +45,7 @@ def test_files_of_lines_and_of_json(tmp_path: Path, name: str) -> None:
         ("empty.txt", b"", "0 different passages"),
     ],
 )
-def test_files_that_do_not_serve_are_named(
-    tmp_path: Path, name: str, data: bytes, reason: str
-) -> None:
+def test_unusable_files_are_named(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises((DataError, ExportError), match=reason) as refusal:
@@ -55,6 +53,6 @@ def test_files_that_do_not_serve_are_named(
     assert str(path) in str(refusal.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
         read_passages(tmp_path / "absent", parity=12)

@@ -1,4 +1,4 @@
-"""From tiny checkpoints to bundles, against sentence-transformers' own vectors; and the gate."""
+"""Export tiny checkpoints, compare with sentence-transformers, and test the gate."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bundle(order: Order, bert_folder: Path, tmp_path_factory: pytest.TempPathFac
     return load(dest)
 
 
-def test_the_bundle_says_what_it_is(bundle: Bundle, bert_folder: Path) -> None:
+def test_the_manifest_describes_the_bundle(bundle: Bundle, bert_folder: Path) -> None:
     made = bundle.manifest
     assert (made.name, made.dimensions, made.pooling, made.max_tokens) == ("tiny", 32, "mean", 64)
     assert made.lineage.source == "tiny-bert"
@@ -98,7 +98,9 @@ def test_the_graph_has_two_integer_inputs_and_one_fp32_output(bundle: Bundle) ->
     assert weights == {onnx.TensorProto.FLOAT16}
 
 
-def test_int8_follows_the_source(bundle: Bundle, bert_folder: Path, sentences: list[str]) -> None:
+def test_int8_agrees_with_the_source(
+    bundle: Bundle, bert_folder: Path, sentences: list[str]
+) -> None:
     made = bundle.manifest
     tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
     inputs = batches(tokenizer, sentences, max_tokens=64, pad_token_id=made.pad_token_id, size=16)
@@ -110,7 +112,7 @@ def test_int8_follows_the_source(bundle: Bundle, bert_folder: Path, sentences: l
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_vectors_are_those_of_sentence_transformers(
+def test_vectors_equal_those_of_sentence_transformers(
     order: Order,
     family: str,
     pooling: str,
@@ -129,7 +131,7 @@ def test_vectors_are_those_of_sentence_transformers(
     vectors = encode(load(tmp_path / "bundle"), sentences, size=16)
     reference = reference_vectors(open_source(str(folder)), sentences).numpy()
     assert (vectors * reference).sum(axis=1).min() > 0.9999
-    # The control: another pooling's vectors are not these.
+    # The control: another pooling gives other vectors.
     other = save_sentence_transformer(
         encoder, tmp_path / "other", pooling="cls" if pooling == "mean" else "mean", normalise=True
     )
@@ -139,14 +141,14 @@ def test_vectors_are_those_of_sentence_transformers(
 
 def test_padding_does_not_change_a_vector(bundle: Bundle, sentences: list[str]) -> None:
     together = encode(bundle, sentences, size=len(sentences))
-    alone = encode(bundle, sentences, size=1)
-    assert np.abs(together - alone).max() < 2e-3
-    # The control: were the mask ignored, padding would count.
+    single = encode(bundle, sentences, size=1)
+    assert np.abs(together - single).max() < 2e-3
+    # The control: without the mask, padding counts.
     tokenizer = Tokenizer.from_file(str(bundle.path("tokenizer.json")))
     [inputs] = batches(tokenizer, sentences, max_tokens=64, pad_token_id=0, size=len(sentences))
     _, engine = open_engine("fp16", bundle.graph("fp16"), threads=1)
     unmasked = engine({**inputs, "attention_mask": np.ones_like(inputs["attention_mask"])})
-    assert np.abs(unmasked - alone).max() > 0.05
+    assert np.abs(unmasked - single).max() > 0.05
 
 
 def test_the_tokenizer_neither_cuts_nor_pads(bundle: Bundle) -> None:
@@ -166,7 +168,7 @@ def test_an_export_can_be_repeated(
 
 @pytest.fixture
 def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source's vectors are computed first, then its graph is written from altered weights."""
+    """Compute the source's vectors, then change the weights before the graph is written."""
     written = write_fp16
 
     def write(source: Source, fp32: Path, folder: Path, batches: list[Inputs]) -> Written:
@@ -214,12 +216,12 @@ def test_an_interrupted_export_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_bundle_is_replaced_by_force_only(
+def test_only_force_replaces_an_existing_bundle(
     order: Order, bert_folder: Path, tmp_path: Path
 ) -> None:
     dest = tmp_path / "bundle"
     run(order(bert_folder, dest, name="first"))
-    with pytest.raises(ExportError, match="exists already; --force"):
+    with pytest.raises(ExportError, match="already exists; --force"):
         run(order(bert_folder, dest, name="second"))
     assert load(dest).manifest.name == "first"
     run(order(bert_folder, dest, name="second", force=True))
@@ -229,7 +231,7 @@ def test_an_existing_bundle_is_replaced_by_force_only(
 
 def test_force_removes_no_other_folder(order: Order, bert_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("irreplaceable")
-    with pytest.raises(ExportError, match="something else than a bundle"):
+    with pytest.raises(ExportError, match="is not a bundle"):
         run(order(bert_folder, tmp_path, force=True))
     assert (tmp_path / "thesis.txt").read_text() == "irreplaceable"
 
@@ -242,7 +244,7 @@ def test_a_pattern_without_operator_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_gate_can_be_run_anew(
+def test_verify_repeats_the_gate(
     bundle: Bundle, bert_folder: Path, text_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--source", str(bert_folder), "--calibration", str(text_file), "--paragraphs", "200"]
@@ -256,7 +258,7 @@ def test_the_gate_can_be_run_anew(
 
 
 @pytest.mark.skipif(why_not() is None, reason="CUDA is here")
-def test_what_cannot_be_run_here_is_said_to_be_unmeasured(
+def test_verify_reports_unmeasured_graphs(
     bundle: Bundle,
     bert_folder: Path,
     text_file: Path,
@@ -272,7 +274,7 @@ def test_what_cannot_be_run_here_is_said_to_be_unmeasured(
     flags = ["--source", str(bert_folder), "--calibration", str(text_file), "--paragraphs", "200"]
     assert main(["verify", str(folder), *flags]) == 0
     said = capsys.readouterr().out
-    assert "packed: its digest only" in said
+    assert "packed: only its digest" in said
     assert "fp16: cosine mean" in said
     assert "packed: cosine" not in said
 

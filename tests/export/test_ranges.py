@@ -1,4 +1,4 @@
-"""Which nodes fp16 is too narrow for, on tiny encoders whose weights were scaled."""
+"""Nodes whose values exceed fp16, in tiny encoders with scaled weights."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ Change = Callable[[BertModel], None]
 
 
 def feed_forward(model: Any) -> None:
-    """Values beyond fp16 before a layer norm, which brings them back: the vectors hardly change."""
+    """Values beyond fp16 before a layer norm, which scales them back: the vectors hardly change."""
     dense = model.encoder.layer[0].output.dense
     dense.weight *= 1.5e5
     dense.bias *= 1.5e5
 
 
 def projection(model: Any) -> None:
-    """Values of attention beyond fp16, which the next weights bring back."""
+    """Values of attention beyond fp16, which the next weights scale back."""
     model.encoder.layer[0].attention.self.value.weight *= 1e5
     model.encoder.layer[0].attention.output.dense.weight /= 1e5
 
 
 def queries(model: Any) -> None:
-    """Wide only inside a fused kernel: its input and output are as before."""
+    """Large values only inside a fused kernel: its input and output do not change."""
     model.encoder.layer[1].attention.self.query.weight *= 1e5
     model.encoder.layer[1].attention.self.key.weight /= 1e5
 
@@ -88,7 +88,7 @@ def measure_nothing(
     return Ranges(passages=1, limit=1, largest=0, largest_at="", fp32_nodes={})
 
 
-def test_what_overflows_stays_fp32(
+def test_nodes_that_overflow_stay_fp32(
     scaled: Callable[[Change], Source],
     sentences: list[str],
     tmp_path: Path,
@@ -106,7 +106,7 @@ def test_what_overflows_stays_fp32(
     expected = reference(source, sentences)
     vectors = run(model, source, sentences, tmp_path)
     assert (vectors * expected).sum(axis=1).min() > 0.9999
-    # the control: converted without a look at the ranges the same encoder gives no numbers
+    # the control: converted without the ranges, the same encoder gives NaN
     monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
     _, narrow = written(source, sentences, tmp_path)
     overflown = run(narrow, source, sentences, tmp_path)
@@ -116,7 +116,7 @@ def test_what_overflows_stays_fp32(
 
 
 @pytest.mark.parametrize("change", [projection, queries])
-def test_what_a_fused_attention_holds_counts(
+def test_inner_values_of_a_fused_attention_count(
     scaled: Callable[[Change], Source], sentences: list[str], tmp_path: Path, change: Change
 ) -> None:
     source = scaled(change)
@@ -145,7 +145,7 @@ def test_a_weight_beyond_fp16_is_named(
     assert largest == 1e5
 
 
-def test_an_encoder_within_range_has_no_such_node(
+def test_an_encoder_within_range_has_no_fp32_nodes(
     bert_folder: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_source(str(bert_folder), max_tokens=64)
@@ -170,7 +170,7 @@ def graph(*nodes: onnx.NodeProto, **constants: np.ndarray) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(("value", "wide"), [(-3.4e38, []), (-2e4, ["add", "relu"])])
-def test_minus_infinity_of_a_mask_is_no_range(value: float, wide: list[str]) -> None:
+def test_minus_infinity_of_a_mask_does_not_count(value: float, wide: list[str]) -> None:
     model = graph(
         helper.make_node("Cast", ["ids"], ["floats"], "cast", to=onnx.TensorProto.FLOAT),
         helper.make_node("Add", ["floats", "masked"], ["sum"], "add"),
@@ -193,5 +193,5 @@ def test_integers_and_the_tail_are_left_out() -> None:
     )
     inputs = [{"ids": np.array([[3, 7]])}]
     assert measure_ranges(model, inputs, outside=[f"{TAIL}Mul"]).fp32_nodes == {}
-    # the control: elsewhere such a node counts
+    # the control: in another place such a node counts
     assert list(measure_ranges(model, inputs, outside=["/other/Mul"]).fp32_nodes) == [f"{TAIL}Mul"]

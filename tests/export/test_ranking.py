@@ -1,4 +1,4 @@
-"""Ranking measures against pytrec_eval and scikit-learn."""
+"""Compare ranking measures with pytrec_eval and scikit-learn."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_agrees_with_scikit_learn() -> None:
     assert ours.mean() != pytest.approx(ndcg_score(grades, scores, k=5), abs=1e-3)
 
 
-def test_by_hand() -> None:
+def test_agrees_with_figures_by_hand() -> None:
     scores = np.asarray([[0.1, 0.9, 0.5, -np.inf]])
     found = rank(scores, [{2: 1.0}])
     assert found.reciprocal_rank.tolist() == [0.5]
     assert found.ndcg[0] == pytest.approx(1 / np.log2(3))
-    # a document that is taken out is never found
+    # a removed document is never found
     assert rank(scores, [{3: 1.0}]).reciprocal_rank.tolist() == [0.0]
-    # of equal scores the lower number comes first
+    # among equal scores the lower number comes first
     assert rank(np.zeros((1, 3)), [{2: 1.0}]).reciprocal_rank.tolist() == [pytest.approx(1 / 3)]

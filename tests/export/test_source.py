@@ -1,4 +1,4 @@
-"""What a checkpoint is understood to be, and which are refused."""
+"""How checkpoints are read, and which are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_plain_transformers_folder_is_mean_pooled(bert_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_a_sentence_transformers_folder_says_its_pooling(
+def test_a_sentence_transformers_folder_sets_its_pooling(
     bert_folder: Path, tmp_path: Path, pooling: str
 ) -> None:
     folder = save_sentence_transformer(
@@ -53,7 +53,7 @@ def test_a_sentence_transformers_folder_says_its_pooling(
     assert source.default_prompt == "query"
 
 
-def test_the_weights_digest_is_of_the_weights(bert_folder: Path, tmp_path: Path) -> None:
+def test_the_weights_digest_depends_on_the_weights(bert_folder: Path, tmp_path: Path) -> None:
     source = open_source(str(bert_folder))
     copy = tmp_path / "copy"
     shutil.copytree(bert_folder, copy)
@@ -68,7 +68,7 @@ def test_the_weights_digest_is_of_the_weights(bert_folder: Path, tmp_path: Path)
 def test_windows_reach_to_the_end_of_the_position_table(
     family: str, bert_folder: Path, roberta_folder: Path
 ) -> None:
-    # RoBERTa's table has 98 rows, of which the first two are never used.
+    # RoBERTa's table has 98 rows; the first two are never used.
     folder = str({"bert": bert_folder, "roberta": roberta_folder}[family])
     source = open_source(folder, max_tokens=96)
     assert (source.trained_tokens, source.max_tokens) == (64, 96)
@@ -86,7 +86,7 @@ def test_windows_reach_to_the_end_of_the_position_table(
         (lambda: [Dense(32, 8), Pooling(32)], "unsupported module .* → Dense → Pooling"),
         (
             lambda: [Dense(32, 8, module_input_name="token_embeddings")],
-            "Dense with module_input_name token_embeddings is unsupported; behind its pooling",
+            "Dense with module_input_name token_embeddings is unsupported; after its pooling",
         ),
         (
             lambda: [Normalize(module_output_name="unit")],
@@ -106,7 +106,7 @@ def test_modules_that_a_bundle_cannot_express_are_refused(
         open_source(folder)
 
 
-def test_modules_behind_the_pooling_are_read_in_order(bert_folder: Path, tmp_path: Path) -> None:
+def test_modules_after_the_pooling_are_read_in_order(bert_folder: Path, tmp_path: Path) -> None:
     modules = [Transformer(str(bert_folder)), Pooling(32), Normalize(), Dense(32, 8)]
     folder = str(tmp_path / "dense")
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(
@@ -117,10 +117,10 @@ def test_modules_behind_the_pooling_are_read_in_order(bert_folder: Path, tmp_pat
     assert not source.normalises
 
 
-def test_an_activation_that_is_code_of_the_checkpoint_is_refused(
+def test_an_activation_with_code_in_the_checkpoint_is_refused(
     bert_folder: Path, tmp_path: Path
 ) -> None:
-    """sentence-transformers would put Tanh in its place, and say so in a log line only."""
+    """sentence-transformers would replace it by Tanh and only log that."""
     modules = [Transformer(str(bert_folder)), Pooling(32), Dense(32, 8)]
     folder = tmp_path / "activation"
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(
@@ -129,7 +129,7 @@ def test_an_activation_that_is_code_of_the_checkpoint_is_refused(
     settings = folder / "2_Dense" / "config.json"
     named = json.loads(settings.read_text()) | {"activation_function": "activations.Swish"}
     settings.write_text(json.dumps(named))
-    with pytest.raises(ExportError, match=r"activation activations\.Swish .* torch\.nn are supp"):
+    with pytest.raises(ExportError, match=r"activation activations\.Swish .* use .* torch\.nn"):
         open_source(str(folder))
 
 
@@ -185,12 +185,12 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_pat
     model = json.loads((folder / "tokenizer.json").read_text())
     model["model"]["vocab"]["extra-entry"] = 600
     (folder / "tokenizer.json").write_text(json.dumps(model))
-    with pytest.raises(ExportError, match="601 tokens in the tokenizer, 600 embeddings"):
+    with pytest.raises(ExportError, match="the tokenizer has 601 tokens, the model 600 embeddings"):
         open_source(str(folder))
 
 
 @pytest.mark.parametrize("name", ["./absent", "/absent/folder", "a/b/c"])
-def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(name: str) -> None:
+def test_a_missing_path_is_not_looked_up_on_the_hub(name: str) -> None:
     with pytest.raises(ExportError, match="no such folder"):
         open_source(name)
 

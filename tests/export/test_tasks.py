@@ -1,4 +1,4 @@
-"""Figures and losses of tasks, on data and vectors whose answer is known."""
+"""Figures and losses of tasks for data and vectors with known answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def labelled(labels: np.ndarray) -> Labelled:
     return Labelled("l", texts[:200], labels[:200], texts[200:], labels[200:], ["a", "b", "c"])
 
 
-def test_a_probe_tells_classes_that_lie_apart_and_no_others() -> None:
+def test_a_probe_separates_distant_classes_only() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(3, size=300)
     apart = unit(draw.normal(size=(3, 16))[labels] + 0.1 * draw.normal(size=(300, 16)))
@@ -93,16 +93,16 @@ def test_a_loss_up_to_the_limit_is_allowed(kind: str) -> None:
         f"int8 loses too much of the source; {kind} on {task.data}: {task.metric}"
     )
     assert said.count(task.metric) == 1
-    assert f"the source's 0.7000, a loss of {limit + 0.0001:.4f} where {limit} is allowed" in said
+    assert (
+        f"the source's 0.7000, a loss of {limit + 0.0001:.4f}, but only {limit} is allowed" in said
+    )
 
 
 def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Task]:
     return read_tasks(held_out, Path("calibration.txt"), passages)
 
 
-def test_held_out_data_is_read_as_the_evaluation_reads_it(
-    tmp_path: Path, pep_texts: list[str]
-) -> None:
+def test_held_out_data_is_read_like_in_the_evaluation(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
     retrieval, probe = read(HeldOut([folder], [table]))
@@ -110,16 +110,16 @@ def test_held_out_data_is_read_as_the_evaluation_reads_it(
     assert retrieval.digest == read_judged(*files, "claims", Fields()).digest
     assert probe.digest == read_labelled(table, "topics", Fields()).digest
     few, less = read(HeldOut([folder], [table], Fields(limit=20)))
-    # every answer to a query stays
+    # the data keeps every answer to a query
     assert (few.documents, less.documents, less.cases) == (90, 40, 20)
 
 
-def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
+def test_unusable_data_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
-    with pytest.raises(DataError, match=r"--retrieval .*absent: no folder with corpus"):
+    with pytest.raises(DataError, match=r"--retrieval .*absent: not a folder with corpus"):
         read(HeldOut([tmp_path / "absent"]))
-    with pytest.raises(DataError, match=r"--probe .*claims: no \.parquet"):
+    with pytest.raises(DataError, match=r"--probe .*claims: not a \.parquet"):
         read(HeldOut(probe=[folder]))
     with pytest.raises(DataError, match=r"corpus\.jsonl:1: no column label"):
         read(HeldOut(probe=[folder / "corpus.jsonl"]))
@@ -127,7 +127,7 @@ def test_data_that_does_not_serve_is_named(tmp_path: Path, pep_texts: list[str])
         read(HeldOut(probe=[table, table]))
 
 
-def test_what_calibrates_is_refused(tmp_path: Path, pep_texts: list[str]) -> None:
+def test_calibration_data_is_refused(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     with pytest.raises(ExportError, match=r"queries\.jsonl: calibrates the int8 graph"):
         read_tasks(HeldOut([folder]), folder / "queries.jsonl", [])
@@ -139,7 +139,7 @@ def test_what_calibrates_is_refused(tmp_path: Path, pep_texts: list[str]) -> Non
     for shared in ("  ".join(words[5:30]) + " and more", texts[0]):
         with pytest.raises(ExportError, match="claims: holds a passage that calibrates"):
             read(HeldOut([folder]), [*elsewhere, shared])
-    # a few words that also stand within a longer text are no shared passage
+    # a few words that also occur in a longer text are not a shared passage
     read(HeldOut([folder]), [" ".join(words[5:15])])
 
 

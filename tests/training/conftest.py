@@ -1,4 +1,4 @@
-"""A tiny random model and a small corpus, both made here."""
+"""Fixtures: a tiny random model and a small corpus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from training.settings import Settings
 
-# The models are far too small for threads to pay.
+# The models are too small to gain from threads.
 torch.set_num_threads(1)
 
 _SYLLABLES = (
@@ -45,7 +45,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    # Published tokenizer files cut and pad; the training must not.
+    # Published tokenizer files truncate and pad. The training must not.
     backend.enable_truncation(8)
     backend.enable_padding(length=8)
     return PreTrainedTokenizerFast(
@@ -59,7 +59,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_documents(count: int, seed: int = 0) -> list[dict[str, str]]:
-    """Documents of 4 to 12 sentences, each document with favourite words of its own."""
+    """Documents of 4 to 12 sentences. Each document has its own frequent words."""
     draw = random.Random(seed)
     documents = []
     for number in range(count):
@@ -115,7 +115,7 @@ MakeSettings = Callable[..., Settings]
 
 @pytest.fixture
 def make_settings(tiny_model: Path, corpus: Path, tmp_path: Path) -> MakeSettings:
-    """Settings of a run of a few steps; sections are overridden key by key."""
+    """Settings of a run of a few steps. Arguments override single keys of a section."""
 
     def make(**sections: dict[str, Any]) -> Settings:
         base: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""The mean of encoders."""
+"""Average the weights of encoders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_weight_is_the_weighted_mean(tiny_model: Path, moved: Path, tmp_pa
     assert [part["share"] for part in record["average"]] == [0.75, 0.25]
 
 
-def test_a_share_below_zero_takes_away(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
+def test_a_share_below_zero_subtracts(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
     out = tmp_path / "less"
     given = ["average", str(tiny_model), str(moved), "--shares", "2", "-1", "--output", str(out)]
     assert main(given) == 0
@@ -56,11 +56,11 @@ def test_a_share_below_zero_takes_away(tiny_model: Path, moved: Path, tmp_path: 
         (1, [], "name two or more"),
         (2, ["--shares", "0", "0"], "above 0"),
         (2, ["--shares", "1", "-1"], "above 0"),
-        (2, ["--shares", "1", "2", "3"], "2 models and 3 --shares"),
+        (2, ["--shares", "1", "2", "3"], "3 shares for 2 models"),
         (2, [], "exists"),
     ],
 )
-def test_what_has_no_mean_is_refused(
+def test_models_and_shares_that_do_not_fit_are_refused(
     tiny_model: Path,
     tmp_path: Path,
     models: int,
@@ -82,5 +82,5 @@ def test_other_architectures_are_refused(
     backbone.save_pretrained(wider)
     given = [str(tiny_model), str(wider), "--output", str(tmp_path / "mean")]
     assert main(["average", *given]) == 1
-    assert "not of the same architecture" in capsys.readouterr().err
+    assert "differ in architecture" in capsys.readouterr().err
     assert not (tmp_path / "mean").exists()

@@ -1,4 +1,4 @@
-"""Encoders of transformers as they are."""
+"""Encoders of transformers without extension."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ def test_dropout_settings_reach_the_model(
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.3)
 
 
-def test_what_cannot_be_opened_is_named(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_unusable_start_weights_are_named(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
     with pytest.raises(SettingsError, match=r"backbone.path '.*absent'"):
         open_start(BackboneSettings(path=str(tmp_path / "absent")))
     path = save(tmp_path / "model", "roberta", tokenizer)
@@ -133,11 +135,13 @@ def test_a_teacher_must_share_vocabulary_and_width(
         return open_teacher(settings, open_start(settings.backbone))
 
     wide = save_tiny_model(tmp_path / "wide", make_tokenizer(), seed=0, width=64)
-    with pytest.raises(SettingsError, match=r"objective.teacher '.*wide': 64 dimensions.* are 32"):
+    with pytest.raises(
+        SettingsError, match=r"objective.teacher '.*wide': it has 64 dimensions.* has 32"
+    ):
         opened(wide)
     other = make_tokenizer()
     other.add_tokens(["novel"])
-    with pytest.raises(SettingsError, match=r"objective.teacher '.*other': another vocabulary"):
+    with pytest.raises(SettingsError, match=r"objective.teacher '.*other': its vocabulary"):
         opened(save_tiny_model(tmp_path / "other", other, seed=0, width=32))
     with pytest.raises(ValidationError, match="mlm makes only one"):
         make_settings(objective={"view": "mlm", "teacher": str(wide)})

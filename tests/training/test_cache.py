@@ -34,12 +34,12 @@ def contents(cache: TokenCache) -> list[list[list[int]]]:
 
 def test_sentences_keep_abbreviations_together() -> None:
     text = (
-        "Dr. Smith went to Washington, D.C. on Jan. 5th. He met Mr. J. Doe (cf. Fig. 3).\n\n"
+        "Dr. Smith went to Washington, D.C. on Jan. 5th. She met Mr. J. Doe (cf. Fig. 3).\n\n"
         "It costs $3.50 per kg, e.g. today. No way!"
     )
     assert split_sentences(text) == [
         "Dr. Smith went to Washington, D.C. on Jan. 5th.",
-        "He met Mr. J. Doe (cf. Fig. 3).",
+        "She met Mr. J. Doe (cf. Fig. 3).",
         "It costs $3.50 per kg, e.g. today.",
         "No way!",
     ]
@@ -56,7 +56,7 @@ def test_cache_holds_the_ids_of_whole_texts(
     for number, document in enumerate(documents):
         ids = np.concatenate(cache.sentences(number)).tolist()
         assert ids == backend.encode(document.text, add_special_tokens=False).ids
-        assert cache.length(number) == len(ids) > 8  # longer than the file's own truncation
+        assert cache.length(number) == len(ids) > 8  # longer than the truncation in the file
         assert len(cache.sentences(number)) == len(split_sentences(document.text))
     assert cache.names([3, 1]) == ["doc-3", "doc-1"]
 
@@ -75,7 +75,7 @@ def test_short_documents_are_skipped_and_counted(
         open_cache(path, tokenizer, tmp_path / "cache")
 
 
-def test_cache_is_reused_until_something_it_depends_on_changes(
+def test_cache_is_reused_until_its_inputs_change(
     corpus: Path,
     tokenizer: PreTrainedTokenizerFast,
     tmp_path: Path,
@@ -91,7 +91,7 @@ def test_cache_is_reused_until_something_it_depends_on_changes(
     assert len(open_cache(corpus, tokenizer, tmp_path, limit=5)) == 5
 
 
-def test_interrupted_build_goes_on_where_it_stopped(
+def test_interrupted_build_continues_where_it_stopped(
     corpus: Path,
     tokenizer: PreTrainedTokenizerFast,
     tmp_path: Path,
@@ -118,13 +118,13 @@ def test_interrupted_build_goes_on_where_it_stopped(
 
     monkeypatch.setattr(build, "split_sentences", counted)
     resumed = open_cache(corpus, tokenizer, tmp_path / "cut")
-    assert len(split_calls) == 30  # 30 of 60 were on disk already
+    assert len(split_calls) == 30  # 30 of 60 were already on disk
     assert contents(resumed) == contents(whole)
     assert resumed.counts == whole.counts
     assert resumed.names(range(60)) == whole.names(range(60))
 
 
-def test_held_out_documents_are_chosen_by_id_alone(
+def test_only_ids_choose_held_out_documents(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     documents = make_documents(200)
@@ -163,7 +163,7 @@ def test_near_duplicates_are_left_out_of_training(
     assert len(kept) == 21
 
 
-def test_specials_are_read_off_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_specials_come_from_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     specials = Specials.of(tokenizer)
     assert (specials.prefix, specials.suffix, specials.pad, specials.mask) == ((2,), (3,), 0, 4)
     assert specials.wrap(np.array([7, 8], dtype=np.uint16)).tolist() == [2, 7, 8, 3]

@@ -15,7 +15,7 @@ NEEDED = ["--data.path", "d.jsonl", "--backbone.path", "m", "--run.output", "o"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "training.md"
 
 
-def test_flags_win_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_file(tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(
         "data: {path: a.jsonl, held_out: 0.3}\n"
@@ -33,7 +33,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert settings.optimisation.batch_size == 36
 
 
-def test_flags_alone_and_switches() -> None:
+def test_flags_without_a_file() -> None:
     switches = ["--run.resume", "false", "--objective.symmetric", "true"]
     settings = parse([*NEEDED, *switches, "--text-field", "body", "--id-field", "key"])
     assert (settings.data.text_field, settings.data.id_field) == ("body", "key")
@@ -52,7 +52,7 @@ def test_flags_alone_and_switches() -> None:
         ("objective: {view: span, symmetric: true}", "symmetric has no meaning for nt_xent"),
         ("backbone: {extend_to: 64, max_tokens: 128}", r"extend_to \(64\) is shorter"),
         ("- a", "expected sections"),
-        ("data: {path: [", "no valid YAML"),
+        ("data: {path: [", "not valid YAML"),
     ],
 )
 def test_bad_settings_are_refused_by_name(tmp_path: Path, content: str, message: str) -> None:

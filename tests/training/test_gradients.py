@@ -1,4 +1,4 @@
-"""Gradients: cached, chunked, shared between processes, and plain."""
+"""Plain gradients, and cached, chunked and shared ones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Bench:
 
 
 def distance(first: Gradients, second: Gradients) -> float:
-    """Norm of the difference relative to the first's norm."""
+    """Norm of the difference, relative to the norm of the first."""
     assert first.keys() == second.keys()
     apart = sum(float((first[n] - second[n]).pow(2).sum()) for n in first)
     size = sum(float(first[n].pow(2).sum()) for n in first)
@@ -97,7 +97,7 @@ def objective(request: pytest.FixtureRequest, teacher: Path) -> dict[str, Any]:
     return asked | {"teacher": str(teacher)} if "teacher" in asked else asked
 
 
-def test_cached_gradients_are_the_plain_ones_with_dropout(
+def test_cached_gradients_equal_plain_ones_with_dropout(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
     bench = Bench(make_settings(objective=objective, backbone={"max_tokens": 16}))
@@ -107,7 +107,7 @@ def test_cached_gradients_are_the_plain_ones_with_dropout(
     assert distance(plain, cached) < 1e-5
     assert cached_loss.total == pytest.approx(plain_loss.total, rel=1e-6)
 
-    # Control: without the replay of the random state the second encoding is another one.
+    # Control: without the replay of the random state the second encoding differs.
     calls = iter(range(10**6))
 
     def unrelated(seed: int, batch: int, chunk: int) -> None:
@@ -117,10 +117,10 @@ def test_cached_gradients_are_the_plain_ones_with_dropout(
     assert distance(plain, wrong) > 0.05
 
 
-def test_chunked_gradients_are_those_of_one_forward_pass(
+def test_chunked_gradients_equal_those_of_one_forward_pass(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
-    """Against torch's own differentiation of the whole loss, no dropout."""
+    """Compares with torch's differentiation of the whole loss, without dropout."""
     quiet = {"max_tokens": 16, "dropout": 0.0, "attention_dropout": 0.0}
     bench = Bench(make_settings(objective=objective, backbone=quiet))
     loss, found = bench.gradients(cached=False)
@@ -157,13 +157,13 @@ def test_chunked_gradients_are_those_of_one_forward_pass(
     assert distance(expected, found) < 1e-5
     assert loss.total == pytest.approx(float(total.detach()), rel=1e-5)
 
-    # Control: without its teacher the gradient is another one.
+    # Control: without its teacher the gradient differs.
     taught, bench.teacher = bench.teacher, None
     if taught is not None:
         assert distance(expected, bench.gradients(cached=False)[1]) > 0.05
 
 
-def test_masked_lm_alone_has_no_contrast(make_settings: MakeSettings) -> None:
+def test_masked_lm_without_contrast(make_settings: MakeSettings) -> None:
     bench = Bench(make_settings(objective={"view": "mlm"}))
     loss, gradients = bench.gradients(cached=False)
     assert loss.contrastive == 0
@@ -199,25 +199,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_two_processes_are_one_with_the_whole_batch(
+def test_two_processes_equal_one_with_the_whole_batch(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    """Over gloo, dropout included: chunks keep their random state wherever they are encoded."""
+    """Over gloo with dropout: chunks have the same random state in every process."""
     settings = make_settings(objective={"symmetric": True}, optimisation={"chunk_tokens": 100})
-    alone = Bench(settings)
-    loss, plain = alone.gradients(cached=False)
+    single = Bench(settings)
+    loss, plain = single.gradients(cached=False)
     spawn(_worker, (free_port(), settings.model_dump_json(), str(tmp_path)), nprocs=2)
     for cached in (False, True):
         parts = [torch.load(tmp_path / f"{rank}-{cached}.pt") for rank in range(2)]
-        assert sum(part["chunks"] for part in parts) == len(alone.batch.chunks)
+        assert sum(part["chunks"] for part in parts) == len(single.batch.chunks)
         assert all(part["chunks"] for part in parts)
         for part in parts:
             assert part["loss"] == pytest.approx(loss.total, rel=1e-6)
             assert distance(plain, part["gradients"]) < 1e-5
 
-    # Control: what a process alone knows of is another gradient.
-    alone.batch = Batch(**{**vars(alone.batch), "chunks": alone.batch.chunks[::2]})
-    assert distance(plain, alone.gradients(cached=False)[1]) > 0.05
+    # Control: the part of one process gives another gradient.
+    single.batch = Batch(**{**vars(single.batch), "chunks": single.batch.chunks[::2]})
+    assert distance(plain, single.gradients(cached=False)[1]) > 0.05
 
 
 def test_settings_round_trip_as_json(make_settings: MakeSettings) -> None:

@@ -1,4 +1,4 @@
-"""Heads that are trained offline, put into a bundle, and served from there."""
+"""Train heads offline, put them into a bundle, and serve them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUBJECTS = ["the parser", "type hints", "packaging", "async loops", "exceptions"
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """The shipped bundle; its files are linked, and replaced rather than written by a change."""
+    """A copy of the shipped bundle with linked files. A change replaces a file."""
     return Path(shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle", copy_function=os.link))
 
 
@@ -80,7 +80,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         assert said["bundled"]
         assert said["current"]
         assert said["labels"] == {"cooking": 4, "football": 4}
-        texts = ["Stir the sauce gently.", "He kicked the ball into the goal."]
+        texts = ["Stir the sauce gently.", "She kicked the ball into the goal."]
         answer = call(server, "POST", "/classify", {"inputs": texts})
         assert [labels[0]["label"] for labels in answer] == list(KINDS)
         explained = call(server, "POST", "/classify", {"inputs": texts, "explain": True})
@@ -117,7 +117,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         ("text,label\na,x\nb,\n", "labels.csv:3"),
     ],
 )
-def test_labels_that_teach_nothing_are_refused(
+def test_unusable_labels_are_refused(
     bundle: Path, tmp_path: Path, content: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "labels.csv"
@@ -128,7 +128,7 @@ def test_labels_that_teach_nothing_are_refused(
     assert (bundle / "bundle.json").read_bytes() == before
 
 
-def test_what_is_no_bundle_is_named(
+def test_a_folder_without_a_bundle_is_named(
     labels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["head", "--data", str(labels), "--bundle", str(tmp_path), "--name", "x"]) == 1

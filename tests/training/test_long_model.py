@@ -1,4 +1,4 @@
-"""The extended model against the short one and against dense attention."""
+"""Compare the extended model with the short one and with dense attention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from training.errors import SettingsError
 from training.settings import BackboneSettings
 from training.trainer.output import save_model
 
-# float32 rounding through two layers; the states are of order one.
+# float32 rounding in two layers; the states are of order one.
 TOLERANCE = 1e-5
 
 
@@ -56,7 +56,7 @@ def batch(tokens: int, lengths: list[int], pad: int) -> tuple[torch.Tensor, torc
 
 @pytest.mark.parametrize("window", [4, 16, 50])
 @pytest.mark.parametrize("tokens", [17, 64, 131])
-def test_blocked_attention_is_dense_attention_under_a_band(window: int, tokens: int) -> None:
+def test_blocked_attention_equals_dense_attention_with_a_band(window: int, tokens: int) -> None:
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 4, tokens, 8)
     valid = torch.ones(2, tokens, dtype=torch.bool)
@@ -70,19 +70,19 @@ def test_blocked_attention_is_dense_attention_under_a_band(window: int, tokens: 
     half = tokens // 2
     torch.testing.assert_close(found[1, :, :half], expected[1, :, :half], atol=TOLERANCE, rtol=0)
     if tokens > 2 * window:
-        # Control: without the global first token the result is another.
+        # Control: without the global first token the result differs.
         local = (place[:, None] - place).abs() <= window
         other = F.scaled_dot_product_attention(q, k, v, local & valid[:, None, None])
         assert (found[0] - other[0]).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_long_agrees_with_short_on_what_the_short_can_read(kind: str) -> None:
+def test_long_agrees_with_short_on_short_texts(kind: str) -> None:
     short = short_model(kind)
     long = extend(short, 256).eval()
     pad = int(short.config.pad_token_id)
     ids, mask = batch(64, [64, 40, 2], pad)
-    # Padded beyond the window, so that the blocked form is taken and not its dense shortcut.
+    # Padding beyond the window makes the model use blocks and not the dense shortcut.
     wide, wide_mask = F.pad(ids, (0, 100), value=pad), F.pad(mask, (0, 100))
     with torch.no_grad():
         expected = short(ids, attention_mask=mask).last_hidden_state
@@ -93,7 +93,7 @@ def test_long_agrees_with_short_on_what_the_short_can_read(kind: str) -> None:
         assert ((narrow - expected).abs() * mask[:, :, None]).max() > 100 * TOLERANCE
 
 
-def test_long_reads_and_learns_from_what_the_short_cannot_read() -> None:
+def test_long_reads_and_learns_from_long_texts() -> None:
     long = extend(short_model("bert"), 256, window=16).train()
     ids, mask = batch(256, [256, 180], 0)
     states = long(ids, mask).last_hidden_state
@@ -106,13 +106,13 @@ def test_long_reads_and_learns_from_what_the_short_cannot_read() -> None:
         assert parameter.grad is None or torch.isfinite(parameter.grad).all()
 
 
-def test_positions_are_copied_over_and_over() -> None:
+def test_positions_are_copied_repeatedly() -> None:
     table = torch.arange(5.0)[:, None]
     assert tile_positions(table, 2, 8).flatten().tolist() == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3]
 
 
-def test_what_cannot_be_extended_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"64 is no more than the 64 tokens"):
+def test_other_models_are_not_extended() -> None:
+    with pytest.raises(SettingsError, match=r"64 must be more than the 64 tokens"):
         extend(short_model("bert"), 64)
     with pytest.raises(SettingsError, match="cannot extend a docsplit_long_bert model"):
         extend(extend(short_model("bert"), 128), 256)
@@ -131,7 +131,7 @@ def test_saved_folder_opens_in_sentence_transformers_and_trains_on(
     assert (folder / "modeling_long_bert.py").is_file()
     text = "bal dem kir kol dus " * 20
     with warnings.catch_warnings():
-        # Importing the class from the folder beside the registered one is what is wanted here.
+        # This test imports the class from the folder although another one is registered.
         warnings.simplefilter("ignore")
         opened = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
         found = opened.encode([text, "bal dem"])
@@ -150,7 +150,7 @@ def test_saved_folder_opens_in_sentence_transformers_and_trains_on(
 def test_exports_with_dynamic_batch_and_length(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
-    """What docsplit-export needs of the graph."""
+    """Checks the properties that docsplit-export needs."""
     import onnxruntime
 
     long = extend(short_model("bert"), 256, window=16).eval()
@@ -159,7 +159,7 @@ def test_exports_with_dynamic_batch_and_length(
     ids, mask = batch(40, [40, 30], 0)
     axes = {0: "batch", 1: "tokens"}
     with warnings.catch_warnings():
-        # The tracing exporter is on its way out in torch; the graph is what counts here.
+        # torch deprecates the tracing exporter; this test needs only the graph.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             encoder,

@@ -1,4 +1,4 @@
-"""Losses against their definitions."""
+"""Compare losses with their definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(a @ b / a.norm() / b.norm())
 
 
-def test_info_nce_is_equation_one() -> None:
+def test_info_nce_equals_equation_one() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(5, 8), torch.randn(5, 8)
     tau = 0.3
@@ -36,7 +36,7 @@ def test_info_nce_is_equation_one() -> None:
     assert abs(both - one_way(a, b)) > 1e-3
 
 
-def test_nt_xent_is_simclrs() -> None:
+def test_nt_xent_equals_the_definition_of_simclr() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(4, 8), torch.randn(4, 8)
     views, tau, total = torch.cat([a, b]), 0.2, 0.0
@@ -58,7 +58,7 @@ def test_windows_are_pooled_by_their_tokens() -> None:
     torch.testing.assert_close(pooled, torch.tensor([[0.75, 0.25], [0.0, 1.0]]))
 
 
-def test_both_views_are_drawn_to_the_teachers_vector_of_the_first() -> None:
+def test_both_views_approach_the_teachers_vector_of_the_first() -> None:
     torch.manual_seed(0)
     a, b, target = torch.randn(3, 4, 8)
     apart = [1 - cosine(view[i], target[i]) for view in (a, b) for i in range(4)]
@@ -66,7 +66,7 @@ def test_both_views_are_drawn_to_the_teachers_vector_of_the_first() -> None:
     assert float(teacher_loss(target, 5 * target, target)) == pytest.approx(0, abs=1e-6)
 
 
-def test_masking_follows_berts_shares() -> None:
+def test_masking_has_the_shares_of_bert() -> None:
     ids = np.full(200_000, 7)
     out, chosen = choose_masked(
         ids, np.random.default_rng(0), rate=0.15, mask_id=4, vocabulary=1_000
@@ -84,7 +84,7 @@ def head_and_states() -> tuple[MaskedLMHead, torch.Tensor, torch.Tensor]:
     return head, torch.randn(4_500, 16), torch.randint(50, (4_500,))
 
 
-def test_blockwise_gradient_is_the_whole_one() -> None:
+def test_blockwise_gradient_equals_the_whole_one() -> None:
     head, states, labels = head_and_states()
     leaf = states.clone().requires_grad_()
     whole = nn.functional.cross_entropy(head(leaf), labels, reduction="sum")
@@ -104,7 +104,7 @@ def test_blockwise_gradient_is_the_whole_one() -> None:
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None
         assert apart(parameter.grad, expected[name]) < 1e-5
-    # Control: one block alone is another gradient.
+    # Control: one block gives another gradient.
     head.zero_grad()
     masked_lm_gradient(head, states[:2_048], labels[:2_048], 0.01)
     assert head.bias.grad is not None
@@ -112,7 +112,7 @@ def test_blockwise_gradient_is_the_whole_one() -> None:
 
 
 def apart(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Relative distance; sums of thousands of float32 terms differ by their order."""
+    """Relative distance. Sums of thousands of float32 terms depend on their order."""
     return float((first - second).norm() / second.norm())
 
 
@@ -126,14 +126,14 @@ def test_head_is_tied_and_not_counted_twice() -> None:
     torch.testing.assert_close(head(torch.ones(1, 16)), 2 * before)
 
 
-def test_fresh_head_predicts_the_token_whose_embedding_it_is_shown() -> None:
+def test_fresh_head_predicts_the_token_of_an_embedding() -> None:
     torch.manual_seed(0)
     embeddings = nn.Embedding(50, 64)
     head = MaskedLMHead(embeddings)
     assert (head(embeddings.weight).argmax(1) == torch.arange(50)).all()
 
 
-def test_bert_head_of_transformers_is_adopted() -> None:
+def test_bert_head_of_transformers_is_loaded() -> None:
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)

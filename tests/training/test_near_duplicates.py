@@ -38,7 +38,7 @@ def test_case_and_space_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("partition_rows", [1_000, 7])
-def test_later_copies_go_and_originals_stay(partition_rows: int) -> None:
+def test_later_copies_are_removed_and_originals_stay(partition_rows: int) -> None:
     originals = [text(300, seed) for seed in range(40)]
     copies = [[*words[:295], "altered"] for words in originals[:10]]
     cousins = [words[:150] + text(150, 99 + i) for i, words in enumerate(originals[10:20])]
@@ -52,10 +52,10 @@ def test_later_copies_go_and_originals_stay(partition_rows: int) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.8, 0.9, 0.99])
-def test_bands_find_what_lies_at_the_threshold(threshold: float) -> None:
+def test_bands_find_pairs_at_the_threshold(threshold: float) -> None:
     bands = bands_for(threshold)
     assert 1 - (1 - threshold ** (PERMUTATIONS // bands)) ** bands >= 0.99
 
 
-def test_nothing_to_compare() -> None:
+def test_no_document_gives_no_duplicates() -> None:
     assert later_duplicates(np.empty((0, PERMUTATIONS), dtype=np.uint32), 0.8).shape == (0,)

@@ -26,12 +26,12 @@ def test_an_epoch_gives_each_document_at_most_once(
     assert len(set(drawn)) == len(drawn)
     assert len(drawn) > count - batch_size
     assert set(drawn) <= set(documents)
-    # Any batch can be asked for on its own.
+    # Each batch is available by its number.
     again = BatchOrder(documents, lambda d: d % 70, batch_size=batch_size, group=group, seed=seed)
     assert again[order.per_epoch - 1] == batches[-1]
 
 
-def test_epochs_differ_and_groups_are_alike_in_length() -> None:
+def test_epochs_differ_and_groups_have_similar_lengths() -> None:
     def spread(group: int) -> int:
         order = BatchOrder(range(400), lambda d: d, batch_size=10, group=group, seed=0)
         return sum(max(order[i]) - min(order[i]) for i in range(40))

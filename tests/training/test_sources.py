@@ -41,7 +41,7 @@ def test_saved_dataset_folder(tmp_path: Path, with_splits: bool) -> None:
 def test_hub_name_reaches_the_datasets_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that is no path here is streamed; a local folder stands in for the hub."""
+    """A name that is not a path is streamed. A local folder replaces the hub."""
     write_jsonl(tmp_path / "d.jsonl")
     asked: dict[str, object] = {}
 
@@ -61,7 +61,7 @@ def test_hub_name_reaches_the_datasets_library(
     }
 
 
-def test_missing_path_is_said_so_without_asking_the_hub(tmp_path: Path) -> None:
+def test_missing_path_is_reported_without_asking_the_hub(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
         read(tmp_path / "absent")
     with pytest.raises(DataError, match="no such file or folder"):
@@ -70,7 +70,7 @@ def test_missing_path_is_said_so_without_asking_the_hub(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_fingerprint_follows_content_and_fields(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_and_fields(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     write_jsonl(path)
     settings = DataSettings(path=str(path))

@@ -28,11 +28,11 @@ def launch(settings: Settings, folder: Path, processes: int) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_two_processes_train_the_model_that_one_does(
+def test_two_processes_train_the_same_model_as_one(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
     found = {}
-    # without dropout, which is drawn by chunk: their number is a multiple of the processes
+    # without dropout: it depends on the chunks, whose number is a multiple of the processes
     for processes, seed in ((1, 0), (2, 0), (1, 1)):
         output = tmp_path / f"{processes}-{seed}"
         settings = make_settings(

@@ -71,7 +71,7 @@ def test_training_learns(make_settings: MakeSettings, tmp_path: Path) -> None:
     assert np.mean(curve[-10:]) < 0.8 * np.mean(curve[:10])
 
 
-def test_a_teacher_is_learnt_from(
+def test_training_approaches_the_teacher(
     make_settings: MakeSettings, tmp_path: Path, teacher: Path
 ) -> None:
     objective = {"view": "laser-window", "teacher": str(teacher), "mlm_weight": 0.0}
@@ -108,10 +108,10 @@ def test_output_opens_in_sentence_transformers_with_the_same_vectors(
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_resumed_run_is_the_uninterrupted_one(
+def test_resumed_run_equals_the_uninterrupted_one(
     make_settings: MakeSettings, tmp_path: Path, cached: bool
 ) -> None:
-    """To the last bit, over an epoch's end, with dropout and masked LM."""
+    """Bit by bit, across the end of an epoch, with dropout and masked LM."""
     common: dict[str, Any] = {
         "max_steps": 8, "accumulate": 2, "gradient_cache": cached, "batch_size": 4,
     }  # fmt: skip
@@ -127,7 +127,7 @@ def test_resumed_run_is_the_uninterrupted_one(
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
-    # Control: another seed is another curve.
+    # Control: another seed gives another curve.
     train(make_settings(optimisation=common, run={"output": tmp_path / "other", "seed": 1}))
     assert losses(tmp_path / "other") != losses(tmp_path / "whole")
 
@@ -138,11 +138,11 @@ def test_checkpoint_of_other_settings_is_refused(
     train(make_settings(optimisation={"max_steps": 4}), stop_after=2)
     with pytest.raises(CheckpointError, match=r"optimisation.learning_rate was 0.001, is 0.5"):
         train(make_settings(optimisation={"max_steps": 4, "learning_rate": 0.5}))
-    with pytest.raises(SettingsError, match="holds a run already"):
+    with pytest.raises(SettingsError, match="already holds a run"):
         train(make_settings(optimisation={"max_steps": 4}, run={"resume": False}))
 
 
-def test_kill_loses_the_work_since_the_last_checkpoint_and_no_more(
+def test_kill_loses_only_the_work_since_the_last_checkpoint(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
     sections = {"optimisation": {"max_steps": 400}, "run": {"checkpoint_every": 5}}
@@ -168,7 +168,7 @@ def test_kill_loses_the_work_since_the_last_checkpoint_and_no_more(
     train(settings, stop_after=4)
     assert losses(output)[:newest] == taken[:newest]
     assert len(losses(output)) == newest + 4
-    # What was lost is done again with the same result.
+    # The resumed run repeats the lost steps with the same result.
     again = losses(output)[newest : len(taken)]
     assert again == taken[newest : newest + len(again)]
 
@@ -191,9 +191,7 @@ def test_signal_ends_the_run_with_a_checkpoint(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_nan_stops_the_run_and_says_what_was_seen(
-    make_settings: MakeSettings, tmp_path: Path
-) -> None:
+def test_nan_stops_the_run_with_a_message(make_settings: MakeSettings, tmp_path: Path) -> None:
     settings = make_settings(optimisation={"max_steps": 6}, run={"checkpoint_every": 2})
     train(settings, stop_after=3)
     run = TrainingRun(settings, Processes(cpu=True))
@@ -206,12 +204,12 @@ def test_nan_stops_the_run_and_says_what_was_seen(
     message = str(stopped.value)
     for part in ("step 4: loss nan", "losses before:", "doc-", "Last checkpoint: step 3"):
         assert part in message
-    # The weights were not touched and no checkpoint was made of the bad state.
+    # The weights did not change, and no checkpoint has the bad state.
     assert path.steps() == [2, 3]
     assert len(losses(tmp_path / "run")) == 3
 
 
-def test_loss_that_climbs_back_to_chance_stops_the_run() -> None:
+def test_loss_that_rises_to_chance_stops_the_run() -> None:
     watch = DivergenceWatch(window=4, chance=3.6)
     for step in range(20):
         watch.check(step, 3.5 - 0.15 * step, 1.0, 1e-4, list)
@@ -228,7 +226,7 @@ def test_noise_does_not_stop_the_run() -> None:
         watch.check(step, float(0.1 + draw.exponential(0.2)), 1.0, 1e-4, list)
 
 
-def test_full_disk_leaves_the_checkpoints_before_it(
+def test_full_disk_keeps_earlier_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)

@@ -32,7 +32,7 @@ def context(window: int = 256, **objective: Any) -> ViewContext:
 
 @st.composite
 def documents(draw: st.DrawFn, fewest: int = 2) -> list[np.ndarray[Any, Any]]:
-    """Sentences whose tokens are all different, so that each can be traced."""
+    """Sentences with distinct tokens, so that each can be traced."""
     lengths = draw(st.lists(st.integers(1, 12), min_size=fewest, max_size=20))
     ids = np.arange(10, 10 + sum(lengths), dtype=np.uint16)
     return np.split(ids, np.cumsum(lengths)[:-1])
@@ -63,7 +63,7 @@ def test_docsplit_halves_partition_the_document_in_order(document: Document, see
     assert all(tuple(s) in whole for s in [*first, *second])
 
 
-def test_docsplit_sends_each_sentence_to_either_half_evenly() -> None:
+def test_docsplit_assigns_sentences_to_halves_evenly() -> None:
     document = [np.array([i]) for i in range(10)]
     firsts = [flat(draw("docsplit", document, seed)[0]) for seed in range(2_000)]
     share = np.array([[i in first for i in range(10)] for first in firsts]).mean(0)
@@ -96,8 +96,8 @@ def test_another_seed_draws_another_view(name: str) -> None:
 def test_whole_document_views(document: Document, seed: int) -> None:
     first, second = draw("simcse", document, seed)
     assert flat(first) == flat(second) == flat(document)
-    alone, none = draw("mlm", document, seed)
-    assert flat(alone) == flat(document)
+    only, none = draw("mlm", document, seed)
+    assert flat(only) == flat(document)
     assert none is None
 
 
@@ -175,7 +175,7 @@ def test_elongation_stays_within_the_window(length: int, window: int, seed: int)
 
 
 def test_elongation_reaches_both_bounds() -> None:
-    """The paper's own example: 10 tokens in a window of 256 are repeated 1 to 25 times."""
+    """The paper's example: 10 tokens in a window of 256 are repeated 1 to 25 times."""
     times = {
         len(elongate(np.arange(10), np.random.default_rng(s), context(256))) for s in range(999)
     }
@@ -213,7 +213,7 @@ def test_a_window_of_an_endless_repetition(document: Document, seed: int, window
     assert repeated.tolist() == [passage[(phase + i) % length] for i in range(len(repeated))]
 
 
-def test_windows_of_repetitions_differ_in_all_they_may() -> None:
+def test_windows_of_repetitions_differ_in_passage_and_offset() -> None:
     document = np.split(np.arange(400), 20)
     drawn = [draw("laser-window", document, seed, window=128) for seed in range(300)]
     lengths = np.array([len(passage) for [passage], _ in drawn])
@@ -233,7 +233,7 @@ def test_passages_begin_with_a_word() -> None:
     assert len(begun) > 8
 
 
-def test_a_mixture_draws_either_kind_in_its_share() -> None:
+def test_a_mixture_draws_each_kind_by_its_share() -> None:
     document = np.split(np.arange(40), 8)
     settings = ObjectiveSettings(view="docsplit", mix="laser-self", mix_share=0.25)
 
@@ -242,9 +242,9 @@ def test_a_mixture_draws_either_kind_in_its_share() -> None:
         return [tuple(piece) for piece in first] == [tuple(document[0])]
 
     assert sum(elongated(settings, seed) for seed in range(2000)) == pytest.approx(500, abs=60)
-    # a half that is the first sentence alone comes once in 254 splits
-    alone = settings.model_copy(update={"mix": None})
-    assert sum(elongated(alone, seed) for seed in range(2000)) < 30
+    # one in 254 splits has a half that is only the first sentence
+    pure = settings.model_copy(update={"mix": None})
+    assert sum(elongated(pure, seed) for seed in range(2000)) < 30
 
 
 @pytest.mark.parametrize("kinds", [("mlm", "docsplit"), ("docsplit", "mlm")])

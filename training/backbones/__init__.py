@@ -1,1 +1,1 @@
-"""Encoders: any of transformers, and short ones made long."""
+"""Encoders: any model of transformers, and short models extended to long inputs."""

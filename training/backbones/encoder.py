@@ -1,4 +1,4 @@
-"""Start weights to an encoder that pools."""
+"""Load start weights as an encoder with pooling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pooling = Literal["mean", "cls"]
 
 
 class Encoder(nn.Module):
-    """A transformers encoder and the pooling of its states into one vector."""
+    """A transformers encoder that pools its states into one vector."""
 
     backbone: Any  # nn.Module's own annotations make every attribute a Tensor or a Module
 
@@ -45,7 +45,7 @@ class Encoder(nn.Module):
 
 
 def pool(states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-    """One float32 vector a text: the mean of its tokens' states, or the first token's.
+    """One float32 vector for each text: the mean of its tokens' states, or the first token's.
 
     Args:
         states: float ``[batch, tokens, width]``.
@@ -62,12 +62,12 @@ def pool(states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
 
 @dataclass(frozen=True)
 class Start:
-    """Start weights, opened.
+    """Loaded start weights.
 
     Attributes:
         encoder: the model, float32.
         tokenizer: its fast tokenizer.
-        head_weights: tensors of a masked LM head where the checkpoint carries one.
+        head_weights: tensors of the masked LM head, if the checkpoint has one.
     """
 
     encoder: Encoder
@@ -79,8 +79,8 @@ def open_start(settings: BackboneSettings) -> Start:
     """Open start weights.
 
     Raises:
-        SettingsError: nothing to open there, no fast tokenizer, or fewer positions than
-            ``max_tokens``.
+        SettingsError: the path holds no model or no fast tokenizer, or the model has fewer
+            positions than ``max_tokens``.
     """
     options: dict[str, Any] = {
         "revision": settings.revision,
@@ -113,7 +113,7 @@ def _override_dropout(config: Any, settings: BackboneSettings) -> None:
         present = [name for name in names if hasattr(config, name)]
         if not present:
             raise SettingsError(
-                f"backbone.dropout: a {config.model_type} model has none of {', '.join(names)}"
+                f"backbone.dropout: a {config.model_type} model has no {', '.join(names)}"
             )
         for name in present:
             setattr(config, name, value)
@@ -140,7 +140,7 @@ def _pooling(settings: BackboneSettings) -> Pooling:
     path = Path(settings.path) / "1_Pooling" / "config.json"
     if path.is_file():
         held = json.loads(path.read_text(encoding="utf-8"))
-        # sentence-transformers 6 names the mode, earlier versions set one flag of many.
+        # sentence-transformers 6 names the mode; earlier versions set one of several flags.
         if held.get("pooling_mode") == "cls" or held.get("pooling_mode_cls_token"):
             return "cls"
     return "mean"

@@ -1,4 +1,4 @@
-"""Make a short BERT-like checkpoint long."""
+"""Extend a BERT-like checkpoint to longer inputs."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ def extend(short: PreTrainedModel, max_tokens: int, window: int | None = None) -
     Args:
         short: a BERT or RoBERTa encoder with absolute positions.
         max_tokens: longest input of the long model, special tokens included.
-        window: tokens seen to either side; default the short model's longest input. Texts of up to
-            ``window + 1`` tokens that the short model can read get the same states from both, but
-            for the rounding of float32.
+        window: tokens that a token sees on either side; default the short model's longest input.
+            Both models give the same states, up to float32 rounding, for texts of up to
+            ``window + 1`` tokens that the short model can read.
 
     Raises:
-        SettingsError: another architecture, relative positions, or nothing to extend.
+        SettingsError: the model has another architecture or relative positions, or reads
+            ``max_tokens`` already.
     """
     config = short.config
     kind = config.model_type
     if kind not in _BERT | _ROBERTA:
         raise SettingsError(
             f"backbone.extend_to: cannot extend a {kind} model; "
-            f"known are {', '.join(sorted(_BERT | _ROBERTA))}"
+            f"choose one of {', '.join(sorted(_BERT | _ROBERTA))}"
         )
     if getattr(config, "position_embedding_type", "absolute") not in ("absolute", None):
         raise SettingsError("backbone.extend_to: the checkpoint has no absolute positions to copy")
@@ -58,8 +59,8 @@ def extend(short: PreTrainedModel, max_tokens: int, window: int | None = None) -
     short_tokens = config.max_position_embeddings - offset
     if max_tokens <= short_tokens:
         raise SettingsError(
-            f"backbone.extend_to: {max_tokens} is no more than the {short_tokens} tokens the "
-            "checkpoint reads already"
+            f"backbone.extend_to: {max_tokens} must be more than the {short_tokens} tokens that "
+            "the checkpoint reads already"
         )
     long_config = LongBertConfig(
         **{name: getattr(config, name) for name in _SIZES},
@@ -80,15 +81,15 @@ def extend(short: PreTrainedModel, max_tokens: int, window: int | None = None) -
 
 
 def tile_positions(table: Tensor, offset: int, tokens: int) -> Tensor:
-    """Extend a position table by copying it over and over.
+    """Extend a position table by repeating it.
 
-    Beltagy et al. 2020, "Longformer", section 5: copies keep the local structure, so that training
-    begins near the short model everywhere but at the seams.
+    Beltagy et al. 2020, "Longformer", section 5: copies keep the local structure. Training
+    therefore begins close to the short model, except at the borders between copies.
 
     Args:
         table: float ``[offset + short tokens, width]``.
-        offset: rows at the head that stand for no position.
-        tokens: positions wanted.
+        offset: rows at the beginning that represent no position.
+        tokens: positions of the result.
 
     Returns:
         float ``[offset + tokens, width]``.

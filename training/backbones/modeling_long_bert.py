@@ -1,15 +1,16 @@
 """A BERT encoder for long texts: sliding-window attention with a global first token.
 
-This file is copied beside the weights of every extended model, so that ``AutoModel`` and
-``SentenceTransformer`` open the folder with ``trust_remote_code=True`` where this package is not
-installed. It therefore imports nothing but torch and transformers.
+The training copies this file into the folder of every extended model. ``AutoModel`` and
+``SentenceTransformer`` then open the folder with ``trust_remote_code=True`` even if this package
+is not installed. The file therefore imports only torch and transformers.
 
 Each token attends to the ``attention_window`` tokens on either side and to the first token; the
-first token attends to, and is seen by, all (Beltagy et al. 2020, "Longformer", section 3.1). Unlike
-Longformer, local and global attention share their projections, as in BigBird. The attention is
-computed exactly, in blocks of one window against three: the cost is linear in the length, no
-control flow depends on data, and the graph exports with dynamic batch and length. (Shapes are
-spelled out with ``reshape``: ``unflatten`` would freeze them when traced.)
+first token attends to all tokens, and all tokens attend to it (Beltagy et al. 2020, "Longformer",
+section 3.1). Local and global attention share their projections as in BigBird, unlike in
+Longformer. The attention is exact. It is computed in blocks: the queries of one window against the
+keys of three. The cost is linear in the length, no control flow depends on data, and the graph
+exports with dynamic batch and length. (The code uses ``reshape`` with explicit shapes because
+tracing would freeze those of ``unflatten``.)
 """
 
 # transformers leaves these unannotated; modules return Any when they are called.
@@ -28,7 +29,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 
 class LongBertConfig(PretrainedConfig):
-    """BERT's configuration, the window, and where the position table begins."""
+    """BERT's configuration, the attention window, and the offset of the position table."""
 
     model_type = "docsplit_long_bert"
 
@@ -51,20 +52,20 @@ class LongBertConfig(PretrainedConfig):
         pad_token_id: int = 0,
         **kwargs: Any,
     ) -> None:
-        """Sizes as in ``BertConfig``; see the class for the rest.
+        """Set the sizes as in ``BertConfig``, and those of the long model.
 
         Args:
             vocab_size: rows of the token table.
             hidden_size: width of the states.
             num_hidden_layers: layers.
-            num_attention_heads: heads a layer.
+            num_attention_heads: heads of each layer.
             intermediate_size: width of the feed-forward part.
             hidden_act: its activation.
             hidden_dropout_prob: dropout of states.
             attention_probs_dropout_prob: dropout of attention weights.
             max_position_embeddings: rows of the position table.
             position_offset: row of the first token's position (RoBERTa: padding id + 1).
-            attention_window: tokens seen to either side.
+            attention_window: tokens that a token sees on either side.
             type_vocab_size: rows of the token type table; type 0 is used.
             initializer_range: standard deviation of fresh weights.
             layer_norm_eps: epsilon of the layer norms.
@@ -89,7 +90,7 @@ class LongBertConfig(PretrainedConfig):
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, dropout: float) -> Tensor:
-    """Attention of all to all.
+    """Attention of every token to every token.
 
     Args:
         q: float ``[batch, heads, queries, head width]``.
@@ -107,24 +108,24 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, dropout: flo
 def blocked_attention(
     q: Tensor, k: Tensor, v: Tensor, valid: Tensor, window: int, dropout: float
 ) -> Tensor:
-    """Sliding-window attention with a global first token, exact.
+    """Exact sliding-window attention with a global first token.
 
     Args:
         q: float ``[batch, heads, tokens, head width]``.
         k: like ``q``.
         v: like ``q``.
         valid: bool ``[batch, tokens]``, false for padding; the first token must be valid.
-        window: tokens seen to either side.
+        window: tokens that a token sees on either side.
         dropout: probability.
 
     Returns:
-        float like ``q``; rows of padding tokens hold no meaning.
+        float like ``q``; rows of padding tokens have no meaning.
     """
     tokens = q.shape[2]
     qb = _blocks(q, window)
     kb = _neighbours(_blocks(k, window))
     vb = _neighbours(_blocks(v, window))
-    # The first token joins every block as a key of its own and is left out of the band.
+    # The first token is an extra key of every block; the band leaves it out.
     banded = torch.cat([torch.zeros_like(valid[:, :1]), valid[:, 1:]], 1)
     seen = _neighbours(_blocks(banded[:, None, :, None], window)).squeeze(1).squeeze(-1)
     blocks = qb.shape[2]
@@ -147,8 +148,8 @@ def blocked_attention(
 def _blocks(x: Tensor, window: int) -> Tensor:
     """``[batch, heads, tokens, width]`` to ``[batch, heads, blocks, window, width]``.
 
-    The last block is filled up with zeros. Filling first and cutting then keeps the graph free of
-    dimensions that may be zero.
+    Zeros fill the last block. Padding before cutting keeps dimensions that may be zero out of the
+    graph.
     """
     blocks = (x.shape[2] + window - 1) // window
     filled = torch.cat([x, torch.zeros_like(x[:, :, :1]).expand(-1, -1, window, -1)], 2)
@@ -157,7 +158,7 @@ def _blocks(x: Tensor, window: int) -> Tensor:
 
 
 def _neighbours(x: Tensor) -> Tensor:
-    """Each block with the one before and the one after, zeros beyond the ends."""
+    """Each block joined with the blocks before and after it; zeros beyond the ends."""
     nothing = torch.zeros_like(x[:, :, :1])
     before = torch.cat([nothing, x[:, :, :-1]], 2)
     after = torch.cat([x[:, :, 1:], nothing], 2)
@@ -267,13 +268,13 @@ class _Encoder(nn.Module):
 
 
 class LongBertModel(PreTrainedModel):
-    """The encoder; its parameters have the names of ``BertModel``'s."""
+    """The encoder. Its parameters have the same names as those of ``BertModel``."""
 
     config_class = LongBertConfig
     base_model_prefix = "bert"
 
     def __init__(self, config: LongBertConfig) -> None:
-        """Fresh weights for ``config``."""
+        """Initialise the weights for ``config``."""
         super().__init__(config)
         self.embeddings = _Embeddings(config)
         self.encoder = _Encoder(config)
@@ -284,7 +285,7 @@ class LongBertModel(PreTrainedModel):
         return self.embeddings.word_embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put another token table in place."""
+        """Replace the token table."""
         self.embeddings.word_embeddings = cast(nn.Embedding, value)
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -318,8 +319,8 @@ class LongBertModel(PreTrainedModel):
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         valid = attention_mask != 0
-        # Where every token sees every other, dense attention is the same and cheaper. A graph that
-        # is being exported must hold the blocked form, whatever the length it is traced at.
+        # If every token sees every other, dense attention gives the same result at a lower cost.
+        # An exported graph must hold the blocked form, whatever the length of the traced input.
         tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
         exporting = tracing or torch.compiler.is_compiling()
         dense = not exporting and input_ids.shape[1] <= self.config.attention_window + 1

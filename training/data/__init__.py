@@ -1,1 +1,1 @@
-"""From files of documents to token ids on disk, shuffled and batched."""
+"""Read documents, store their token ids on disk, shuffle and batch them."""

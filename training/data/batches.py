@@ -1,4 +1,4 @@
-"""Which documents meet in which batch."""
+"""Choose the documents of each batch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from training.data.cache import Numbers
 
 
 class BatchOrder:
-    """Batches of an endless shuffled stream, each computed from its number alone.
+    """Batches of an endless shuffled stream. The number of a batch determines its documents.
 
-    Every epoch has its own order. ``group`` batches at a time are drawn from the stream, sorted by
-    length and handed out in shuffled order: the documents of a batch are then alike in length and
-    little is padded. A remainder smaller than a batch is left out of its epoch; with another
-    epoch's shuffle other documents are the remainder.
+    Every epoch has its own order. The class draws ``group`` batches at a time from the stream,
+    sorts their documents by length, and returns the batches in shuffled order. The documents of a
+    batch then have similar lengths and need little padding. Each epoch leaves out a remainder
+    smaller than a batch; the remainder differs between epochs.
     """
 
     def __init__(
@@ -27,10 +27,10 @@ class BatchOrder:
         group: int,
         seed: int,
     ) -> None:
-        """Draw from ``documents``; ``length`` says how many tokens one has.
+        """Draw from ``documents``; ``length`` returns the number of tokens of a document.
 
         Raises:
-            ValueError: fewer documents than one batch needs.
+            ValueError: there are fewer documents than one batch needs.
         """
         if len(documents) < batch_size:
             raise ValueError(f"{len(documents)} documents are fewer than a batch of {batch_size}")

@@ -1,7 +1,7 @@
 """Build the token cache: read, segment, tokenise, and mark near-duplicates.
 
-The build is resumable: every ``_BLOCK`` documents the sizes of the files are recorded, and a build
-that was interrupted cuts the files back to the record and goes on from there.
+The build is resumable. It records the sizes of the files after every ``_BLOCK`` documents. After
+an interruption it cuts the files back to the recorded sizes and continues from there.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def open_cache(
     tokenizer: PreTrainedTokenizerBase,
     report: Report = lambda count, what: None,
 ) -> TokenCache:
-    """The cache of these documents under this tokenizer, built if it is not there yet.
+    """The token cache of these documents with this tokenizer; builds it if it does not exist.
 
     Args:
-        settings: where the documents are and which are left out.
+        settings: where the documents are and which documents to leave out.
         tokenizer: a fast tokenizer; special tokens are not stored.
-        report: called with the number of documents read so far and what is going on.
+        report: called with the number of documents read so far and the current activity.
 
     Raises:
-        DataError: unreadable data, or no document has ``min_sentences`` sentences.
+        DataError: the data are unreadable, or no document has ``min_sentences`` sentences.
     """
     root = settings.cache / cache_key(settings, tokenizer)
     if not (root / layout.META).is_file():
@@ -89,7 +89,7 @@ def cache_key(settings: DataSettings, tokenizer: PreTrainedTokenizerBase) -> str
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of the tokenizer, truncation and padding settings apart."""
+    """SHA-256 of the tokenizer without its truncation and padding settings."""
     return hashlib.sha256(whole_text_tokenizer(tokenizer).to_str().encode()).hexdigest()
 
 
@@ -156,7 +156,8 @@ class _Build:
         self.report(self.read, "segmenting and tokenising")
 
     def _encode(self, sentences: list[str]) -> list[bytes]:
-        # Byte-level and SentencePiece vocabularies tell a word after a space from one at the start.
+        # Byte-level and SentencePiece vocabularies distinguish a word after a space from one at the
+        # start.
         spaced = [s if i == 0 else " " + s for i, s in enumerate(sentences)]
         encodings = self.backend.encode_batch_fast(spaced, add_special_tokens=False)
         return [np.asarray(e.ids, dtype=self.token_type).tobytes() for e in encodings if e.ids]

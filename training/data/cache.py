@@ -10,7 +10,7 @@ A cache is a folder::
     names.bin        the ids themselves, UTF-8, each ended by a newline
     kept.bin         bool, false for near-duplicates
 
-Nothing of it is read into memory as a whole: pages come and go with what is used.
+All files are memory-mapped, so memory holds only the pages in use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class CacheCounts:
-    """What became of the documents that were read."""
+    """How many documents were read, kept and left out."""
 
     read: int
     too_short: int
@@ -60,7 +60,7 @@ class TokenCache:
     """Documents as lists of sentences as token ids, without special tokens."""
 
     def __init__(self, root: Path) -> None:
-        """Map the cache below ``root``, which ``training.data.build`` wrote."""
+        """Map the cache in ``root`` that ``training.data.build`` wrote."""
         self.root = root
         self.counts = CacheCounts(**json.loads((root / META).read_text(encoding="utf-8")))
         self._tokens = _map(root / TOKENS, self.counts.token_type)
@@ -91,16 +91,16 @@ class TokenCache:
         return first, int(self._documents[document])
 
     def select(self, held_out: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Document numbers for training and for validation, near-duplicates left out.
+        """Document numbers for training and for validation, without near-duplicates.
 
-        A document is held out by the digest of its id alone, so that the choice survives a change
-        of the data around it.
+        Only the digest of its id decides whether a document is held out. Changes to other
+        documents do not change the choice.
 
         Args:
             held_out: share of the documents.
 
         Returns:
-            training and held-out numbers, int64, ascending, mapped from files in the cache.
+            Training and held-out numbers, int64, ascending, mapped from files in the cache.
         """
         share = int(held_out * 2**64)
         paths = [self.root / f"{side}-{share:x}.bin" for side in ("train", "held")]
@@ -120,7 +120,7 @@ class TokenCache:
             os.replace(draft, path)
 
     def names(self, documents: Numbers) -> list[str]:
-        """Ids of some documents, in the order asked for; reads the list of ids once."""
+        """Ids of some documents, in the given order; reads the list of ids once."""
         wanted = {int(d) for d in documents}
         found: dict[int, str] = {}
         with (self.root / NAMES).open(encoding="utf-8", newline="\n") as stream:

@@ -1,4 +1,4 @@
-"""Which rows are encoded together."""
+"""Choose the rows that are encoded together."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 
 def plan_chunks(lengths: Sequence[int], budget: int, processes: int) -> list[list[int]]:
-    """Group rows of like length into chunks of about ``budget`` tokens.
+    """Group rows of similar length into chunks of about ``budget`` tokens.
 
-    The number of chunks is a multiple of ``processes`` where there are rows enough, and the chunks
-    are alike in tokens, so that processes that take turns finish together.
+    The number of chunks is a multiple of ``processes`` if there are enough rows. The chunks have
+    similar numbers of tokens, so processes that each take an equal number finish together.
 
     Args:
         lengths: tokens of each row.
         budget: tokens of a chunk.
-        processes: how many share the chunks.
+        processes: number of processes that share the chunks.
 
     Returns:
         Lists of row numbers, the longest rows first; every row is in one of them.
@@ -28,7 +28,7 @@ def plan_chunks(lengths: Sequence[int], budget: int, processes: int) -> list[lis
     chunks: list[list[int]] = [[] for _ in range(count)]
     before = 0
     for row in order:
-        # The row belongs where its middle lies.
+        # The middle of a row decides its chunk.
         middle = before + lengths[row] / 2
         chunks[min(count - 1, int(middle * count / total))].append(row)
         before += lengths[row]

@@ -1,8 +1,8 @@
 """Near-duplicate removal by MinHash and locality-sensitive hashing, in bounded memory.
 
-A duplicate in the batch would be pushed away from its own copy as a negative. Signatures go to disk
-while the cache is built; afterwards one band after the other is sorted, a partition of its hash
-range at a time, so memory depends on the partition's size and not on the number of documents.
+Two copies of a document in one batch would be negatives of each other. The build of the cache
+writes signatures to disk. It then sorts one band after the other, one partition of the hash range
+at a time. Memory thus depends on the size of a partition, not on the number of documents.
 Broder (1997), "On the resemblance and containment of documents"; banding as in Leskovec, Rajaraman
 and Ullman, "Mining of Massive Datasets", section 3.4.
 """
@@ -30,7 +30,7 @@ def signature(text: str) -> Signature:
     """MinHash signature of the set of word 5-grams.
 
     Args:
-        text: the document; case and white space are ignored.
+        text: the document. Case and white space do not matter.
 
     Returns:
         uint32 ``[PERMUTATIONS]``. Two signatures agree at a share of positions whose expectation
@@ -50,7 +50,7 @@ def bands_for(threshold: float) -> int:
     """Number of bands that finds a pair at ``threshold`` with a probability of at least .99.
 
     With ``b`` bands of ``r`` rows a pair of similarity ``s`` shares a bucket with probability
-    ``1 - (1 - s^r)^b``; the fewest bands that suffice give the fewest false candidates.
+    ``1 - (1 - s^r)^b``. Fewer bands give fewer false candidates.
     """
     for bands in (1, 2, 4, 8, 16, 32, 64):
         if 1 - (1 - threshold ** (PERMUTATIONS // bands)) ** bands >= 0.99:
@@ -66,11 +66,11 @@ def later_duplicates(
     Args:
         signatures: uint32 ``[documents, PERMUTATIONS]``, usually a memory map.
         threshold: estimated Jaccard similarity from which two documents count as duplicates.
-        partition_rows: documents of one band that are sorted in memory at once, roughly.
+        partition_rows: approximate number of documents of one band to sort in memory at once.
 
     Returns:
-        bool ``[documents]``, true where the document is to be left out. The first document of a
-        group in the given order always stays.
+        bool ``[documents]``, true for documents to leave out. The first document of each group
+        stays.
     """
     dropped = np.zeros(len(signatures), dtype=np.bool_)
     bands = bands_for(threshold)

@@ -1,4 +1,4 @@
-"""Documents to train on: files, folders, and Hugging Face datasets, as a stream."""
+"""Stream training documents from files, folders and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def read_documents(settings: DataSettings) -> Iterator[Document]:
     """Stream the documents of ``settings.path`` in a fixed order.
 
     A path on disk is a file, a folder of files (read in the order of their names) or a dataset
-    written by ``Dataset.save_to_disk``. Anything else is a dataset's name on the Hugging Face hub,
-    streamed.
+    written by ``Dataset.save_to_disk``. Anything else is the name of a dataset on the Hugging Face
+    hub, which is streamed.
 
     Raises:
-        DataError: a file or a field is missing, or a record is malformed; names file and line.
+        DataError: a file or a field is missing, or a record is malformed. The message names file
+            and line.
     """
     path = Path(settings.path)
     if path.exists() and not _is_saved_dataset(path):
@@ -40,8 +41,8 @@ def read_documents(settings: DataSettings) -> Iterator[Document]:
 def fingerprint(settings: DataSettings) -> str:
     """SHA-256 that changes when the documents change.
 
-    Local files count by name and content. A hub dataset counts by name, configuration, split and
-    revision only: name a revision to be sure that the same words are meant.
+    The digest of local files covers names and contents. The digest of a hub dataset covers only
+    its name, configuration, split and revision: set a revision to fix the contents.
     """
     path = Path(settings.path)
     digest = hashlib.sha256()
@@ -68,7 +69,7 @@ def _saved_dataset(path: Path, settings: DataSettings) -> Any:
     try:
         loaded = datasets.load_from_disk(str(path))
     except (FileNotFoundError, ValueError) as error:
-        raise DataError(f"{path}: no readable dataset folder ({error})") from None
+        raise DataError(f"{path}: not a readable dataset folder ({error})") from None
     if isinstance(loaded, datasets.DatasetDict):
         if settings.split not in loaded:
             raise DataError(

@@ -1,4 +1,4 @@
-"""The tokenizer behind the tokenizer, and the special tokens it puts around a text."""
+"""The plain tokenizer, and the special tokens that it adds to a text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 
 def whole_text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """The fast tokenizer without the truncation and padding that its file may ask for."""
+    """The fast tokenizer without the truncation and padding that its file may set."""
     backend: Tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
@@ -21,7 +21,7 @@ def whole_text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
 
 @dataclass(frozen=True)
 class Specials:
-    """What the tokenizer puts around a text and beside it.
+    """The special tokens of a tokenizer.
 
     Attributes:
         prefix: ids before the text.
@@ -39,7 +39,7 @@ class Specials:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
-        """Read them off what the tokenizer does to a word."""
+        """Find the special tokens by tokenising one word."""
         backend = whole_text_tokenizer(tokenizer)
         bare = backend.encode("a", add_special_tokens=False).ids
         full = backend.encode("a", add_special_tokens=True).ids
@@ -55,9 +55,9 @@ class Specials:
 
     @property
     def count(self) -> int:
-        """Special tokens a row holds."""
+        """Number of special tokens in a row."""
         return len(self.prefix) + len(self.suffix)
 
     def wrap(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-        """A row: the text's ids between prefix and suffix."""
+        """One row: prefix, the ids of the text, suffix."""
         return np.concatenate([self.prefix, ids, self.suffix]).astype(np.int64)

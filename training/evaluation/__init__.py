@@ -1,1 +1,1 @@
-"""Measures of an encoder on documents it was not trained on."""
+"""Measure an encoder on documents that its training did not read."""

@@ -1,4 +1,4 @@
-"""Citation retrieval: does a document find those it cites?"""
+"""Citation retrieval: does a document find the documents that it cites?"""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Retrieval:
 def reciprocal_ranks(
     vectors: Tensor, links: Mapping[int, set[int]]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Reciprocal rank and recall at 10 of each citing document, by ascending number.
+    """Reciprocal rank and recall at 10 of each citing document, in ascending order of numbers.
 
     Args:
         vectors: unit vectors float ``[documents, width]``; all other documents are candidates.
-        links: cited documents of each citing one.
+        links: the cited documents of each citing document.
     """
     scores = (vectors @ vectors.T).numpy().copy()
     np.fill_diagonal(scores, -np.inf)
@@ -48,7 +48,7 @@ def reciprocal_ranks(
 
 
 def citation_retrieval(vectors: Tensor, links: Mapping[int, set[int]]) -> Retrieval:
-    """Measure retrieval of cited by citing documents (DocSplit, section 3: document retrieval)."""
+    """Measure how citing documents find cited ones (DocSplit, section 3: document retrieval)."""
     first, recall = reciprocal_ranks(vectors, links)
     return Retrieval(
         mrr=float(first.mean()),

@@ -1,4 +1,4 @@
-"""``docsplit-evaluate``: encoders and data in, one comparable table out."""
+"""``docsplit-evaluate``: compare encoders on data in one table."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DESCRIPTION = """\
 Measure encoders on the protocols of the papers, and print one table.
 
 An ENCODER is the folder of a bundle, the folder or hub name of a sentence-transformers encoder
-(a checkpoint of docsplit-train is one), or the URL of a running service; NAME=ENCODER calls it
-NAME in the report. The controls, random vectors and TF-IDF, are measured too.
+(such as a checkpoint of docsplit-train), or the URL of a running service. NAME=ENCODER sets its
+name in the report. The command also measures two controls: random vectors and TF-IDF.
 
   docsplit-evaluate models/docsplit-minilm-l6-w512 --data examples/peps --out runs/peps
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
-The command measures nothing twice, so run it again after an interruption. Without ENCODER and
+The command measures nothing twice. After an interruption, run it again. Without ENCODER and
 --data it rewrites the report from the results in --out. docs/how-to/evaluate.md explains tasks,
 data and report.
 """
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate as the command line says; returns the exit status."""
     errors = Console(stderr=True, highlight=False)
     given = _parser().parse_args(arguments)
-    # A service of our own is ended, and nothing half done is kept, on SIGTERM as on SIGINT.
+    # SIGTERM acts like SIGINT: it stops the service that we started and drops partial results.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(given, errors)
@@ -50,14 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"docsplit-evaluate: {error}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
-        errors.print("interrupted; the same command goes on")
+        errors.print("interrupted; to continue, run the same command")
         return _INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _run(given: argparse.Namespace, console: Console) -> int:
-    # Not before the command line is known to be sound: torch takes seconds to import.
+    # Imported only after the command line is checked: torch takes seconds to import.
     from training.evaluation.report.writing import write_report
 
     left_out: list[str] = []
@@ -79,7 +79,7 @@ def _request(given: argparse.Namespace) -> Request:
     from training.evaluation.tasks.task import Options
 
     if not given.data:
-        raise SettingsError("--data: name a folder or file to evaluate on")
+        raise SettingsError("--data: name a folder or file of documents")
     tasks = chosen(given.tasks)
     sets = discover(given.data, Fields.given(given, given.limit), _masks(given.mask))
     if given.sets is not None:
@@ -123,7 +123,7 @@ def _masks(given: Sequence[str]) -> dict[str, str]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise SettingsError(f"--mask {one}: no valid regular expression ({error})") from None
+            raise SettingsError(f"--mask {one}: not a valid regular expression ({error})") from None
         masks[name] = pattern
     return masks
 
@@ -138,7 +138,7 @@ def _count(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return value
 
 
@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("encoders", nargs="*", metavar="ENCODER")
     add("--data", type=Path, action="append", metavar="DIR", help="folder or file; may be repeated")
-    add("--tasks", type=_names, metavar="A,B", help="default: all that suit the data")
+    add("--tasks", type=_names, metavar="A,B", help="default: all tasks that fit the data")
     add("--sets", type=_names, metavar="A,B", help="sets of --data, by name; default: all")
     add("--out", type=Path, default=Path("runs/evaluation"), help="default: runs/evaluation")
     add(
@@ -168,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(".cache/evaluation"),
         help="folder of the vectors; default: .cache/evaluation",
     )
-    add("--limit", type=_count, metavar="N", help="documents of each set (and part), at most")
+    add("--limit", type=_count, metavar="N", help="maximum documents of each set and part")
     add("--first-window", action="store_true", help="read only the first window of each document")
     add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
     add(
@@ -179,11 +179,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
     add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
     add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")
-    add("--copies", type=_counts, default=[2, 5, 10, 20, 50, 100], help="of the elongation attack")
+    add(
+        "--copies",
+        type=_counts,
+        default=[2, 5, 10, 20, 50, 100],
+        help="numbers of copies of a text",
+    )
     add("--sample", type=_count, default=200, help="documents of unlabelled tasks; default: 200")
-    add("--epochs", type=_count, default=20, help="of a probe; default: 20")
-    add("--steps", type=_count, default=1000, help="of a probe, at least; default: 1000")
-    add("--seed", type=int, default=0, help="of every draw; default: 0")
+    add("--epochs", type=_count, default=20, help="epochs of a probe; default: 20")
+    add("--steps", type=_count, default=1000, help="minimum steps of a probe; default: 1000")
+    add("--seed", type=int, default=0, help="seed of every draw; default: 0")
     add_field_flags(parser, "text", "id", "title", "label")
     add(
         "--spacy-model",
@@ -195,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SET=REGEX",
-        help="delete from a linked set's texts what gives links away",
+        help="delete text that reveals links from the texts of a linked set",
     )
     return parser
 

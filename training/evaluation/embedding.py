@@ -1,4 +1,4 @@
-"""Vectors of texts that are token ids already."""
+"""Embed texts that are already token ids."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def embed_texts(
     windows: int = 1,
     chunk_tokens: int = 2048,
 ) -> Tensor:
-    """Unit vectors of texts, the windows of each pooled as the service pools them.
+    """Unit vectors of texts. Windows are pooled as in the service.
 
     Args:
         texts: pieces of token ids without special tokens.
-        encoder: in any mode; it is put back into the one it was in.
+        encoder: in training or evaluation mode. The function restores the mode.
         specials: the tokenizer's special tokens.
-        processes: share the work; each gets all vectors.
+        processes: the processes that share the work. Each gets all vectors.
         max_tokens: longest window, special tokens included.
-        windows: windows kept of a text.
-        chunk_tokens: tokens encoded at once, roughly.
+        windows: maximum number of windows of a text.
+        chunk_tokens: approximate number of tokens to encode at once.
 
     Returns:
         float32 ``[texts, width]`` on the CPU.

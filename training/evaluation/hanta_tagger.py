@@ -1,4 +1,4 @@
-"""HanTa as a spaCy component: parts of speech and lemmas by a model that comes with the package.
+"""HanTa as a spaCy component for parts of speech and lemmas. Its package contains the model.
 
 Wartena 2019, "A Probabilistic Morphology Model for German Lemmatization"; the English model is
 trained on the British National Corpus.
@@ -12,8 +12,8 @@ import spacy
 from HanTa.HanoverTagger import HanoverTagger
 from spacy.language import Language
 
-# C5, the corpus's tags, by their beginning; forms of "be", "do" and "have" share one tag
-# into auxiliaries and full verbs there
+# Beginnings of the corpus's C5 tags. C5 does not distinguish auxiliaries from full verbs
+# for the forms of "be", "do" and "have".
 _UNIVERSAL = {
     "NP": "PROPN",
     "NN": "NOUN",

@@ -1,4 +1,4 @@
-"""Parts of speech, by spaCy."""
+"""Parts of speech from spaCy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def open_tagger(model: str) -> Any:
         model: an installed pipeline's name, or a folder; ``hanta`` needs no download.
 
     Raises:
-        SettingsError: spaCy, HanTa or the pipeline is not installed; says how to install it.
+        SettingsError: spaCy, HanTa or the pipeline is not installed. The message says how to
+            install it.
     """
     needed = ("spacy", "HanTa") if model == HANTA else ("spacy",)
     if any(importlib.util.find_spec(package) is None for package in needed):
         raise SettingsError(
-            "parts of speech need spaCy: pip install 'docsplit[linguistics]', then "
+            "parts of speech need spaCy: run pip install 'docsplit[linguistics]', then "
             f"python -m spacy download {DEFAULT_MODEL} or --spacy-model {HANTA}"
         )
     if model == HANTA:
@@ -36,6 +37,6 @@ def open_tagger(model: str) -> Any:
         return spacy.load(model, exclude=["ner"])
     except OSError:
         raise SettingsError(
-            f"--spacy-model {model}: no such pipeline; python -m spacy download {DEFAULT_MODEL}, "
-            f"name the folder of one, or {HANTA}, which needs no download"
+            f"--spacy-model {model}: no such pipeline; run python -m spacy "
+            f"download {DEFAULT_MODEL}, name a folder, or use {HANTA}, which needs no download"
         ) from None

@@ -1,4 +1,4 @@
-"""How far the embedding is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of embedding: a bar on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Advance = Callable[[int], None]
 
 
 class EmbeddingProgress:
-    """Shows the texts that are being embedded.
+    """Shows how many texts are embedded.
 
     Args:
-        console: where; None shows nothing.
-        clock: seconds.
+        console: the output; None shows nothing.
+        clock: the time in seconds.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class EmbeddingProgress:
 
     @contextmanager
     def embedding(self, name: str, texts: int, total: int) -> Iterator[Advance]:
-        """Give a function that takes what was done of ``total``."""
+        """Yield a function that takes the amount done of ``total``."""
         title = f"{name}: embedding {texts} texts"
         bar = Progress(
             TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""What was measured, as it is kept on disk."""
+"""Results and their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Figure(_Strict):
     """A number.
 
     Attributes:
-        value: the number; the mean where there were several draws.
+        value: the number; with several draws, their mean.
         deviation: standard deviation over the draws.
     """
 
@@ -38,13 +38,13 @@ class Series(_Strict):
 
 
 class Measured(_Strict):
-    """What a task found.
+    """The measurements of a task.
 
     Attributes:
-        figures: numbers by name, as the task's columns name them.
+        figures: numbers by the name of the task's column.
         series: curves by name.
-        samples: values of which the report draws the distribution.
-        counts: how many documents, pairs or queries there were.
+        samples: values whose distribution the report plots.
+        counts: number of documents, pairs or queries.
     """
 
     figures: dict[str, Figure]
@@ -54,11 +54,12 @@ class Measured(_Strict):
 
 
 class Result(_Strict):
-    """What a task found for an encoder on a set.
+    """The measurements of a task for an encoder on a set.
 
     Attributes:
-        key: digest of all that the numbers follow from; another key is another measurement.
-        seconds_per_1000_words: of embedding, the median over groups of texts so far.
+        key: digest of everything that the numbers depend on. Another key means another
+            measurement.
+        seconds_per_1000_words: time to embed, the median over groups of texts so far.
     """
 
     task: str
@@ -79,13 +80,13 @@ def key(*facts: object) -> str:
 
 
 def path_of(out: Path, task: str, data: str, encoder: str) -> Path:
-    """Where a result is kept."""
+    """The file of a result."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder)
     return out / FOLDER / name / f"{task}-{data}.json"
 
 
 def read(path: Path) -> Result | None:
-    """A result; None where there is none that this version can read."""
+    """A result; None if the file does not exist or this version cannot read it."""
     try:
         return Result.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -93,7 +94,7 @@ def read(path: Path) -> Result | None:
 
 
 def write(path: Path, result: Result) -> None:
-    """Put a result in place as a whole."""
+    """Write a result atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
     draft.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -101,7 +102,7 @@ def write(path: Path, result: Result) -> None:
 
 
 def every(out: Path) -> Iterator[Result]:
-    """All results below a folder, by path."""
+    """All results in a folder and its subfolders, by path."""
     for path in sorted((out / FOLDER).glob("*/*.json")):
         result = read(path)
         if result is not None:

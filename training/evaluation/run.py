@@ -1,4 +1,4 @@
-"""Every encoder through every task on every set that suits it."""
+"""Run every task with every encoder on every set that fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corpora.sets import AnySet
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
-from training.evaluation.encoders.texts_alone import TextsAlone
+from training.evaluation.encoders.texts_only import TextsOnly
 from training.evaluation.progress import EmbeddingProgress
 from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.report.text import figure
@@ -26,10 +26,10 @@ class Request:
     """What to evaluate.
 
     Attributes:
-        encoders: as ``opened`` takes them.
-        sets: that were found.
-        tasks: to run on those that suit.
-        options: of the tasks.
+        encoders: the encoders, in the form that ``opened`` takes.
+        sets: the sets of the data.
+        tasks: tasks to run on the sets that fit them.
+        options: options of the tasks.
         out: folder of the results.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
@@ -47,16 +47,16 @@ class Request:
 
 
 def evaluate(request: Request, console: Console) -> list[str]:
-    """Measure what is not measured yet; each result is on disk as soon as it is there.
+    """Measure what has no result yet, and write each result at once.
 
     Returns:
-        What was left out, and why, a line each.
+        One line for each measurement that was left out, with the reason.
 
     Raises:
         TrainingError: an encoder or a set cannot be read.
     """
     evaluation = _Evaluation(request, console)
-    evaluation.of(TextsAlone(), [task for task in request.tasks if task.of_texts])
+    evaluation.of(TextsOnly(), [task for task in request.tasks if task.of_texts])
     tasks = [task for task in request.tasks if not task.of_texts]
     taken: dict[str, str] = {}
     for given in request.encoders if tasks else ():
@@ -79,7 +79,7 @@ def evaluate(request: Request, console: Console) -> list[str]:
 
 
 class _Evaluation:
-    """The sets, read when they are first asked for, and what could not be measured on them."""
+    """The sets, read on first use, and the measurements that were left out."""
 
     def __init__(self, request: Request, console: Console) -> None:
         self._request, self._console = request, console
@@ -106,7 +106,7 @@ class _Evaluation:
 
 
 def called(representation: Representation, options: Options) -> str:
-    """The name in the report; it says where only first windows are read."""
+    """The name in the report. It shows if the run reads only first windows."""
     if options.reading == "whole" or representation.kind == "texts":
         return representation.name
     return f"{representation.name}, first window"

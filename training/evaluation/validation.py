@@ -1,4 +1,4 @@
-"""Validation without labels: do two parts of a document find each other?"""
+"""Validation without labels: does one part of a document find the other?"""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Validation:
     """Measures on held-out documents.
 
     Attributes:
-        discrimination: accuracy of telling from two spans' cosine whether they are of the same
-            document; chance is 0.5.
+        discrimination: accuracy of deciding by the cosine of two spans whether they come from the
+            same document; chance is 0.5.
         mrr: mean reciprocal rank of a document's other half among the halves of all documents.
-        documents: how many were used.
+        documents: number of documents used.
     """
 
     discrimination: float
@@ -42,16 +42,16 @@ def validate(
 ) -> Validation:
     """Measure an encoder on held-out documents.
 
-    The texts depend only on the documents, never on the objective or the run's seed, so that runs
-    can be compared. Discrimination is the contrastive report's check during training (section 5,
+    The texts depend only on the documents, not on the objective or the run's seed, so runs are
+    comparable. Discrimination is the contrastive report's check during training (section 5,
     "2 spans ... from the same document or different document") on two spans that do not overlap.
     Retrieval uses the two halves of DocSplit (section 2.2).
 
     Args:
-        cache: where the documents are.
-        documents: their numbers, at least two.
-        embed: unit vectors ``[texts, width]`` of texts.
-        span_tokens: length of a span; shorter where the document holds no two of them.
+        cache: the cache of the documents.
+        documents: numbers of the documents, at least two.
+        embed: returns unit vectors ``[texts, width]`` of texts.
+        span_tokens: length of a span; shorter if the document is too short for two.
     """
     spans: list[tuple[Ids, Ids]] = []
     halves: list[tuple[View, View]] = []
@@ -74,7 +74,7 @@ def validate(
 
 
 def two_spans(ids: Ids, length: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    """Two spans of equal length that do not overlap, uniform over all such pairs in order."""
+    """Two spans of equal length that do not overlap, uniform over all such ordered pairs."""
     length = min(length, len(ids) // 2)
     slack = len(ids) - 2 * length
     first, second = np.sort(rng.integers(slack + 1, size=2))
@@ -82,9 +82,9 @@ def two_spans(ids: Ids, length: int, rng: np.random.Generator) -> tuple[Ids, Ids
 
 
 def same_document_accuracy(first: Tensor, second: Tensor) -> float:
-    """Accuracy of a cosine threshold at telling same-document pairs from others.
+    """Accuracy of a cosine threshold at separating same-document pairs from others.
 
-    Each document gives one pair of its own and one with its successor.
+    Each document gives one pair of its own spans and one with the next document.
 
     Args:
         first: unit vectors float ``[documents, width]``, at least two.
@@ -99,7 +99,7 @@ def mean_reciprocal_rank(queries: Tensor, candidates: Tensor) -> float:
     """MRR of candidate i for query i among all candidates; ties count against it."""
     scores = queries @ candidates.T
     own = scores.diagonal()[:, None]
-    others = (scores >= own).sum(1)  # its own candidate included
+    others = (scores >= own).sum(1)  # includes its own candidate
     return float((1.0 / others.float()).mean())
 
 
@@ -112,7 +112,7 @@ _NO_CONTEXT = ViewContext(
 
 
 def pick(documents: Numbers, most: int) -> list[int]:
-    """``most`` of the documents, spread evenly; all where there are no more."""
+    """``most`` of the documents, evenly spread, or all if there are fewer."""
     if len(documents) <= most:
         return [int(d) for d in documents]
     places = torch.linspace(0, len(documents) - 1, most).round().long().tolist()

@@ -1,1 +1,1 @@
-"""Heads on a bundle's vectors: trained by the service, put into the bundle."""
+"""Train heads on the vectors of a bundle as the service does, and put them into the bundle."""

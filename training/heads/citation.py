@@ -1,4 +1,4 @@
-"""``docsplit-train citation``: documents and their links in, a citation head in the bundle out."""
+"""``docsplit-train citation``: train a citation head from documents and links."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     """Train a citation head and put it into a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="docsplit-train citation",
-        description="Train a citation head on the links of documents, and put it into a bundle, "
-        "where it serves every index that has none of its own. Identifiers in the texts that give "
-        'a link away, such as "PEP 484", should be masked first.',
+        description="Train a citation head on the links of documents, and put it into a bundle. It "
+        "serves every index that has no citation head. First mask identifiers in the texts that "
+        'reveal a link, such as "PEP 484".',
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
     add_field_flags(parser, "text", "id")
-    parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
+    parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
     parser.add_argument("--name", default="citation", help="default: citation")
     add_cache_flag(parser)
     given = parser.parse_args(arguments)
@@ -55,8 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         report=report,
     )
     Console(highlight=False).print(
-        f"{given.bundle}: citation head {given.name} of {report['links']} links; the first cited "
-        f"document of held-out ones ranks by MRR {report['mrr']:.3f}, in the hybrid search's order "
+        f"{given.bundle}: citation head {given.name} of {report['links']} links; on held-out "
+        f"documents its MRR is {report['mrr']:.3f}, that of the hybrid search "
         f"{report['hybrid_mrr']:.3f}",
         markup=False,
         soft_wrap=True,
@@ -67,13 +67,13 @@ def main(arguments: Sequence[str]) -> int:
 def _read(
     documents: Path, links: Path | None, fields: Fields
 ) -> tuple[list[str], dict[int, set[int]]]:
-    """Texts, and what they cite by number; of several documents of one id the first counts."""
+    """Texts and the numbers of cited documents; the first document of each id counts."""
     texts: dict[str, str] = {}
     pairs = [] if links is None else list(read_links(links))
     for document in read_documents(documents, fields):
         if document.text.strip() and document.id not in texts:
             texts[document.id] = document.text
             pairs += [(document.id, cited) for cited in document.links]
-    # by id, as the service takes them: so the same documents are held out
+    # sorted by id as in the service, so the same documents are held out
     names = sorted(texts)
     return [texts[name] for name in names], links_among(names, pairs)[0]

@@ -1,4 +1,4 @@
-"""``docsplit-train head``: labelled documents in, a classifier in the bundle out."""
+"""``docsplit-train head``: train a classifier from labelled documents."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="docsplit-train head",
         description="Train a classifier on the vectors of a bundle, and put it into the bundle. "
-        "The vectors and the training are those of PUT /classifiers.",
+        "Vectors and training are the same as in PUT /classifiers.",
         allow_abbrev=False,
     )
     parser.add_argument("--data", type=Path, required=True, help=f"{', '.join(TABLES)} file")
-    parser.add_argument("--bundle", type=Path, required=True, help="folder; it is changed")
+    parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
     parser.add_argument("--name", required=True, help="lower-case letters, digits, - and _")
     add_field_flags(parser, "text", "label")
     add_cache_flag(parser)
@@ -71,7 +71,7 @@ def _labelled(texts: list[str], labels: list[Any]) -> Examples:
     several = isinstance(labels[0], list)
     lists = labels if several else [[label] for label in labels]
     if not all(isinstance(given, list) for given in lists):
-        raise HeadError("labels: a row has one label and another has a list: give one kind")
+        raise HeadError("labels: some rows have one label and others a list; use one form")
     try:
         examples.check(lists, several)
     except ValueError as error:

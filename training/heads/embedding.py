@@ -1,4 +1,4 @@
-"""Documents to vectors of a bundle; an interrupted run goes on where it stopped."""
+"""Embed documents with a bundle. An interrupted run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_cache_flag(parser: argparse.ArgumentParser) -> None:
         "--cache",
         type=Path,
         default=Path(".cache/evaluation"),
-        help="folder of the vectors, which docsplit-evaluate uses too; default: .cache/evaluation",
+        help="folder of the vectors, shared with docsplit-evaluate; default: .cache/evaluation",
     )
 
 

@@ -1,4 +1,4 @@
-"""Hybrid searches among documents in memory, as an index of the service makes them."""
+"""Hybrid search among documents in memory, the same as in an index of the service."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from windowing.pooling import Vectors
 
 
 class Searches:
-    """Finds for a document the others that are near by their vectors and by their words.
+    """Finds documents with vectors and words similar to those of a document.
 
     Args:
-        table: of the columns ``number`` and ``text``, with a full-text index.
-        texts: of the documents.
-        vectors: their unit vectors, float32 ``[documents, dimensions]``.
+        table: the columns ``number`` and ``text``, with a full-text index.
+        texts: texts of the documents.
+        vectors: unit vectors of the documents, float32 ``[documents, dimensions]``.
     """
 
     def __init__(self, table: AsyncTable, texts: Sequence[str], vectors: Vectors) -> None:
@@ -37,12 +37,12 @@ class Searches:
     async def candidates(
         self, number: int, cited: set[int], popularity: Mapping[int, int]
     ) -> Candidates:
-        """What a search for a document finds.
+        """The results of a search for a document.
 
         Args:
-            number: of the document.
-            cited: what it cites.
-            popularity: how many documents cite each.
+            number: number of the document.
+            cited: documents that it cites.
+            popularity: number of documents that cite each document.
         """
         query = self._vectors[number]
         cosines = self._vectors @ query
@@ -59,7 +59,7 @@ class Searches:
                 cosines[found].astype(np.float64),
                 np.array([words.get(one, 0.0) for one in found]),
                 np.array([fused[one] for one in found]),
-                # its own link would give the answer away
+                # its own link would reveal the answer
                 np.array([popularity.get(one, 0) - (one in cited) for one in found]),
             ),
             np.array([one in cited for one in found], dtype=np.bool_),
@@ -76,11 +76,11 @@ class Searches:
 def searches(
     texts: Sequence[str], vectors: Vectors, links: Mapping[int, set[int]]
 ) -> list[Candidates]:
-    """Searches for citing documents that find some cited document, and some other.
+    """Searches for citing documents that find at least one cited and one other document.
 
     Args:
-        texts: of the documents.
-        vectors: their unit vectors, float32 ``[documents, dimensions]``.
+        texts: texts of the documents.
+        vectors: unit vectors of the documents, float32 ``[documents, dimensions]``.
         links: numbers of the documents that each citing document cites.
     """
     found = asyncio.run(_searches(texts, vectors, links))

@@ -33,7 +33,7 @@ def info_nce(
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """NT-Xent: every view against the other 2N - 1 views of the batch.
+    """NT-Xent: contrast every view with the other 2N - 1 views of the batch.
 
     Chen et al. 2020, "SimCLR", eq. 1; the contrastive report, section 4.
 
@@ -55,20 +55,20 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
 
 
 def chance(documents: int, kind: str) -> float:
-    """Loss of an encoder to which all views look alike: the log of the number of candidates."""
+    """Loss of an encoder that gives all views one vector: the log of the number of candidates."""
     return math.log(documents if kind == "infonce" else 2 * documents - 1)
 
 
 def pool_windows(windows: Tensor, view: Tensor, weight: Tensor, views: int) -> Tensor:
-    """One vector a view: the token-weighted mean of its windows' unit vectors.
+    """One vector for each view: the token-weighted mean of its windows' unit vectors.
 
     The service pools the windows of a document in the same way. The losses renormalise.
 
     Args:
         windows: float ``[windows, dimensions]``.
-        view: int64 ``[windows]``, the view each window belongs to.
-        weight: float ``[windows]``, its tokens.
-        views: how many views there are.
+        view: int64 ``[windows]``, the view of each window.
+        weight: float ``[windows]``, the number of its tokens.
+        views: number of views.
 
     Returns:
         float ``[views, dimensions]``, in the scale of a mean.

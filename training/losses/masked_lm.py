@@ -1,4 +1,4 @@
-"""Masked language modelling, computed at masked positions only."""
+"""Masked language modelling, computed only at masked positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 _BLOCK = 2048
 
-# Where the heads of the common architectures keep what ours is made of.
+# Names of our head's parameters in the checkpoints of common architectures.
 _NAMES: tuple[dict[str, str], ...] = (
     {  # BERT, BigBird
         "dense": "cls.predictions.transform.dense",
@@ -43,20 +43,20 @@ _NAMES: tuple[dict[str, str], ...] = (
 def choose_masked(
     ids: Ids, rng: np.random.Generator, *, rate: float, mask_id: int, vocabulary: int
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
-    """Choose tokens to predict and disguise them.
+    """Choose tokens to predict and replace them.
 
-    Devlin et al. 2019, "BERT", section 3.1: of the chosen, 80 % become the mask token, 10 % a
-    random token, 10 % stay.
+    Devlin et al. 2019, "BERT", section 3.1: 80 % of the chosen tokens become the mask token,
+    10 % a random token, 10 % stay.
 
     Args:
         ids: token ids without special tokens.
-        rng: makes the choice.
-        rate: share chosen, each token independently.
+        rng: random generator for the choice.
+        rate: probability of choosing each token independently.
         mask_id: the mask token.
-        vocabulary: ids below this are drawn as random tokens.
+        vocabulary: random tokens are drawn from the ids below this number.
 
     Returns:
-        The disguised ids and the positions chosen, ascending.
+        The ids after replacement and the chosen positions, ascending.
     """
     chosen = np.flatnonzero(rng.random(len(ids)) < rate)
     out = ids.copy()
@@ -68,20 +68,20 @@ def choose_masked(
 
 
 class MaskedLMHead(nn.Module):
-    """BERT's prediction head: dense, GELU, LayerNorm, and a decoder that is the embedding table.
+    """BERT's prediction head: dense, GELU, LayerNorm, and the embedding table as decoder.
 
-    Without trained weights the dense layer starts as the identity, so that at the start a position
-    predicts the tokens whose embeddings lie nearest to its hidden state.
+    Without trained weights the dense layer starts as the identity. A position then predicts the
+    tokens whose embeddings are nearest to its hidden state.
     """
 
     def __init__(self, embeddings: nn.Embedding, *, epsilon: float = 1e-12) -> None:
-        """A head over the vocabulary of ``embeddings``, whose weight it shares."""
+        """A head over the vocabulary of ``embeddings``. It shares their weight."""
         super().__init__()
         width = embeddings.embedding_dim
         self.dense = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, eps=epsilon)
         self.bias = nn.Parameter(torch.zeros(embeddings.num_embeddings))
-        self._tied = (embeddings,)  # in a tuple: only the encoder registers the table
+        self._tied = (embeddings,)  # in a tuple, so that only the encoder registers the table
         with torch.no_grad():
             self.dense.weight.copy_(torch.eye(width))
             self.dense.bias.zero_()
@@ -92,13 +92,13 @@ class MaskedLMHead(nn.Module):
         return F.linear(transformed, self._tied[0].weight, self.bias)
 
     def adopt(self, weights: Mapping[str, Tensor]) -> bool:
-        """Take over a checkpoint's own head where it has one of a known layout.
+        """Load the head of a checkpoint if it has one of a known layout.
 
         Args:
             weights: all tensors of the checkpoint by name.
 
         Returns:
-            Whether a head was found; otherwise nothing has changed.
+            Whether the checkpoint has such a head. If not, nothing changes.
         """
         for names in _NAMES:
             dense, norm = f"{names['dense']}.weight", f"{names['norm']}.weight"
@@ -125,15 +125,15 @@ def masked_lm_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Loss at masked positions and its gradient with respect to their hidden states.
 
-    The head runs on blocks of positions and its activations are freed at once; the head's own
-    gradients are accumulated. The caller sends the returned gradient through the encoder together
-    with the contrastive one, in one backward pass.
+    The head runs on one block of positions after the other and frees the activations of each. It
+    accumulates the gradients of its own parameters. The caller sends the returned gradient through
+    the encoder together with the contrastive one, in one backward pass.
 
     Args:
         head: the prediction head.
-        hidden: float ``[positions, width]``, the encoder's states; the graph is not touched.
-        labels: int64 ``[positions]``, the tokens that stood there.
-        scale: factor on the summed loss, such as weight / number of positions in the batch.
+        hidden: float ``[positions, width]``, the encoder's states; their graph stays.
+        labels: int64 ``[positions]``, the original tokens.
+        scale: factor of the summed loss, such as weight / number of positions in the batch.
 
     Returns:
         The sum of the cross entropies, unscaled and detached, and the gradient of the scaled sum,

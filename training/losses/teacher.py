@@ -9,10 +9,11 @@ from torch import Tensor
 def teacher_loss(first: Tensor, second: Tensor, target: Tensor) -> Tensor:
     """1 - cosine of both views of a document to the teacher's vector of the first.
 
-    InfoNCE is content once an elongated text is nearer to its original than to others; this is not
-    until they agree. Distillation on vectors as Reimers and Gurevych 2020, "Making Monolingual
-    Sentence Embeddings Multilingual Using Knowledge Distillation", section 3, where the second view
-    is a translation; on cosine instead of squared distance, as vectors are compared by it.
+    InfoNCE is satisfied as soon as an elongated text is nearer to its original than to others. This
+    loss is satisfied only when the two agree. The method is the distillation on vectors of Reimers
+    and Gurevych 2020, "Making Monolingual Sentence Embeddings Multilingual Using Knowledge
+    Distillation", section 3, whose second view is a translation. The loss uses the cosine, which
+    also compares vectors later, instead of the squared distance.
 
     Args:
         first: float ``[documents, dimensions]``.

@@ -1,1 +1,1 @@
-"""What a training run shows: progress, records, curves and plots."""
+"""Progress, records, curves and plots of a training run."""

@@ -1,4 +1,4 @@
-"""What a run did, step by step: JSON lines while it runs, and CSV and TensorBoard files."""
+"""The record of each step of a run, as JSON lines, CSV and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ VALIDATIONS = "validations.jsonl"
 class Curve:
     """The record of a run in its output folder.
 
-    Lines are appended as steps are taken. A run that resumes at a checkpoint first drops the lines
-    after it, so the record reads like that of a run that was never interrupted.
+    Each step appends a line. A run that resumes at a checkpoint first drops the later lines, so
+    the record equals that of a run without interruption.
     """
 
     def __init__(self, folder: Path, *, tensorboard: bool, resume_at: int = 0) -> None:
-        """Record into ``folder``, keeping what is there up to step ``resume_at``."""
+        """Record into ``folder`` and keep its lines up to step ``resume_at``."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         for name in (STEPS, VALIDATIONS):
@@ -33,22 +33,22 @@ class Curve:
         self._board: Any = None
         if tensorboard:
             with warnings.catch_warnings():
-                # The event writer still uses numpy and protobuf calls that they deprecate.
+                # The event writer uses deprecated calls of numpy and protobuf.
                 warnings.simplefilter("ignore")
                 from torch.utils.tensorboard import SummaryWriter
 
                 self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_at + 1)
 
     def step(self, record: Mapping[str, float]) -> None:
-        """Take down a step; ``record`` holds ``step``."""
+        """Record a step; ``record`` holds ``step``."""
         self._write(self._steps, "train", record)
 
     def validation(self, record: Mapping[str, float]) -> None:
-        """Take down a validation; ``record`` holds ``step``."""
+        """Record a validation; ``record`` holds ``step``."""
         self._write(self._validations, "validation", record)
 
     def close(self) -> None:
-        """Finish the files and write both records as CSV too."""
+        """Close the files and also write both records as CSV."""
         self._steps.close()
         self._validations.close()
         if self._board is not None:
@@ -65,7 +65,7 @@ class Curve:
 
 
 def read_lines(path: Path) -> list[dict[str, float]]:
-    """Records of a JSON lines file; a last line cut short by a kill is left out."""
+    """Records of a JSON lines file, without a last line that a kill left incomplete."""
     if not path.is_file():
         return []
     records = []

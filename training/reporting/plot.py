@@ -1,4 +1,4 @@
-"""A run at a glance."""
+"""Plot a run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SMOOTHING = 0.9
 
 
 def plot_run(folder: Path, chance: float | None) -> Path:
-    """Draw loss, learning rate and gradient norm, validation, and speed of a recorded run.
+    """Plot loss, learning rate and gradient norm, validation, and speed of a recorded run.
 
     Args:
-        folder: where ``steps.jsonl`` and ``validations.jsonl`` lie.
-        chance: contrastive loss of an encoder with one vector for all texts, drawn as a line.
+        folder: the folder of ``steps.jsonl`` and ``validations.jsonl``.
+        chance: contrastive loss of an encoder with one vector for all texts, shown as a line.
 
     Returns:
-        The picture's path.
+        The path of the plot.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def _optimiser(axis: Any, steps: list[dict[str, float]]) -> None:
 
 
 def _speed(axis: Any, steps: list[dict[str, float]]) -> None:
-    axis.set_title("documents per second, and share of tokens that are no padding")
+    axis.set_title("documents per second, and share of tokens that are not padding")
     x = [s["step"] for s in steps]
     rates = [s["documents"] / max(s["seconds"], 1e-9) for s in steps]
     lines = axis.plot(x, _smooth(rates), color="tab:purple", label="documents/s")

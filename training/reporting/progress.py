@@ -15,10 +15,10 @@ _LINE_SECONDS = 15.0
 
 
 class RunProgress:
-    """A bar on a terminal, a line now and then elsewhere, nothing from other processes.
+    """A bar on a terminal and occasional lines elsewhere. Only the main process shows progress.
 
-    The time left is the steps left at the pace of the last steps, plus the validations left at
-    the pace of those so far; it is not shown before the third step.
+    The time left is the number of steps left at the pace of the last steps, plus the validations
+    left at the pace of those so far. It appears from the third step on.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class RunProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the bar down."""
+        """Remove the bar."""
         self._bar.stop()
 
     def note(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def validated(self, seconds: float) -> None:
-        """Count a validation towards the time left."""
+        """Use the duration of a validation for the time left."""
         self._validations.append(seconds)
 
     def step(self, record: Mapping[str, float]) -> None:
@@ -91,7 +91,7 @@ class RunProgress:
         return text if left is None else f"{text} · {_clock_time(left)} left"
 
     def seconds_left(self) -> float | None:
-        """Expected seconds to the end; None as long as there is too little to tell from."""
+        """Expected seconds to the end; None while there are too few steps to estimate it."""
         if len(self._recent) < 3:
             return None
         pace = sum(s for s, _, _ in self._recent) / len(self._recent)

@@ -1,4 +1,4 @@
-"""What ``training.json`` says of a run, beside settings and seed: data, course, costs, metrics."""
+"""Data, course, costs and metrics of a run for ``training.json``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run_record(
 
     Args:
         seen: documents and tokens of all steps.
-        seconds: since the run was opened; of the last part where it was resumed.
+        seconds: time since the run was opened or last resumed.
         before: validation of the start weights.
-        after: validation of the model that is written.
+        after: validation of the written model.
     """
     objective = settings.objective
     return {

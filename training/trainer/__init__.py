@@ -1,1 +1,1 @@
-"""The training loop and what it keeps."""
+"""The training loop, its checkpoints and its output."""

@@ -1,4 +1,4 @@
-"""The best model of a run so far, and when to give up on a better one."""
+"""Keep the best model of a run, and decide on early stopping."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class BestModel:
 
     Args:
         settings: ``metric``, ``patience``, ``keep_best``.
-        folder: where the best model lies with ``keep_best``.
-        save: writes the model as it is to a folder; does nothing but on the main process.
+        folder: the folder of the best model with ``keep_best``.
+        save: writes the current model to a folder, only on the main process.
     """
 
     def __init__(self, settings: RunSettings, folder: Path, save: Callable[[Path], None]) -> None:
@@ -28,7 +28,7 @@ class BestModel:
         self._since = 0
 
     def judge(self, found: Validation | None) -> bool:
-        """Keep the model if it is the best; whether patience has run out."""
+        """Keep the model if it is the best. Returns whether patience has run out."""
         if found is None:
             return False
         value = float(getattr(found, self._settings.metric))
@@ -41,7 +41,7 @@ class BestModel:
         return 0 < self._settings.patience <= self._since
 
     def restore(self, backbone: nn.Module) -> None:
-        """Give ``backbone`` the best model's weights, where one was kept."""
+        """Load the weights of the best model, if one was kept, into ``backbone``."""
         from transformers import AutoModel
 
         if self._settings.keep_best and self._folder.is_dir():
@@ -49,9 +49,9 @@ class BestModel:
             backbone.load_state_dict(held.state_dict())
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return {"best": self._value, "since_best": self._since}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from ``state`` of a checkpoint."""
+        """Continue from the ``state`` of a checkpoint."""
         self._value, self._since = state["best"], state["since_best"]

@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent."""
+"""Write checkpoints atomically."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NAME = re.compile(r"step-(\d{8})\.pt")
 class Checkpoints:
     """The checkpoints of a run, in a folder.
 
-    A checkpoint is written beside its final name, flushed to the disk and then renamed: a kill or a
-    full disk at any moment leaves the checkpoints before it whole.
+    The class writes a checkpoint under a temporary name, flushes it to the disk and renames it. A
+    kill or a full disk never damages earlier checkpoints.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -36,10 +36,11 @@ class Checkpoints:
         return sorted(int(match[1]) for match in found if match)
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
-        """Write the checkpoint of ``step`` and remove those that are too many.
+        """Write the checkpoint of ``step`` and remove the oldest beyond the limit.
 
         Raises:
-            CheckpointError: the disk is full or not writable; names the newest complete one.
+            CheckpointError: the disk is full or not writable. The message names the newest complete
+                checkpoint.
         """
         path = self._path(step)
         draft = path.with_suffix(".partial")
@@ -55,7 +56,7 @@ class Checkpoints:
                 draft.unlink(missing_ok=True)
             free = shutil.disk_usage(self._folder).free if self._folder.is_dir() else 0
             past = self.steps()
-            held = f"step {past[-1]} is the newest complete one" if past else "there is none yet"
+            held = f"step {past[-1]} is the newest complete one" if past else "there is none"
             raise CheckpointError(
                 f"{path}: could not be written ({error}; {free / 1e6:.0f} MB free); {held}"
             ) from error
@@ -67,7 +68,7 @@ class Checkpoints:
         """Read the checkpoint of ``step``, tensors on the CPU.
 
         Raises:
-            CheckpointError: it cannot be read.
+            CheckpointError: the file cannot be read.
         """
         path = self._path(step)
         try:

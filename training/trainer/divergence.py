@@ -1,4 +1,4 @@
-"""Stop a run that has nothing left to learn from."""
+"""Stop a run that has diverged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from training.errors import DivergedError
 
 
 class DivergenceWatch:
-    """Raises when the loss or the gradient is not finite, or the loss climbs back towards chance.
+    """Raises when the loss or the gradient is not finite, or the loss rises back towards chance.
 
-    The median of the last ``window`` losses is compared with the lowest such median of the run.
-    Half of what chance level lies above the lowest is a collapse, not noise.
+    The check compares the median of the last ``window`` losses with the lowest such median of the
+    run. A rise by half the difference between that minimum and chance is a collapse, not noise.
     """
 
     def __init__(self, window: int, chance: float) -> None:
@@ -36,17 +36,17 @@ class DivergenceWatch:
         learning_rate: float,
         documents: Callable[[], Sequence[str]],
     ) -> None:
-        """Take note of a step.
+        """Check a step.
 
         Args:
-            step: its number.
-            loss: what was minimised.
+            step: number of the step.
+            loss: the minimised loss.
             gradient_norm: L2 norm before clipping.
-            learning_rate: the step's rate.
-            documents: gives the ids of the step's documents; asked for only when needed.
+            learning_rate: learning rate of the step.
+            documents: returns the ids of the step's documents; called only when needed.
 
         Raises:
-            DivergedError: says what was seen and with which documents.
+            DivergedError: the run has diverged. The message gives the figures and the documents.
         """
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             past = ", ".join(f"{x:.4f}" for x in list(self._recent)[-5:]) or "none"
@@ -72,11 +72,11 @@ class DivergenceWatch:
             )
 
     def state(self) -> dict[str, object]:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {"recent": list(self._recent), "lowest": self._lowest}
 
     def restore(self, state: dict[str, object]) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         self._recent.clear()
         self._recent.extend(state["recent"])  # type: ignore[arg-type]
         self._lowest = float(state["lowest"])  # type: ignore[arg-type]

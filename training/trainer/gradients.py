@@ -1,14 +1,14 @@
-"""Gradients of one contrastive batch, whatever its size and however many processes share it.
+"""Gradients of one contrastive batch of any size, shared by any number of processes.
 
-The loss over all vectors of the batch and the encoder are differentiated apart (Gao et al. 2021,
-"Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3): the loss
-gives every vector its gradient, and each chunk of rows carries the gradients of its own vectors
-back through the encoder. Between processes only vectors travel; since every process computes the
-same loss over the same vectors, its rows get their whole gradient, as anchors and as negatives of
-the others, and the parameters' gradients are summed.
+The loss and the encoder are differentiated separately (Gao et al. 2021, "Scaling Deep Contrastive
+Learning Batch Size under Memory Limited Setup", section 3). The loss over all vectors of the batch
+gives every vector its gradient. Each chunk of rows then propagates the gradients of its vectors
+back through the encoder. Processes exchange only vectors. Every process computes the same loss
+over the same vectors, so its rows get their whole gradient, as anchors and as negatives of others.
+The processes then sum the gradients of the parameters.
 
-With ``cached`` no activations are kept: each chunk is encoded once without a graph, and again, from
-the same random state, when its gradient is known.
+With ``cached`` no activations are kept. Each chunk is encoded once without a graph, and again from
+the same random state when its gradient is known.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class BatchLoss:
     """Losses of one batch.
 
     Attributes:
-        total: what is minimised.
+        total: the minimised loss.
         contrastive: its contrastive part; 0 without one.
         teacher: mean of 1 - cosine to the teacher's vectors, unweighted; 0 without one.
         mlm: mean cross entropy of the predicted tokens, unweighted; 0 without any.
-        accuracy: share of documents whose second view is the nearest of all to the first.
+        accuracy: share of documents whose second view is nearest to the first.
     """
 
     total: float
@@ -49,10 +49,10 @@ class BatchLoss:
 
 
 def seed_dropout(seed: int, batch: int, chunk: int) -> None:
-    """Set torch's random state to what belongs to one chunk of one batch.
+    """Set torch's random state for one chunk of one batch.
 
-    Replaying a chunk, resuming a run and moving a chunk to another process all start here, and
-    none needs a stored random state.
+    Replaying a chunk, resuming a run and moving a chunk to another process therefore need no stored
+    random state.
     """
     state = np.random.SeedSequence([seed, batch, chunk]).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(state) >> 1)
@@ -77,20 +77,20 @@ class BatchGradients:
 
         Args:
             encoder: the encoder, in training mode.
-            head: masked LM head; None where the objective has no such part.
+            head: masked LM head; None if the objective has no such part.
             objective: the losses.
-            processes: those that share each batch.
+            processes: the processes that share each batch.
             seed: the run's seed.
-            cached: keep no activations, encode twice.
-            teacher: in evaluation mode, where the objective names one.
-            reseed: sets the random state a chunk is encoded from.
+            cached: keep no activations and encode twice.
+            teacher: the teacher of the objective, in evaluation mode, if it names one.
+            reseed: sets the random state before a chunk is encoded.
         """
         self._encoder = encoder
         self._head = head
         self._objective = objective
         self._processes = processes
         self._seed = seed
-        # Without contrast no chunk waits for another, so none needs to keep its activations.
+        # Without a contrastive loss no chunk waits for another, so none keeps its activations.
         self._cached = cached or objective.contrastive is None
         self._teacher = teacher
         self._reseed = reseed
@@ -98,11 +98,11 @@ class BatchGradients:
     def accumulate(self, batch: Batch, share: float = 1.0) -> BatchLoss:
         """Add this process's part of the gradients of ``share`` times the batch's loss.
 
-        The sum over the processes (``Processes.sum_gradients``) is the gradient. Where the loss is
-        not finite nothing is added.
+        The sum over the processes (``Processes.sum_gradients``) is the gradient. If the loss is not
+        finite, nothing is added.
 
         Args:
-            batch: the batch; every process passes its own view of the same one.
+            batch: this process's part of the batch.
             share: factor, such as 1 / batches per step.
         """
         chunks = [chunk.to(self._processes.device) for chunk in batch.chunks]
@@ -188,7 +188,7 @@ class BatchGradients:
 
     @torch.no_grad()
     def _taught(self, batch: Batch, chunks: list[Chunk], teacher: Encoder) -> Tensor:
-        """The teacher's vectors of the rows of first views; others are zero."""
+        """The teacher's vectors of the rows of first views; other rows are zero."""
         vectors = []
         for chunk in chunks:
             plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids

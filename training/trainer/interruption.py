@@ -1,4 +1,4 @@
-"""Ending a run when the operator wishes."""
+"""Stop a run on a signal."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 
 class Interruption:
-    """Turns SIGINT and SIGTERM into a wish to stop after the current step."""
+    """SIGINT and SIGTERM request a stop after the current step."""
 
     _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
-        """Nothing asked for yet."""
+        """Start without a request."""
         self.asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
-        """Take over the signals, in the main thread; elsewhere there are none to take."""
+        """Handle the signals. Only the main thread can do so; other threads do nothing."""
         if threading.current_thread() is threading.main_thread():
             for number in self._SIGNALS:
                 self._before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the signals back."""
+        """Restore the former handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -34,4 +34,4 @@ class Interruption:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        sys.stderr.write("\nstopping after this step; once more to stop at once\n")
+        sys.stderr.write("\nstopping after this step; interrupt again to stop at once\n")

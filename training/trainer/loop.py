@@ -1,4 +1,4 @@
-"""A training run from settings to a folder."""
+"""Run a training from settings and write its folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from training.trainer.output import save_model, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
 from training.trainer.result import RunResult
-from training.trainer.resumption import compare, fixed_settings
+from training.trainer.resumption import check_settings, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
@@ -42,13 +42,14 @@ _ACCELERATOR_CHUNK = 65_536
 
 
 class TrainingRun:
-    """One run: opens everything, then ``run`` takes the steps."""
+    """One run. The constructor opens data and weights; ``run`` trains."""
 
     def __init__(self, settings: Settings, processes: Processes | None = None) -> None:
         """Open data and start weights.
 
         Raises:
-            TrainingError: settings, data, weights or a checkpoint that do not fit; says which.
+            TrainingError: settings, data, weights or a checkpoint do not fit. The message says
+                which.
         """
         self.settings = settings
         self.processes = processes or Processes(settings.optimisation.precision)
@@ -94,13 +95,13 @@ class TrainingRun:
         self._seen = {"documents": 0, "tokens": 0, "padded_tokens": 0, "cut_tokens": 0}
 
     def run(self, stop_after: int | None = None) -> RunResult:
-        """Train to the end, or until a signal, or for ``stop_after`` more steps.
+        """Train to the end, until a signal, or for ``stop_after`` more steps.
 
-        SIGINT and SIGTERM end the run after the current step with a checkpoint; the same call
-        later goes on from there.
+        On SIGINT or SIGTERM the run writes a checkpoint after the current step and ends. The same
+        call later continues from there.
 
         Raises:
-            DivergedError: nothing is left to learn from; says what was seen.
+            DivergedError: the run has diverged. The message gives the figures.
             CheckpointError: a checkpoint cannot be written, or does not belong to these settings.
         """
         start = self._resume()
@@ -176,14 +177,12 @@ class TrainingRun:
                     self._save(step)
                 if early:
                     progress.note(
-                        f"stopped at step {step}: no better {run.metric} in {run.patience} "
+                        f"stopped at step {step}: {run.metric} did not improve in {run.patience} "
                         "validations"
                     )
                     return step, True
                 if halt:
-                    progress.note(
-                        f"interrupted at step {step}; the same command goes on from there"
-                    )
+                    progress.note(f"interrupted at step {step}; to continue, run the same command")
                     break
         return step, False
 
@@ -243,7 +242,7 @@ class TrainingRun:
             raise DivergedError(f"{error}. Last checkpoint: {held}") from None
 
     def validation(self) -> Validation | None:
-        """Validate the encoder as it is; None without held-out documents."""
+        """Validate the current encoder; None without held-out documents."""
         if len(self.held) < 2:
             return None
         return validate(
@@ -333,12 +332,12 @@ class TrainingRun:
             return 0
         if not self.settings.run.resume:
             raise SettingsError(
-                f"run.output: {self.output} holds a run already (step {steps[-1]}); name another "
+                f"run.output: {self.output} already holds a run (step {steps[-1]}); name another "
                 "folder, or set run.resume"
             )
         state = self._checkpoints.load(steps[-1])
         own = fixed_settings(self.settings, self.cache.root.name)
-        compare(self.output, json.loads(state["settings"]), own)
+        check_settings(self.output, json.loads(state["settings"]), own)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])

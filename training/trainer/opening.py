@@ -1,4 +1,4 @@
-"""What a run opens before its first step: documents, encoder, masked-LM head."""
+"""Open documents, encoder and masked-LM head before the first step of a run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Opened:
     """Documents and modules of a run.
 
     Attributes:
-        train: numbers of the documents to train on.
+        train: numbers of the training documents.
         held: numbers of the held-out documents.
-        head: None where the objective has no masked-LM part.
-        head_origin: ``checkpoint`` where the start weights brought the head, else how it began.
-        teacher: frozen, in evaluation mode; None where the objective names none.
+        head: the masked-LM head; None if the objective has no masked-LM part.
+        head_origin: ``checkpoint`` if the start weights contain the head, else its initialisation.
+        teacher: frozen encoder in evaluation mode; None if the objective names none.
     """
 
     cache: TokenCache
@@ -42,7 +42,7 @@ class Opened:
 
     @property
     def modules(self) -> list[torch.nn.Module]:
-        """What is trained."""
+        """The trained modules."""
         return [m for m in (self.encoder, self.head) if m is not None]
 
 
@@ -50,7 +50,7 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     """Open data and start weights.
 
     Raises:
-        TrainingError: settings, data or weights that do not fit; says which.
+        TrainingError: settings, data or weights do not fit. The message says which.
     """
     start = open_start(settings.backbone)
     cache = _open_cache(settings, start, processes)
@@ -101,8 +101,8 @@ def _check_documents(settings: Settings, cache: TokenCache, train: Numbers, held
     size = settings.optimisation.batch_size
     if len(train) < size:
         raise SettingsError(
-            f"optimisation.batch_size: {size} is more than the {len(train)} documents there are "
-            f"to train on ({cache.counts.read} read, {cache.counts.too_short} too short, "
+            f"optimisation.batch_size: {size} is more than the {len(train)} training documents "
+            f"({cache.counts.read} read, {cache.counts.too_short} too short, "
             f"{cache.counts.duplicates} near-duplicates, {len(held)} held out)"
         )
     if len(held) < 2 and (settings.run.patience or settings.run.keep_best):
@@ -121,10 +121,10 @@ def _open_head(settings: Settings, start: Start) -> tuple[MaskedLMHead | None, s
 
 
 def open_teacher(settings: Settings, start: Start) -> Encoder | None:
-    """The teacher that the objective names, frozen and in evaluation mode.
+    """The teacher of the objective, frozen and in evaluation mode.
 
     Raises:
-        SettingsError: it cannot be opened, or differs in vocabulary or width.
+        SettingsError: the teacher cannot be opened, or differs in vocabulary or width.
     """
     path = settings.objective.teacher
     if path is None:
@@ -135,11 +135,11 @@ def open_teacher(settings: Settings, start: Start) -> Encoder | None:
     opened = open_start(asked)
     if opened.tokenizer.get_vocab() != start.tokenizer.get_vocab():
         raise SettingsError(
-            f"objective.teacher {path!r}: another vocabulary than that of backbone.path"
+            f"objective.teacher {path!r}: its vocabulary differs from that of backbone.path"
         )
     width, wanted = (s.encoder.backbone.config.hidden_size for s in (opened, start))
     if width != wanted:
         raise SettingsError(
-            f"objective.teacher {path!r}: {width} dimensions, those of backbone.path are {wanted}"
+            f"objective.teacher {path!r}: it has {width} dimensions, backbone.path has {wanted}"
         )
     return opened.encoder.requires_grad_(False).eval()

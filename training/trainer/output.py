@@ -1,4 +1,4 @@
-"""The result: a sentence-transformers folder and how it came to be."""
+"""Write the resulting sentence-transformers folder and its record."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def save_model(
 ) -> None:
     """Write an encoder as a folder that ``SentenceTransformer`` and ``docsplit-export`` open.
 
-    The folder is complete or absent: it is written beside its place and renamed.
+    The folder is complete or absent: the function writes it under a temporary name and renames it.
 
     Args:
         encoder: the model.
         tokenizer: its tokenizer.
         max_tokens: longest input, special tokens included.
-        folder: the target; an existing model is replaced.
+        folder: the target. The function replaces an existing model.
     """
     draft = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     encoder.backbone.save_pretrained(draft)
-    # Who reads only tokenizer.json should get whole texts; max_seq_length is below.
+    # Programs that read only tokenizer.json should get whole texts; max_seq_length is below.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.save_pretrained(draft)
@@ -84,7 +84,7 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
 
 
 def code_revision() -> str | None:
-    """Commit of the checkout this code runs from; None outside of one."""
+    """Commit of the git checkout of this code; None outside a checkout."""
     for parent in Path(__file__).resolve().parents:
         git = parent / ".git"
         if git.is_file():

@@ -1,4 +1,4 @@
-"""Batches prepared ahead of the steps that need them."""
+"""Prepare batches in advance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from training.trainer.preparation import Batch
 def prefetch(
     prepare: Callable[[int], Batch], first: int, last: int, workers: int
 ) -> Iterator[Iterator[Batch]]:
-    """Batches ``first`` to ``last - 1`` in order; ``workers`` threads stay one batch each ahead.
+    """Batches ``first`` to ``last - 1`` in order.
 
-    Without workers each batch is prepared when it is asked for.
+    Each of ``workers`` threads prepares one batch in advance. Without workers each batch is
+    prepared when it is needed.
     """
     if workers == 0:
         yield map(prepare, range(first, last))

@@ -1,7 +1,7 @@
-"""Documents to chunks of padded rows: all that a batch needs before the encoder runs.
+"""Prepare the batches: turn documents into chunks of padded rows for the encoder.
 
-Everything is drawn from generators seeded by run, batch and document, so every process prepares the
-same batch, and a batch does not depend on what ran before it.
+Run, batch and document seed the random generators. Every process therefore prepares the same batch,
+and a batch does not depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Row:
 
     Attributes:
         ids: int64, special tokens included.
-        view: number of the view it is a window of.
-        weight: tokens, special ones not counted.
-        disguised: ``ids`` with the tokens to predict disguised; None without masked LM.
-        positions: where they stand.
-        labels: what they were.
+        view: number of the view that contains this window.
+        weight: number of tokens without special tokens.
+        disguised: ``ids`` after masking; None without masked LM.
+        positions: positions of the tokens to predict.
+        labels: the original tokens there.
     """
 
     ids: npt.NDArray[np.int64]
@@ -55,13 +55,13 @@ class Chunk:
 
     Attributes:
         number: place in the batch's list of chunks; with the batch's number it seeds dropout.
-        rows: int64 ``[n]``, their numbers in the batch.
-        input_ids: int64 ``[n, tokens]``, what is contrasted.
+        rows: int64 ``[n]``, the rows' numbers in the batch.
+        input_ids: int64 ``[n, tokens]``, the contrasted inputs.
         attention_mask: int64 ``[n, tokens]``.
-        plain_ids: int64 ``[n, tokens]``, a teacher's where ``input_ids`` are disguised, else None.
-        disguised_ids: int64 ``[n, tokens]`` where masked LM has a pass of its own, else None.
-        positions: int64 ``[m]`` into the flattened rows, where tokens are predicted.
-        labels: int64 ``[m]``, the tokens.
+        plain_ids: int64 ``[n, tokens]``, a teacher's inputs if ``input_ids`` are masked, else None.
+        disguised_ids: int64 ``[n, tokens]``, inputs of a separate masked LM pass, else None.
+        positions: int64 ``[m]`` into the flattened rows, positions of the tokens to predict.
+        labels: int64 ``[m]``, the tokens there.
     """
 
     number: int
@@ -74,7 +74,7 @@ class Chunk:
     labels: Tensor
 
     def to(self, device: torch.device) -> Chunk:
-        """The same on another device."""
+        """A copy on another device."""
         moved: dict[str, Any] = {
             field.name: value.to(device, non_blocking=True)
             for field in dataclasses.fields(self)
@@ -85,19 +85,19 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch as one process sees it.
+    """One process's part of a batch.
 
     Attributes:
-        number: its place in the run.
-        documents: their numbers in the cache.
-        views: views a document has, 1 or 2.
-        chunks: the chunks this process encodes.
+        number: number of the batch in the run.
+        documents: numbers of the documents in the cache.
+        views: number of views of each document, 1 or 2.
+        chunks: the chunks that this process encodes.
         row_view: int64 ``[rows]`` of the whole batch.
         row_weight: float ``[rows]``.
-        masked: tokens to predict in the whole batch.
-        tokens: tokens encoded, special ones included, in the whole batch.
-        padded: the same with padding.
-        cut: tokens of the views that did not fit their windows.
+        masked: number of tokens to predict in the whole batch.
+        tokens: number of encoded tokens in the whole batch, special ones included.
+        padded: number of encoded tokens in the whole batch, padding included.
+        cut: number of tokens of the views that did not fit their windows.
     """
 
     number: int
@@ -113,7 +113,7 @@ class Batch:
 
 
 class Preparation:
-    """Draws views, masks tokens, cuts windows and deals out chunks."""
+    """Draws views, masks tokens, cuts windows and distributes chunks."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Preparation:
                     mask_id=self.specials.mask,
                     vocabulary=self.specials.vocabulary,
                 )
-                # What a slice view has masked already is nothing to predict.
+                # Tokens that a slice view has masked are not predicted.
                 chosen = chosen[ids[chosen] != self.specials.mask]
                 row = dataclasses.replace(
                     row,

@@ -1,4 +1,4 @@
-"""How a training run ended."""
+"""The outcome of a training run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from training.evaluation.validation import Validation
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended.
+    """The outcome of a run.
 
     Attributes:
-        step: optimiser steps taken.
-        finished: false where it was interrupted; it goes on when called again.
-        stopped_early: whether early stopping ended it.
+        step: number of optimiser steps.
+        finished: false after an interruption; another call continues the run.
+        stopped_early: whether early stopping ended the run.
         first: validation of the start weights; None without held-out documents.
-        last: validation of the model that was written.
-        model: its folder; None where the run was interrupted.
+        last: validation of the written model.
+        model: folder of the model; None after an interruption.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Whether a checkpoint belongs to these settings."""
+"""Check that a checkpoint belongs to the settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from training.errors import CheckpointError
 from training.settings import Settings
 
-# What may change between an interruption and its resumption without changing the course of the run.
+# Settings that may change before a run resumes, because they do not change its course.
 _FREE = {
     "run.checkpoint_every",
     "run.keep_checkpoints",
@@ -22,18 +22,18 @@ _FREE = {
 
 
 def fixed_settings(settings: Settings, cache: str) -> dict[str, Any]:
-    """What shapes a run's course, flat.
+    """The settings that determine a run's course, as a flat mapping.
 
     Args:
-        cache: name of the token cache, which stands for the documents.
+        cache: name of the token cache, which identifies the documents.
     """
     dumped = json.loads(settings.model_dump_json())
     flat = {f"{s}.{k}": v for s, section in dumped.items() for k, v in section.items()}
     return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache}
 
 
-def compare(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
-    """Raise ``CheckpointError`` where the settings of a checkpoint differ from the run's."""
+def check_settings(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
+    """Raise ``CheckpointError`` if the settings of a checkpoint differ from the run's."""
     different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)]
     if different:
         shown = "; ".join(f"{k} was {held.get(k)!r}, is {mine.get(k)!r}" for k in different)

@@ -9,12 +9,12 @@ from torch import nn
 
 
 def learning_rate(step: int, total: int, peak: float, warmup: float) -> float:
-    """Linear climb over the first share ``warmup`` of the steps, then linear descent to zero.
+    """Linear rise during the first share ``warmup`` of the steps, then linear descent to zero.
 
     Args:
-        step: the step about to be taken, from 0.
+        step: number of the next step, from 0.
         total: steps of the run.
-        peak: rate at the top.
+        peak: highest learning rate.
         warmup: share of the steps.
     """
     climb = round(warmup * total)

@@ -1,8 +1,8 @@
 """Two views of one document, by the objective's name.
 
 Every view is a pure function of the document's sentences, a random generator and the settings. A
-view is a list of pieces, each an array of token ids without special tokens; pieces are sentences
-where the view is made of sentences.
+view is a list of pieces. Each piece is an array of token ids without special tokens. In views made
+of sentences, each piece is a sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VIEWS: dict[ViewName, ViewFunction] = {
 
 
 def view_of(objective: ObjectiveSettings) -> ViewFunction:
-    """What draws the views of a run."""
+    """The function that draws the views of a run."""
     view = VIEWS[objective.view]
     if objective.mix is None:
         return view

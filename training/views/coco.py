@@ -8,13 +8,13 @@ from training.views.types import Document, Pair, ViewContext
 
 
 def coco(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """Two different sentences of the document, drawn at random.
+    """Two different random sentences of the document.
 
-    The unsupervised pretraining of COCO-DR (Yu et al. 2022) as the LA(SER)^3 paper describes it
-    under "Baselines" in section 4.
+    This is the unsupervised pretraining of COCO-DR (Yu et al. 2022) as the LA(SER)^3 paper
+    describes it under "Baselines" in section 4.
 
     Raises:
-        ValueError: fewer than two sentences.
+        ValueError: the document has fewer than two sentences.
     """
     if len(document) < 2:
         raise ValueError("a document of one sentence has no two sentences")

@@ -8,13 +8,13 @@ from training.views.types import Document, Pair, ViewContext
 
 
 def docsplit(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """Send each sentence to either half with probability one half, in the document's order.
+    """Assign each sentence to either half with probability one half. The halves keep the order.
 
-    SimLTE / DocSplit, section 2.2. Splits that leave one half empty are drawn again, so the halves
-    are uniform over all splits into two non-empty sets.
+    SimLTE / DocSplit, section 2.2. A split with an empty half is drawn again, so the result is
+    uniform over all splits into two non-empty sets.
 
     Raises:
-        ValueError: fewer than two sentences.
+        ValueError: the document has fewer than two sentences.
     """
     if len(document) < 2:
         raise ValueError("a document of one sentence has no two halves")

@@ -1,4 +1,4 @@
-"""LA(SER)^3: a text and its elongation, a sentence and the rest of its document."""
+"""Views of LA(SER)^3: a text and its elongation, a sentence and the rest of its document."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from training.views.types import Document, Ids, Pair, View, ViewContext, tokens_
 
 
 def laser_self(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """A sentence against itself repeated m times.
+    """A sentence and the same sentence repeated m times.
 
-    LA(SER)^3, section 3, "Self-reference"; the choice of the anchor is ablated in 5.1, m in 5.2.
+    LA(SER)^3, section 3, "Self-reference". Section 5.1 ablates the choice of the anchor, 5.2 m.
     """
     anchor = _anchor(document, rng, context)
     sentence = document[anchor]
@@ -18,27 +18,27 @@ def laser_self(document: Document, rng: np.random.Generator, context: ViewContex
 
 
 def laser_intra(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """A sentence repeated m times against the rest of its document.
+    """A sentence repeated m times, and the rest of its document.
 
     LA(SER)^3, section 3, "Intra-reference": the anchor is elongated, not its positive.
 
     Raises:
-        ValueError: fewer than two sentences.
+        ValueError: the document has fewer than two sentences.
     """
     if len(document) < 2:
-        raise ValueError("a document of one sentence has no rest")
+        raise ValueError("a document of one sentence has no other sentences")
     anchor = _anchor(document, rng, context)
     rest = [s for i, s in enumerate(document) if i != anchor]
     return elongate(document[anchor], rng, context), rest
 
 
 def laser_window(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """A passage against a window of its endless repetition.
+    """A passage and a window of its endless repetition.
 
-    Self-reference as a server that reads by windows meets it, which LA(SER)^3 does not cover: the
+    This is self-reference for a server that reads by windows, which LA(SER)^3 does not cover. The
     window starts and ends anywhere in a copy. The passage starts at the beginning of a word and has
-    from 2 tokens to what the window holds, every order of magnitude alike, so that short questions
-    are drawn as often as paragraphs.
+    from 2 tokens to the length of the window. Every order of magnitude is equally likely, so short
+    questions are as frequent as paragraphs.
     """
     text = tokens_of(document)
     most = min(len(text), context.window)
@@ -52,11 +52,11 @@ def laser_window(document: Document, rng: np.random.Generator, context: ViewCont
 
 
 def elongate(sentence: Ids, rng: np.random.Generator, context: ViewContext) -> View:
-    """``sentence`` copied m times, m drawn from 1 to what the window holds, or fixed.
+    """``sentence`` copied m times. m is fixed, or random from 1 to the most that a window holds.
 
     LA(SER)^3, eq. 1 and section 4: "if a sentence has 10 tokens excluding [cls], we sample a random
-    integer from [1,25]" at a window of 256. A fixed m is lowered to what the window holds; a
-    sentence longer than the window stays as it is.
+    integer from [1,25]" at a window of 256. A fixed m is reduced to the most that the window holds.
+    A sentence longer than the window does not change.
     """
     most = max(1, context.window // len(sentence))
     fixed = context.objective.elongation

@@ -12,14 +12,14 @@ from training.views.types import Ids, ViewContext
 
 
 def mask_words(ids: Ids, rng: np.random.Generator, context: ViewContext) -> Ids:
-    """Replace words by the mask token; a run of masked words becomes one mask.
+    """Replace words by the mask token. Consecutive masked words become one mask.
 
     The contrastive report, section 4: "I went to the bakery" becomes "I <MASK> the bakery". At
     least one word stays.
 
     Args:
-        ids: token ids of a span; tokens before its first word start count as a word.
-        rng: decides word by word, with probability ``objective.slice_rate``.
+        ids: token ids of a span. Tokens before its first word start count as a word.
+        rng: masks each word with probability ``objective.slice_rate``.
         context: mask token and vocabulary.
 
     Raises:
@@ -41,10 +41,10 @@ def mask_words(ids: Ids, rng: np.random.Generator, context: ViewContext) -> Ids:
 
 
 def word_starts(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.bool_]:
-    """Which tokens of the vocabulary begin a word, bool ``[vocabulary]``.
+    """Whether each token of the vocabulary begins a word, bool ``[vocabulary]``.
 
-    WordPiece marks what continues a word, byte-level BPE and SentencePiece mark the space before
-    it; of a vocabulary that does neither, every token counts as a word.
+    WordPiece marks tokens that continue a word. Byte-level BPE and SentencePiece mark the space
+    before a word. In a vocabulary without such marks, every token counts as a word.
     """
     vocabulary = tokenizer.get_vocab()
     size = max(vocabulary.values()) + 1

@@ -8,13 +8,13 @@ from training.views.types import Document, Pair, ViewContext, ViewFunction
 
 
 class Mixture:
-    """Views of either of two kinds, drawn for each document of a batch.
+    """Views of one of two kinds, chosen at random for each document of a batch.
 
-    All documents of a batch remain each other's negatives, whichever kind was drawn.
+    All documents of a batch remain negatives of each other, independent of the kind.
 
     Args:
-        view: the one kind.
-        other: the other one.
+        view: the first kind.
+        other: the second kind.
         share: probability of ``other``.
     """
 

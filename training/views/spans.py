@@ -15,14 +15,14 @@ from training.views.types import Document, Ids, Pair, ViewContext, tokens_of
 def spans(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
     """Two neighbouring spans of ``span_tokens`` each, at a random place.
 
-    A document shorter than two spans is cut into two neighbouring halves.
+    A document shorter than two spans gives two neighbouring halves.
     """
     first, second = _neighbours(document, rng, context)
     return [first], [second]
 
 
 def slices(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """One span, words of it masked twice independently."""
+    """One span, with words masked twice independently."""
     ids = tokens_of(document)
     length = min(context.objective.span_tokens, len(ids))
     start = int(rng.integers(len(ids) - length + 1))
@@ -31,7 +31,7 @@ def slices(document: Document, rng: np.random.Generator, context: ViewContext) -
 
 
 def spans_and_slices(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """Two neighbouring spans, words of each masked."""
+    """Two neighbouring spans, with words of each masked."""
     first, second = _neighbours(document, rng, context)
     return [mask_words(first, rng, context)], [mask_words(second, rng, context)]
 

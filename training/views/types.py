@@ -1,4 +1,4 @@
-"""What views are made from and of."""
+"""Types of the views and of their input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pair = tuple[View, View | None]
 
 @dataclass(frozen=True)
 class ViewContext:
-    """What the views need to know beside the document.
+    """What the views need in addition to the document.
 
     Attributes:
         objective: the settings.
@@ -38,7 +38,7 @@ class ViewFunction(Protocol):
     """Draws two views of a document."""
 
     def __call__(self, document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-        """The views; the same generator state gives the same ones."""
+        """The two views. The same generator state gives the same views."""
         ...
 
 

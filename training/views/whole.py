@@ -1,4 +1,4 @@
-"""Views that are the document itself."""
+"""Views that contain the whole document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from training.views.types import Document, Pair, ViewContext
 
 
 def simcse(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-    """The same text twice; the encoder's dropout makes the difference.
+    """The same text twice. The views differ only by the encoder's dropout.
 
-    Gao et al. 2021, "SimCSE", section 3; the baseline of the DocSplit paper's section 3.3, on whole
-    documents its "SimCSE-long".
+    Gao et al. 2021, "SimCSE", section 3; the baseline of the DocSplit paper's section 3.3, which
+    calls it "SimCSE-long" on whole documents.
     """
     return list(document), list(document)
 

@@ -1,4 +1,4 @@
-"""A view as the rows the encoder reads."""
+"""Pack a view into rows for the encoder."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from training.views.types import Ids, View
 
 
 def pack_windows(view: View, window: int, most: int) -> list[Ids]:
-    """Pack a view's pieces into windows of at most ``window`` tokens, ``most`` windows at most.
+    """Pack a view's pieces into at most ``most`` windows of at most ``window`` tokens.
 
-    A window ends where the next sentence no longer fits; a longer sentence is cut. Where
-    ``most`` is 1, the only window is filled to the last token.
+    A window ends before a sentence that no longer fits. A sentence longer than a window is cut. If
+    ``most`` is 1, the tokens fill the only window completely.
 
     Args:
         view: pieces of token ids, none empty.
-        window: tokens a window holds, special tokens not counted.
-        most: windows kept.
+        window: tokens of a window, special tokens not counted.
+        most: maximum number of windows.
 
     Returns:
         1 to ``most`` arrays of 1 to ``window`` ids.

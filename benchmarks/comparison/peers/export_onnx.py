@@ -1,4 +1,7 @@
-"""Write ``model.onnx``, its operators fused, into a checkpoint's folder. Runs beside infinity."""
+"""Write ``model.onnx`` with fused operators into a checkpoint's folder.
+
+Runs in infinity's environment.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""sentence-transformers behind FastAPI, as one writes it first. Runs in its own environment.
+"""A first, simple server with sentence-transformers and FastAPI. Runs in its own environment.
 
 python plain_server.py FOLDER PORT
 """
@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 
 class Texts(BaseModel):
-    """What to embed."""
+    """The texts to embed."""
 
     texts: list[str]
 

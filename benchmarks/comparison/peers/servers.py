@@ -1,4 +1,4 @@
-"""How each server is started and what its embedding route wants."""
+"""Start each server and write requests for its embedding route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.comparison.peers import environments
 from benchmarks.rig import server
 
 PEERS = ("infinity-torch", "infinity-onnx", "plain")
-# nothing is fetched and nothing is sent while measuring
+# no downloads and no telemetry during the measurement
 QUIET = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
 MODEL = "all-MiniLM-L6-v2"
 
@@ -24,10 +24,10 @@ class Side:
     """A running server under measurement.
 
     Attributes:
-        body: the request for some texts.
-        window: tokens of a document that it embeds, at most; None embeds all.
-        keeps: whether it remembers what it embedded.
-        deadline_header: of a request that has a deadline; its value is in seconds.
+        body: makes the request for some texts.
+        window: maximum tokens of a document that it embeds; None embeds all.
+        keeps: whether it caches embeddings.
+        deadline_header: name of the header for a request's deadline in seconds.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Side:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """Let the process run; outside of this it is stopped and computes nothing."""
+        """Let the process run in this context. Otherwise it is stopped and computes nothing."""
         self.service.send(signal.SIGCONT)
         try:
             yield
@@ -55,7 +55,7 @@ class Side:
 
 @contextmanager
 def docsplit(folder: Path, keeps: bool, flags: Sequence[str] = ()) -> Iterator[Side]:
-    """This service on the peers' weights, with its cache or without."""
+    """This service with the peers' weights, with or without its cache."""
     name = "docsplit with cache" if keeps else "docsplit"
     cache = () if keeps else ("--cache-bytes=0",)
     index = f"--index-path={folder / name.replace(' ', '-')}"
@@ -76,7 +76,7 @@ def peer(name: str) -> Iterator[Side]:
     """One of ``PEERS``.
 
     Raises:
-        PeerError: it cannot be installed or started.
+        PeerError: the peer cannot be installed or started.
     """
     start = _plain if name == "plain" else _infinity
     command, folder = start(name)
@@ -97,7 +97,7 @@ def peer(name: str) -> Iterator[Side]:
     except server.StartError as error:
         log.write_text(str(error), encoding="utf-8")
         last = (str(error).strip() or "no message").splitlines()[-1]
-        raise environments.PeerError(f"does not start: {last} (all of it: {log})") from error
+        raise environments.PeerError(f"does not start: {last} (full log: {log})") from error
 
 
 def _plain(name: str) -> tuple[list[str], Path]:
@@ -115,6 +115,6 @@ def _infinity(name: str) -> tuple[list[str], Path]:
     # optimum finds the graph of a local folder only if it is the working directory
     command = [str(programs / "infinity_emb"), "v2", "--model-id", "."]
     command += ["--served-model-name", MODEL, "--engine", engine, "--device", "cpu"]
-    # auto takes the first token's vector where there is an ONNX graph
+    # auto would pool by the first token if there is an ONNX graph
     command += ["--pooling-method", "mean", "--no-model-warmup", "--log-level", "warning"]
     return [*command, "--host", "127.0.0.1", "--port", "{port}"], folder

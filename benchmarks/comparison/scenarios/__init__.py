@@ -1,1 +1,1 @@
-"""Loads that every server gets alike; one round of one server at a time."""
+"""Equal loads for every server. One server runs one round at a time."""

@@ -1,4 +1,4 @@
-"""Ten times as many requests as a server can answer, with clients that wait five seconds."""
+"""Ten times the requests that a server can answer. Clients wait five seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.rig import documents
 
 TIMES = 10
 DEADLINE = 5.0
-# seconds that a server gets to answer a lone request afterwards
+# seconds that a server has to answer a single request afterwards
 PATIENCE = 300.0
 
 

@@ -1,4 +1,4 @@
-"""Documents seen before: a hot set, and documents of 10,000 words that somebody edits."""
+"""Repeated documents: a hot set, and edited documents of 10,000 words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EDIT = " This sentence was put in afterwards, and nothing else was changed. "
 
 
 def scenarios(bench: Bench) -> list[Scenario]:
-    """A hot set; edited documents."""
+    """The two scenarios: a hot set, and edited documents."""
     return [
         Scenario(
             "hot",
@@ -66,7 +66,7 @@ def _edited(bench: Bench, side: Side, number: int) -> Round:
 
 
 def _long(bench: Bench, number: int) -> str:
-    # no article twice, or its windows would come from the cache
+    # each article only once, because windows of a repeated one would come from the cache
     words = " ".join(bench.articles).split(" ")[number * WORDS : (number + 1) * WORDS]
     if len(words) < WORDS:
         raise ScenarioError(f"round {number + 1}: the articles have too few words")

@@ -1,4 +1,4 @@
-"""What a scenario is, what it measures with, and what it finds."""
+"""Scenarios, their client and their results."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Texts = Sequence[str]
 
 
 class ScenarioError(Exception):
-    """A server did not answer what it should have."""
+    """A server gave a wrong answer."""
 
 
 @dataclass
 class Round:
-    """What one round of one server gave.
+    """The results of one round of one server.
 
     Attributes:
-        documents: answered.
-        tokens: of them, those that the server embeds.
-        seconds: from the first request to the last answer.
+        documents: number of answered documents.
+        tokens: number of their tokens that the server embeds.
+        seconds: time from the first request to the last answer.
         latencies: seconds of each request by kind.
-        figures: what else the scenario tells, by name.
-        statuses: how many answers had which HTTP status.
+        figures: the scenario's other figures by name.
+        statuses: number of answers by HTTP status.
     """
 
     documents: int = 0
@@ -46,12 +46,12 @@ class Scenario:
     """One kind of load.
 
     Attributes:
-        name: as on the command line.
-        title: as in the report.
-        measure: one round of one server, the number of the round given.
-        prepare: called for every server in turn before the first round.
+        name: name on the command line.
+        title: title in the report.
+        measure: runs one round of one server, with the number of the round.
+        prepare: called for every server before the first round.
         keeps: whether this service runs with its cache.
-        rounds: fewer than were asked for, where a round is long.
+        rounds: number of rounds, if lower than requested because a round is long.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """How much to measure.
 
     Attributes:
-        documents: of real lengths, in a round.
-        articles: long ones, in a round.
-        seconds: of a load at a given rate.
-        rounds: of each scenario.
+        documents: number of documents of real lengths in a round.
+        articles: number of long documents in a round.
+        seconds: duration of a load at a given rate.
+        rounds: number of rounds of each scenario.
     """
 
     documents: int
@@ -85,11 +85,11 @@ QUICK = Size(documents=16, articles=3, seconds=4, rounds=1)
 
 @dataclass(frozen=True)
 class Bench:
-    """Texts, and the client to send them with.
+    """Texts, and the client that sends them.
 
     Attributes:
-        texts: of real lengths, as many as a scenario needs over all rounds.
-        articles: long ones.
+        texts: texts of real lengths, enough for all rounds of a scenario.
+        articles: long texts.
         size: how many of them to take.
     """
 
@@ -105,13 +105,13 @@ class Bench:
         return [" ".join(self.texts[i % len(self.texts)].split()[:30]) for i in range(count)]
 
     def part(self, number: int, count: int) -> list[str]:
-        """The ``number``-th ``count`` documents of real lengths, from the start where they end."""
+        """Part ``number`` of ``count`` documents of real lengths, starting again at the end."""
         return [
             self.texts[i % len(self.texts)] for i in range(number * count, (number + 1) * count)
         ]
 
     def tokens(self, side: Side, text: str) -> int:
-        """Tokens of a document that a server embeds, its two special ones included."""
+        """Tokens of a document that a server embeds, including two special tokens."""
         count = self._counts.get(text)
         if count is None:
             count = self._counts[text] = len(self.tokenizer.encode(text).ids)
@@ -120,10 +120,10 @@ class Bench:
     def closed(
         self, side: Side, groups: Sequence[Texts], clients: int, kinds: Sequence[str] | None = None
     ) -> Round:
-        """Every group of texts a request, from clients that send one after the other.
+        """Send each group of texts as one request. Each client sends one request after the other.
 
         Raises:
-            ScenarioError: an answer other than 200.
+            ScenarioError: the server gives an answer other than 200.
         """
         answers = self.client.send(Load(side.url, _bodies(side, groups), clients))
         refused = Counter(a.status for a in answers if a.status != 200)
@@ -134,7 +134,7 @@ class Bench:
     def offered(
         self, side: Side, groups: Sequence[Texts], rate: float, deadline: float
     ) -> list[Answer]:
-        """Groups at Poisson times of ``rate`` a second; clients hang up after ``deadline`` s."""
+        """Send ``rate`` groups a second at Poisson times; clients hang up after ``deadline`` s."""
         draw = random.Random(0)
         moment, times = 0.0, []
         for _ in groups:
@@ -153,7 +153,7 @@ class Bench:
         answers: Sequence[Answer],
         kinds: Sequence[str] | None = None,
     ) -> Round:
-        """What the answers with status 200 add up to."""
+        """Sum up the answers with status 200."""
         made = Round(statuses=dict(Counter(answer.status for answer in answers)))
         good = [answer for answer in answers if answer.status == 200]
         for answer in good:

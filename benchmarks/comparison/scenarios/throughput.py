@@ -1,4 +1,4 @@
-"""As much as a server takes: real lengths one and 16 a request, and long articles."""
+"""Highest throughput: real lengths with 1 and 16 documents per request, and long articles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from benchmarks.comparison.scenarios.scenario import Bench, Round, Scenario
 
 
 def scenarios(bench: Bench) -> list[Scenario]:
-    """One document a request at 1, 16 and 64 clients, 16 a request, articles."""
+    """One document per request with 1, 16 and 64 clients, 16 documents per request, articles."""
     return [
         _singles(bench, 1),
         _singles(bench, 16),
@@ -26,7 +26,7 @@ def scenarios(bench: Bench) -> list[Scenario]:
 
 
 def _singles(bench: Bench, clients: int) -> Scenario:
-    # one client waits for every answer: fewer documents take as long
+    # a single client waits for every answer, so fewer documents take the same time
     count = bench.size.documents // 2 if clients == 1 else bench.size.documents
     groups = [[text] for text in bench.part(0, count)]
     return Scenario(

@@ -1,4 +1,4 @@
-"""Made-up data of every kind: a few topics, each with words of its own."""
+"""Synthetic data of every kind: a few topics, each with its own words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPICS = 4
 
 
 def topical(topic: int, seed: int, sentences: int = 6) -> str:
-    """A document whose words are mostly its topic's."""
+    """A document with words mostly from its topic."""
     draw = random.Random(1000 * topic + seed)
     own = WORDS[topic * 10 : topic * 10 + 10]
     made = []

@@ -30,7 +30,7 @@ def run(tiny_model: Path, data: Path, work: Path, *more: str) -> int:
 
 @pytest.fixture(scope="module")
 def done(tiny_model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished evaluation of everything."""
+    """The folder of a complete evaluation."""
     work = tmp_path_factory.mktemp("evaluation")
     assert run(tiny_model, data, work) == 0
     return work
@@ -87,7 +87,7 @@ def test_nothing_is_measured_twice(
     assert {p.name for p in changed} == {"few-shot-topics.json"}
 
 
-def test_an_interrupted_evaluation_goes_on(
+def test_an_interrupted_evaluation_continues(
     tiny_model: Path,
     data: Path,
     tmp_path: Path,
@@ -102,14 +102,14 @@ def test_an_interrupted_evaluation_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(TASKS["retrieval"], "run", interrupted)
         assert run(tiny_model, data, tmp_path, *chosen) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "to continue, run the same command" in capsys.readouterr().err
     assert [r.task for r in every(tmp_path / "out")] == ["same-document"]
     assert run(tiny_model, data, tmp_path, *chosen) == 0
     assert capsys.readouterr().err.count("(kept)") == 1
     assert len(list(every(tmp_path / "out"))) == 2
 
 
-def test_first_windows_are_a_row_of_their_own(
+def test_first_windows_get_their_own_row(
     tiny_model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = ["--tasks", "retrieval"]
@@ -121,9 +121,7 @@ def test_first_windows_are_a_row_of_their_own(
     assert found["tiny"] != found["tiny, first window"]
 
 
-def test_there_must_be_something_to_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_needs_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--out", str(tmp_path)]) == 1
     assert "no results to report" in capsys.readouterr().err
 
@@ -135,11 +133,11 @@ def test_there_must_be_something_to_report(
         (["--sets", "bbc"], "no set 'bbc'; --data holds claims, papers, plain, topics"),
         (["--tasks", "probe", "--sets", "plain"], "--tasks probe: none fits plain (documents)"),
         (["--mask", "papers"], "--mask papers: expected SET=REGEX"),
-        (["--mask", "papers=("], "no valid regular expression"),
+        (["--mask", "papers=("], "not a valid regular expression"),
         (["--data", "away"], "--data away: no such file or folder"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_wrong_arguments_are_named(
     more: list[str],
     message: str,
     tiny_model: Path,
@@ -151,7 +149,7 @@ def test_what_is_wrong_is_named(
     assert message in capsys.readouterr().err
 
 
-def test_two_encoders_of_one_name(
+def test_two_encoders_with_one_name_are_refused(
     tiny_model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = [f"tiny={tiny_model}", "--tasks", "retrieval"]
@@ -160,7 +158,7 @@ def test_two_encoders_of_one_name(
     assert "both called tiny" in capsys.readouterr().err
 
 
-def test_no_data(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_named(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tiny_model)]) == 1
     assert "--data: name a folder" in capsys.readouterr().err
 
@@ -169,10 +167,10 @@ def test_no_data(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_counts_are_above_zero(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["random", flag, "0"])
-    assert "no whole number above 0" in capsys.readouterr().err
+    assert "not a whole number above 0" in capsys.readouterr().err
 
 
-def test_numbers_as_the_tables_show_them() -> None:
+def test_tables_format_numbers() -> None:
     assert [number(v) for v in (0.9578, 1.0, -0.012, -0.0001, 12.3)] == [
         ".958",
         "1.000",
@@ -185,7 +183,7 @@ def test_numbers_as_the_tables_show_them() -> None:
     assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
 
 
-def test_paper_figures_stand_under_columns_that_exist() -> None:
+def test_paper_figures_belong_to_existing_columns() -> None:
     for task, data in _FIGURES:
         assert reported(task, data)
         for row in reported(task, data):

@@ -1,4 +1,4 @@
-"""Encoders behind one protocol: the same vectors as their makers', computed once."""
+"""Encoders with one interface return the original vectors and compute each text once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def texts(count: int = 6) -> list[str]:
 
 
 class TestFolder:
-    def test_a_short_text_is_encoded_as_its_makers_do(self, tiny_model: Path) -> None:
+    def test_a_short_text_gets_the_vector_of_sentence_transformers(self, tiny_model: Path) -> None:
         encoder = FolderEncoder(str(tiny_model), "tiny", 64)
         short = [split_sentences(text)[0] for text in texts()]
         with_theirs = SentenceTransformer(str(tiny_model)).encode(short, normalize_embeddings=True)
@@ -50,13 +50,13 @@ class TestFolder:
         first, second = encoder.encode(pieces, "whole")
         mean = 11 * first + 9 * second
         assert whole == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
-        # the first window is filled to its last token
+        # the text fills the first window completely
         [start] = encoder.encode([" ".join(pieces)], "first")
         [filled] = encoder.encode([pieces[0] + " Dal del dil dol dul dal del"], "first")
         assert start == pytest.approx(filled, abs=1e-5)
         assert np.abs(start - whole).max() > 0.01
 
-    def test_the_revision_is_that_of_what_shapes_a_vector(self, tiny_model: Path) -> None:
+    def test_the_revision_depends_on_what_changes_vectors(self, tiny_model: Path) -> None:
         revision = FolderEncoder(str(tiny_model), "tiny", 32).revision
         assert FolderEncoder(str(tiny_model), "other name", 32).revision == revision
         assert FolderEncoder(str(tiny_model), "tiny", 24).revision != revision
@@ -79,7 +79,7 @@ class TestFolder:
 
 
 class Counting:
-    """An encoder that remembers what it was asked, and can fail."""
+    """An encoder that records its requests and can fail."""
 
     name, kind, revision = "counting", "test", "counting-1"
 
@@ -108,7 +108,7 @@ class TestCache:
         assert later.asked == []
         assert again.pace() is not None
 
-    def test_first_windows_say_nothing_of_the_pace(self, tmp_path: Path) -> None:
+    def test_first_windows_do_not_count_for_the_pace(self, tmp_path: Path) -> None:
         encoder = Counting()
         cached = CachedEncoder(encoder, Store(tmp_path, encoder.revision))
         cached.features(["a"], "first")
@@ -116,7 +116,7 @@ class TestCache:
         cached.features(["a"])
         assert cached.pace() is not None
 
-    def test_readings_and_revisions_are_kept_apart(self, tmp_path: Path) -> None:
+    def test_readings_and_revisions_are_stored_separately(self, tmp_path: Path) -> None:
         encoder = Counting()
         cached = CachedEncoder(encoder, Store(tmp_path, encoder.revision))
         whole, first = cached.features(["a"]), cached.features(["a"], "first")
@@ -136,24 +136,24 @@ class TestCache:
         assert len(broken.asked) == 128
         assert sorted(broken.asked + rest.asked) == many
 
-    def test_vectors_that_are_none_are_refused(self, tmp_path: Path) -> None:
+    def test_invalid_vectors_are_refused(self, tmp_path: Path) -> None:
         class Long(Counting):
             def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
                 return 2 * super().encode(texts, reading)
 
-        with pytest.raises(DataError, match="vectors of length"):
+        with pytest.raises(DataError, match="vectors have length"):
             CachedEncoder(Long(), Store(tmp_path, "long")).features(["a"])
 
     def test_a_damaged_cache_is_named(self, tmp_path: Path) -> None:
         Store(tmp_path, "one").close()
         [file] = tmp_path.glob("*.sqlite")
         file.write_bytes(b"no database" * 100)
-        with pytest.raises(DataError, match="no readable cache of vectors"):
+        with pytest.raises(DataError, match="not a readable vector cache"):
             Store(tmp_path, "one")
 
 
 class TestControls:
-    def test_random_vectors_know_nothing_but_identity(self) -> None:
+    def test_random_vectors_depend_only_on_the_text(self) -> None:
         rows = RandomVectors().encode(["a text", "a text", *texts(40)], "whole")
         cosines = rows @ rows.T
         assert cosines[0, 1] == pytest.approx(1.0)
@@ -173,7 +173,7 @@ class TestControls:
 
 
 class TestService:
-    def test_vectors_are_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:
+    def test_vectors_equal_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:
         encoder = ServiceEncoder(server.url)
         documents = ["A short text.", peps["pep-8"][:6000]]
         readings: tuple[Reading, ...] = ("whole", "first")
@@ -186,7 +186,7 @@ class TestService:
         assert np.abs(whole[1] - first[1]).max() > 0.01
         assert encoder.details["window"] == "512 tokens"
 
-    def test_a_bundle_gives_the_vectors_that_are_served(
+    def test_a_bundle_gives_the_vectors_of_the_service(
         self, server: Server, tmp_path: Path, peps: dict[str, str]
     ) -> None:
         documents = ["A short text.", peps["pep-8"][:6000]]
@@ -200,7 +200,7 @@ class TestService:
             other = bundle.features([peps["pep-8"][:3000]], "whole")
             assert (other * ours[1:]).sum() < 0.99
 
-    def test_its_weights_as_a_folder_give_nearly_the_same(self, server: Server) -> None:
+    def test_the_checkpoint_gives_similar_vectors(self, server: Server) -> None:
         weights = FolderEncoder(installed_start(), "minilm", 512)
         documents = ["A short text.", "How do cats purr?"]
         ours = weights.encode(documents, "whole")
@@ -208,11 +208,11 @@ class TestService:
         assert (ours * served).sum(1).min() > 0.98
         assert (ours * served[::-1]).sum(1).max() < 0.5
 
-    def test_a_refusal_says_why(self, server: Server) -> None:
+    def test_a_refusal_names_its_reason(self, server: Server) -> None:
         with pytest.raises(SettingsError, match=r"/embed: 400 .*input 0 is empty"):
             ServiceEncoder(server.url).encode([""], "whole")
 
-    def test_nobody_there(self) -> None:
+    def test_a_missing_service_is_reported(self) -> None:
         with pytest.raises(SettingsError, match="no answer"):
             ServiceEncoder("http://127.0.0.1:9")
 
@@ -223,7 +223,7 @@ def test_names() -> None:
     assert split_name("models/a") == (None, "models/a")
 
 
-def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(SettingsError, match="give the folder of a bundle"),
         opened(str(tmp_path), tmp_path),

@@ -1,4 +1,4 @@
-"""Tasks that read parts of speech, with a spaCy pipeline of rules made here."""
+"""Tasks that read parts of speech, with a rule-based spaCy pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.errors import SettingsError
 from training.evaluation.command_line import main
 from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.encoders.opening import opened
-from training.evaluation.encoders.texts_alone import TextsAlone
+from training.evaluation.encoders.texts_only import TextsOnly
 from training.evaluation.linguistics import open_tagger
 from training.evaluation.results import every
 from training.evaluation.tasks.attention import by_word
@@ -36,7 +36,7 @@ RULES = {
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A pipeline of rules for the words above and for those of the tiny model."""
+    """A rule-based pipeline for the words above and for those of the tiny model."""
     made = spacy.blank("en")
     ruler: Any = made.add_pipe("attribute_ruler")
     for number, word in enumerate(WORDS):
@@ -59,14 +59,14 @@ def test_redundancy_by_hand() -> None:
 def test_redundancy_by_length(pipeline: str) -> None:
     short, long = "Cats chase cats. A cat chases Rome.", "Old Rome. " + "and " * 60
     data = Documents("cats", [short, long, "Nothing here."])
-    measured = TASKS["redundancy"].run(TextsAlone(), data, Options(spacy_model=pipeline))
+    measured = TASKS["redundancy"].run(TextsOnly(), data, Options(spacy_model=pipeline))
     found = {name: figure.value for name, figure in measured.figures.items()}
     # cat three times, chase twice, Rome once
     assert found == pytest.approx({"words_50": 2.0, "words_100": 1.0, "all": 1.5})
     assert measured.counts["documents of 0-50 words"] == 1
     with pytest.raises(UnfitError, match="no nouns or verbs"):
         TASKS["redundancy"].run(
-            TextsAlone(), Documents("none", ["Nothing here."]), Options(spacy_model=pipeline)
+            TextsOnly(), Documents("none", ["Nothing here."]), Options(spacy_model=pipeline)
         )
 
 
@@ -79,11 +79,11 @@ def test_weights_of_words_by_hand() -> None:
     assert found == pytest.approx({"adjectives": 0.5, "nouns": 1.5})
 
 
-def test_attention_is_that_of_the_model(tiny_model: Path) -> None:
+def test_attention_equals_that_of_the_model(tiny_model: Path) -> None:
     encoder = FolderEncoder(str(tiny_model), "tiny", 32)
     offsets, weights = encoder.first_token_attention("Bal bel bil.")
     assert offsets.tolist() == [[0, 3], [4, 7], [8, 11], [11, 12]]
-    # the special tokens have the rest
+    # the special tokens have the remaining weight
     assert 0 < weights.sum() < 1
     assert len(encoder.first_token_attention("bal " * 100)[1]) == 30
 
@@ -114,13 +114,13 @@ def test_hanta_tags_by_context_and_needs_no_download() -> None:
     assert found["old"][0] == "ADJ"
     assert found["Rome"][0] == "PROPN"
     measured = TASKS["redundancy"].run(
-        TextsAlone(), Documents("cats", ["A cat saw cats."]), Options(spacy_model="hanta")
+        TextsOnly(), Documents("cats", ["A cat saw cats."]), Options(spacy_model="hanta")
     )
     # cat twice, see once
     assert measured.figures["all"].value == 1.5
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="--spacy-model away: no such pipeline"):
         open_tagger("away")
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Measures of labels and of vectors, against independent computations."""
+"""Compare measures of labels and of vectors with independent computations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_row_cosines_of_dense_and_of_sparse_rows() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_best_threshold_is_the_best(seed: int) -> None:
+def test_no_threshold_beats_the_best_one(seed: int) -> None:
     draw = np.random.default_rng(seed)
     positive, negative = draw.normal(0.5, 1, 15), draw.normal(0, 1, 15)
     found = threshold_accuracy(positive, negative, best_threshold(positive, negative))

@@ -1,4 +1,4 @@
-"""The probe against a plain torch training loop."""
+"""Compare the probe with a plain torch training loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.evaluation.probes.perceptron import Schedule, predict, scores, tra
 
 
 def problem(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Three blurred clusters of unit vectors."""
+    """Three noisy clusters of unit vectors."""
     draw = np.random.default_rng(seed)
     labels = np.arange(90) % 3
     rows = np.eye(12)[labels] + 0.35 * draw.standard_normal((90, 12))
@@ -61,7 +61,7 @@ def test_equals_a_plain_loop() -> None:
     assert np.abs(ours - by_hand(features, labels, pool, start, 1e-3)).max() > 0.01
 
 
-def test_members_do_not_touch_each_other() -> None:
+def test_members_do_not_affect_each_other() -> None:
     features, labels = problem()
     table = torch.from_numpy(features)
     other = np.random.default_rng(0).permutation(labels)
@@ -80,7 +80,7 @@ def test_members_do_not_touch_each_other() -> None:
     assert first_member(labels) == pytest.approx(first_member(other), abs=1e-6)
 
 
-def test_learns_what_can_be_learned() -> None:
+def test_the_perceptron_learns_clusters() -> None:
     features, labels = problem()
     tests, truth = problem(1)
     shuffled = np.random.default_rng(0).permutation(labels)
@@ -97,7 +97,7 @@ def test_learns_what_can_be_learned() -> None:
     assert (control == truth).mean() < 0.6
 
 
-def test_the_best_epoch_counts_where_rows_are_held_out() -> None:
+def test_held_out_rows_choose_the_best_epoch() -> None:
     features, labels = problem()
     table = torch.from_numpy(features)
     held = np.arange(60, 90)
@@ -122,7 +122,7 @@ def test_the_best_epoch_counts_where_rows_are_held_out() -> None:
     )
 
 
-def test_a_draw_has_as_many_of_each_class() -> None:
+def test_a_draw_has_equally_many_of_each_class() -> None:
     labels = np.asarray([0] * 10 + [1] * 4)
     pools = drawn(labels, 3, draws=5, seed=0)
     assert pools is not None

@@ -1,4 +1,4 @@
-"""Tasks on made-up data: what knows the topics scores, what knows nothing is at chance."""
+"""Tasks on synthetic data: encoders that see the topics score, controls are at chance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sets(data: Path) -> dict[str, AnySet]:
 
 @pytest.fixture(scope="module")
 def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Representation]:
-    """A tiny model of random weights: its mean of token states tells topics by their words."""
+    """A tiny model with random weights. Its mean of token states separates topics by words."""
     with opened(str(tiny_model), tmp_path_factory.mktemp("cache"), max_tokens=32) as opening:
         yield opening
 
@@ -86,17 +86,17 @@ def test_few_shot(
     assert figures("few-shot", words, sets["topics"])["accuracy_5"] > 0.9
 
 
-def test_few_shot_leaves_out_what_classes_have_no_examples_for(
+def test_few_shot_leaves_out_numbers_beyond_the_smallest_class(
     sets: dict[str, AnySet], words: Representation
 ) -> None:
     options = Options(draws=2, shots=(1, 31))
     measured = TASKS["few-shot"].run(words, sets["topics"], options)
     assert measured.series["accuracy"].x == [1.0]
-    with pytest.raises(UnfitError, match="the fewest of --shots are 31"):
+    with pytest.raises(UnfitError, match="the smallest of --shots is 31"):
         TASKS["few-shot"].run(words, sets["topics"], Options(draws=2, shots=(31, 40)))
 
 
-def test_a_split_by_document_shares_none(sets: dict[str, AnySet]) -> None:
+def test_a_split_by_document_shares_no_document(sets: dict[str, AnySet]) -> None:
     papers = sets["papers"]
     assert isinstance(papers, Linked)
     linked = {tuple(pair) for pair in papers.pairs.tolist()}
@@ -147,7 +147,7 @@ def test_citation_retrieval(
     for name in ("mrr", "recall_10", "ndcg_10"):
         assert counted[name] > found[name] > control[name]
         assert found[f"mlp_{name}"] > control[f"mlp_{name}"]
-    # 10 of the 79 others are shown, whatever they are
+    # any ranking shows 10 of the 79 others
     assert control["recall_10"] == pytest.approx(10 / 79, abs=0.06)
 
 
@@ -170,7 +170,7 @@ def test_elongation(
     control = figures("elongation", noise, sets["plain"])
     assert abs(control["self"]) < 0.1
     assert abs(control["drift_unrelated"]) < 0.05
-    # logarithmic counts of words that occur once and of those that occur twice grow alike enough
+    # logarithmic counts of words that occur once and twice grow similarly
     assert figures("elongation", words, sets["plain"])["self"] > 0.95
     measured = TASKS["elongation"].run(model, sets["plain"], OPTIONS)
     assert measured.series["itself"].x == [1.0, 2.0, 20.0]
@@ -190,7 +190,7 @@ def test_length(sets: dict[str, AnySet], model: Representation, words: Represent
     assert set(figures("length", words, sets["topics"])) == {"whole"}
 
 
-def test_buckets_are_the_papers() -> None:
+def test_buckets_equal_those_of_the_papers() -> None:
     lengths = {50: "0-50", 51: "51-100", 100: "51-100", 300: "201-300", 301: "301-600"}
     found = bucket_of(["w " * words for words in lengths])
     assert [BUCKETS[i] for i in found] == list(lengths.values())
@@ -239,7 +239,7 @@ def test_spans_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize("task", ["elongation", "geometry", "same-document"])
-def test_sets_that_lack_what_a_task_needs(task: str, noise: Representation) -> None:
+def test_unfit_sets_are_refused(task: str, noise: Representation) -> None:
     with pytest.raises(UnfitError, match="fewer than"):
         TASKS[task].run(noise, Documents("tiny", ["One."] * 5), OPTIONS)
 
@@ -250,7 +250,7 @@ def test_too_few_links(noise: Representation) -> None:
         TASKS["citation-links"].run(noise, tiny, OPTIONS)
 
 
-def test_numbers_follow_from_the_seed(sets: dict[str, AnySet], model: Representation) -> None:
+def test_the_seed_determines_the_numbers(sets: dict[str, AnySet], model: Representation) -> None:
     topics = sets["topics"]
     assert isinstance(topics, Labelled)
     runs = [

@@ -1,1 +1,1 @@
-"""What is measured: encoders behind one protocol, and controls that know nothing of meaning."""
+"""Encoders with one interface, and controls that ignore meaning."""

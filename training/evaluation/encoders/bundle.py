@@ -1,4 +1,4 @@
-"""A bundle's graph on this machine."""
+"""Run the graph of a bundle on this machine."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from training.evaluation.encoders.interface import Reading, Vectors
 from windowing.documents import document_vectors, read
 from windowing.tokens import DocumentTokenizer
 
-# what the service computes where it can, the best first
+# in the order of the service's preference
 _ORDER: tuple[PrecisionName, ...] = ("packed", "int8", "fp16")
 _BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 32_768
 
 
 class BundleEncoder:
-    """The vectors that a service of the bundle answers, but for roundings.
+    """The vectors that a service with this bundle returns, up to rounding.
 
     Args:
-        folder: of the bundle.
-        name: as the report calls it; default the model's.
+        folder: the folder of the bundle.
+        name: its name in the report; default the model's name.
 
     Raises:
-        BundleError: no valid bundle there.
-        ExportError: its graph does not run here.
+        BundleError: the folder holds no valid bundle.
+        ExportError: the graph does not run on this machine.
     """
 
     kind = "bundle"

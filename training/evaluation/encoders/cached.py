@@ -18,15 +18,16 @@ _UNIT = 1e-3
 
 
 class CachedEncoder:
-    """A ``Representation`` of an encoder, with its vectors kept on disk.
+    """A ``Representation`` of an encoder that keeps its vectors on disk.
 
-    Groups of texts are stored as they are done, so that an interruption loses one group at most.
+    It stores each group of texts as soon as it is computed, so an interruption loses at most one
+    group.
 
     Args:
-        encoder: computes what is missing.
-        store: of its revision.
-        progress: shows how far it is.
-        clock: seconds.
+        encoder: computes missing vectors.
+        store: the vectors of the encoder's revision.
+        progress: shows the progress.
+        clock: the time in seconds.
     """
 
     readings: tuple[Reading, ...] = ("whole", "first")
@@ -46,7 +47,7 @@ class CachedEncoder:
         self._clock = clock
 
     def fitted(self, texts: Sequence[str]) -> CachedEncoder:
-        """Itself: it learns nothing from a set."""
+        """Itself, because it learns nothing from a set."""
         del texts
         return self
 
@@ -54,7 +55,7 @@ class CachedEncoder:
         """Unit vectors, float32 ``[texts, dimensions]``.
 
         Raises:
-            DataError: the encoder gave something else.
+            DataError: the encoder returned something else.
         """
         digests = [text_digest(text) for text in texts]
         by_digest = dict(zip(digests, texts, strict=True))
@@ -77,7 +78,7 @@ class CachedEncoder:
                 began = self._clock()
                 vectors = self._checked(self.encoder.encode(own, reading), len(own))
                 seconds = self._clock() - began
-                # First windows are but a part of their words.
+                # First windows hold only some of the words.
                 words = sum(len(text.split()) for text in own) if reading == "whole" else 0
                 self._store.put(group, vectors, reading, words, seconds)
                 found.update(zip(group, vectors, strict=True))
@@ -92,11 +93,11 @@ class CachedEncoder:
             )
         lengths = np.linalg.norm(vectors, axis=1)
         if np.abs(lengths - 1).max() > _UNIT:
-            raise DataError(f"{self.name}: vectors of length {lengths.min()} to {lengths.max()}")
+            raise DataError(f"{self.name}: vectors have length {lengths.min()} to {lengths.max()}")
         return vectors
 
     def pace(self) -> float | None:
-        """Seconds for 1,000 words, over this and earlier runs."""
+        """Seconds for 1,000 words, in this and earlier runs."""
         return self._store.pace()
 
 

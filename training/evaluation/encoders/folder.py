@@ -1,4 +1,4 @@
-"""A sentence-transformers folder or hub name: a checkpoint of the training, or another encoder."""
+"""Open a sentence-transformers encoder from a folder or the hub."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _DEVICE_TOKENS = 32_768
 class FolderEncoder:
     """An encoder as ``SentenceTransformer(path)`` opens it.
 
-    It reads a text as the service does: by content-defined windows and their weighted mean.
+    It reads a text like the service: it cuts content-defined windows and takes their weighted mean.
 
     Args:
         path: folder, or a name on the hub.
-        name: as the report calls it.
-        max_tokens: longest window, special tokens included; default what the folder says.
+        name: its name in the report.
+        max_tokens: longest window, special tokens included; default the folder's setting.
         trust_remote_code: run modelling code in the folder of the weights.
 
-    Raises:
-        SettingsError: nothing to open there, no fast tokenizer, or no window length.
+        Raises:
+            SettingsError: the path holds no encoder, no fast tokenizer or no window length.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FolderEncoder:
     ) -> None:
         from sentence_transformers import SentenceTransformer
 
-        # registers the long backbone: its checkpoints open without running code from their folder
+        # registers the long backbone, whose checkpoints then open without code from their folder
         import training.backbones.extend  # noqa: F401
 
         try:
@@ -66,7 +66,7 @@ class FolderEncoder:
             raise SettingsError(f"{path!r}: no fast tokenizer (tokenizer.json)")
         window = max_tokens or self._model.max_seq_length
         if window is None or window > 1_000_000:
-            raise SettingsError(f"{path!r}: says no window length; give one with --max-tokens")
+            raise SettingsError(f"{path!r}: sets no window length; give one with --max-tokens")
         self.name, self.kind = name, _kind(path)
         default = self._model.default_prompt_name
         self._prompt: str = self._model.prompts.get(default or "") or ""
@@ -75,7 +75,7 @@ class FolderEncoder:
         try:
             self._tokenizer = DocumentTokenizer(self._backend, self._window)
             if self._tokenizer.count(self._prompt) >= self._tokenizer.capacity:
-                raise ValueError(f"the prompt leaves no room in {self._window} tokens")
+                raise ValueError(f"the prompt fills the window of {self._window} tokens")
         except ValueError as error:
             raise SettingsError(f"{path!r}: {error}") from None
         self._pad = int(tokenizer.pad_token_id or 0)
@@ -96,16 +96,16 @@ class FolderEncoder:
         )
 
     def first_token_attention(self, text: str) -> tuple[Offsets, Vectors]:
-        """What the first token of the first window attends to, in the last layer.
+        """Attention of the first token of the first window in the last layer.
 
         Returns:
-            Characters of each token of the window, int64 ``[tokens, 2]``, special tokens left out;
-            its weight, the mean over the heads, float32 ``[tokens]``.
+            Characters of each token of the window, int64 ``[tokens, 2]``, without special tokens;
+            the token's weight, the mean over the heads, float32 ``[tokens]``.
         """
         [[window]] = read(self._tokenizer, [text], self._prompt, first=True)
         row = torch.from_numpy(window.ids.astype(np.int64))[None]
         transformer: Any = self._model[0].auto_model
-        # Fused attention keeps no weights.
+        # Fused attention does not return weights.
         transformer.set_attn_implementation("eager")
         row = row.to(self._model.device)
         with torch.inference_mode():

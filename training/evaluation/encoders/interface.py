@@ -1,4 +1,4 @@
-"""What an encoder is to an evaluation."""
+"""The interface of an encoder in an evaluation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Features: TypeAlias = Any
 
 
 class Encoder(Protocol):
-    """Texts in, unit vectors out.
+    """Turns texts into unit vectors.
 
     Attributes:
-        name: as the report calls it.
-        kind: what it is.
+        name: its name in the report.
+        kind: its type.
         revision: changes when any vector could change.
-        details: what a reader of the report should know, by name.
+        details: facts for the reader of the report, by name.
     """
 
     name: str
@@ -41,15 +41,15 @@ class Encoder(Protocol):
 
 
 class Representation(Protocol):
-    """What tasks ask for features of texts.
+    """Gives tasks the features of texts.
 
     Attributes:
-        name: as the report calls it.
-        kind: what it is.
+        name: its name in the report.
+        kind: its type.
         revision: changes when any feature could change.
-        details: what a reader of the report should know, by name.
-        readings: the readings it knows.
-        sparse: features are sparse, and a linear model stands in for a perceptron.
+        details: facts for the reader of the report, by name.
+        readings: the readings that it supports.
+        sparse: whether features are sparse; a linear model then replaces the perceptron.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Representation(Protocol):
     sparse: bool
 
     def fitted(self, texts: Sequence[str]) -> Representation:
-        """Learned from the texts of a set where it learns at all; else itself."""
+        """Learn from the texts of a set. Returns itself if it learns nothing."""
         ...
 
     def features(self, texts: Sequence[str], reading: Reading = "whole") -> Features:
@@ -68,5 +68,5 @@ class Representation(Protocol):
         ...
 
     def pace(self) -> float | None:
-        """Seconds for 1,000 words so far; None where nothing was computed."""
+        """Seconds for 1,000 words so far; None if it computed nothing."""
         ...

@@ -1,4 +1,4 @@
-"""From what the command line names to an encoder."""
+"""Open the encoders that the command line names."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ def opened(
     trust_remote_code: bool = False,
     progress: EmbeddingProgress | None = None,
 ) -> Iterator[Representation]:
-    """An encoder with its cache, for as long as it is needed.
+    """Open an encoder and its cache for the duration of the context.
 
     Args:
         given: a folder with a bundle or a sentence-transformers encoder, the URL of a service, a
-            name on the hub, ``random`` or ``tf-idf``; with ``NAME=`` before it, called so.
+            name on the hub, ``random`` or ``tf-idf``. A prefix ``NAME=`` sets its name.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
         trust_remote_code: run modelling code in the folder of its weights.
-        progress: where embedding is shown.
+        progress: shows the progress of embedding.
 
     Raises:
-        SettingsError: no such encoder, or a bundle that is not valid or does not run here.
+        SettingsError: there is no such encoder, or the bundle is not valid or does not run on
+            this machine.
     """
     name, place = split_name(given)
     if place == "tf-idf":
@@ -57,7 +58,7 @@ def opened(
 
 
 def split_name(given: str) -> tuple[str | None, str]:
-    """The name and the place of ``NAME=PLACE``; no name where none is given."""
+    """The name and the place of ``NAME=PLACE``; the name is optional."""
     found = _NAMED.fullmatch(given)
     return (found["name"], found["place"]) if found else (None, given)
 
@@ -71,7 +72,7 @@ def _encoder(
     elif re.match(r"https?://", place):
         yield ServiceEncoder(place, name)
     elif Path(place, MANIFEST).is_file():
-        # Not before it is needed: it imports onnx.
+        # Imported only when needed: it imports onnx.
         from training.evaluation.encoders.bundle import BundleEncoder
 
         try:
@@ -86,7 +87,7 @@ def _encoder(
                 f"{place}: give the folder of a bundle ({MANIFEST}) or of a sentence-transformers "
                 "encoder (config.json), a service's URL, or a name on the hub"
             )
-        # Not before it is needed: torch and transformers take seconds to import.
+        # Imported only when needed: torch and transformers take seconds to import.
         from training.evaluation.encoders.folder import FolderEncoder
 
         yield FolderEncoder(

@@ -1,4 +1,4 @@
-"""The control that knows nothing: a random direction for each text."""
+"""The control without knowledge: a random direction for each text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.evaluation.encoders.interface import Reading, Vectors
 
 
 class RandomVectors:
-    """Directions drawn uniformly, the same for the same text; nearly orthogonal to all others."""
+    """Uniformly random directions, equal for equal texts, nearly orthogonal for different ones."""
 
     name = "random"
     kind = "control"
@@ -22,7 +22,7 @@ class RandomVectors:
         self.details = {"dimensions": str(dimensions)}
 
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
-        """Unit vectors, float32 ``[texts, dimensions]``; ``reading`` makes no difference."""
+        """Unit vectors, float32 ``[texts, dimensions]``; ``reading`` has no effect."""
         del reading
         rows = np.stack([self._row(text) for text in texts])
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""A running service."""
+"""Get vectors from a running service."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MOST_WAIT = 30.0
 
 
 class ServiceEncoder:
-    """The vectors that a service answers, windows and mean and all.
+    """The vectors that a service returns. The service cuts windows and pools them.
 
-    A bearer key is read from the environment variable ``DOCSPLIT_API_KEY``.
+    The environment variable ``DOCSPLIT_API_KEY`` holds the bearer key.
 
     Args:
-        url: of the service, such as ``http://localhost:8080``.
-        name: as the report calls it; default the model's.
+        url: address of the service, such as ``http://localhost:8080``.
+        name: its name in the report; default the model's name.
 
     Raises:
-        SettingsError: no docsplit service answers there.
+        SettingsError: no docsplit service answers at the address.
     """
 
     kind = "service"
@@ -53,13 +53,13 @@ class ServiceEncoder:
                 "arithmetic": f"{precision}, {runtime}",
             }
         except (KeyError, TypeError, AttributeError):
-            raise SettingsError(f"{url}: /info is not that of a docsplit service") from None
+            raise SettingsError(f"{url}: not a docsplit service (its /info differs)") from None
 
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
         """Unit vectors, float32 ``[texts, dimensions]``.
 
         Raises:
-            SettingsError: the service refuses; says what it said.
+            SettingsError: the service refuses. The message contains its answer.
         """
         body = {
             "inputs": list(texts),

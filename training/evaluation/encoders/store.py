@@ -1,4 +1,4 @@
-"""Vectors on disk, by revision of the encoder and digest of the text."""
+"""Store vectors on disk by revision of the encoder and digest of the text."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def text_digest(text: str) -> bytes:
 class Store:
     """Vectors of one encoder in an SQLite file.
 
-    What ``put`` returned from survives a kill; two processes may share the file.
+    Vectors survive a kill once ``put`` has returned. Two processes may share the file.
 
     Args:
-        folder: of all stores.
-        revision: of the encoder.
+        folder: the folder of all stores.
+        revision: revision of the encoder.
     """
 
     def __init__(self, folder: Path, revision: str) -> None:
@@ -44,10 +44,10 @@ class Store:
             self._database = sqlite3.connect(path, timeout=60)
             self._database.executescript(_TABLES)
         except sqlite3.DatabaseError as error:
-            raise DataError(f"{path}: no readable cache of vectors ({error}); delete it") from None
+            raise DataError(f"{path}: not a readable vector cache ({error}); delete it") from None
 
     def get(self, digests: Sequence[bytes], reading: Reading) -> dict[bytes, Vectors]:
-        """The vectors that are there, float32 ``[dimensions]`` each."""
+        """The stored vectors among those requested, each float32 ``[dimensions]``."""
         found: dict[bytes, Vectors] = {}
         for first in range(0, len(digests), _AT_ONCE):
             part = list(digests[first : first + _AT_ONCE])
@@ -62,7 +62,7 @@ class Store:
     def put(
         self, digests: Sequence[bytes], vectors: Vectors, reading: Reading, words: int, secs: float
     ) -> None:
-        """Keep vectors, and what they took."""
+        """Store vectors and the time that they took."""
         rows = [
             (reading, digest, np.asarray(vector, dtype="<f4").tobytes())
             for digest, vector in zip(digests, vectors, strict=True)
@@ -72,9 +72,9 @@ class Store:
             self._database.execute("INSERT INTO spent VALUES (?, ?)", (words, secs))
 
     def pace(self) -> float | None:
-        """Seconds for 1,000 words: the median over the groups of texts that were ever computed.
+        """Seconds for 1,000 words: the median over all groups of texts computed so far.
 
-        A mean would be that of the texts repeated a hundred times, whose windows are cached.
+        Texts repeated a hundred times, whose windows are cached, would dominate a mean.
         """
         spent = self._database.execute("SELECT words, seconds FROM spent WHERE words > 0")
         found = [1000 * seconds / words for words, seconds in spent]

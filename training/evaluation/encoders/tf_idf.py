@@ -13,7 +13,7 @@ _REVISION = "tf-idf-1"
 class TfIdf:
     """TF-IDF weights (logarithmic counts, smoothed inverse document frequencies, unit length).
 
-    Words and their document frequencies are those of the texts it is fitted on.
+    Words and document frequencies come from the texts that it is fitted on.
     """
 
     name = "tf-idf"
@@ -27,7 +27,7 @@ class TfIdf:
         self.details = {"model": "TF-IDF, linear SVM on top"}
 
     def fitted(self, texts: Sequence[str]) -> TfIdf:
-        """With the words of these texts."""
+        """Learn the words of these texts."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         return TfIdf(TfidfVectorizer(sublinear_tf=True).fit(texts))
@@ -39,5 +39,5 @@ class TfIdf:
         return self._vectorizer.transform(texts)
 
     def pace(self) -> float | None:
-        """None: it is no encoder to be timed."""
+        """None, because the report does not time it."""
         return None

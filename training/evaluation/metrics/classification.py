@@ -10,7 +10,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def accuracy(truth: Labels, predicted: Labels) -> float:
-    """Share of right predictions."""
+    """Share of correct predictions."""
     return float(accuracy_score(truth, predicted))
 
 

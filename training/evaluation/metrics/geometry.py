@@ -1,4 +1,4 @@
-"""How vectors lie in their space."""
+"""Geometry of sets of vectors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def mean_cosine(vectors: Floats) -> float:
 def partition_isotropy(vectors: Floats) -> float:
     """``min Z(c) / max Z(c)`` over the eigenvectors c of ``VᵀV`` and their opposites.
 
-    ``Z(c)`` is the sum of ``exp(c·v)`` over the rows v (Mu & Viswanath 2018, eq. 7 and 8; there
-    over the eigenvectors only, whose sign is arbitrary). 1 is isotropic.
+    ``Z(c)`` is the sum of ``exp(c·v)`` over the rows v (Mu & Viswanath 2018, eq. 7 and 8). The
+    paper uses only the eigenvectors, whose sign is arbitrary. 1 is isotropic.
     """
     wide = vectors.astype(np.float64)
     _, directions = np.linalg.eigh(wide.T @ wide)
@@ -44,7 +44,7 @@ def alignment(first: Floats, second: Floats) -> float:
 def uniformity(vectors: Floats) -> float:
     """Logarithm of the mean Gaussian potential of all pairs (Wang & Isola 2020, eq. 2, t 2).
 
-    0 where all rows are one point; the lower, the more evenly they cover the sphere.
+    0 if all rows are equal. Lower values mean that rows cover the sphere more evenly.
     """
     wide = vectors.astype(np.float64)
     squared = 2 - 2 * (wide @ wide.T)[np.triu_indices(len(wide), 1)]
@@ -52,7 +52,7 @@ def uniformity(vectors: Floats) -> float:
 
 
 def row_cosines(first: Any, second: Any) -> npt.NDArray[np.float64]:
-    """Cosine of each row of one with the same row of the other; unit rows, dense or sparse."""
+    """Cosine of row i of one matrix and row i of the other; unit rows, dense or sparse."""
     if isinstance(first, np.ndarray):
         product = first.astype(np.float64) * second.astype(np.float64)
         return np.asarray(product.sum(axis=1))

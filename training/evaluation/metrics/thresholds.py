@@ -1,4 +1,4 @@
-"""Telling two kinds of pairs apart by a threshold."""
+"""Separate two kinds of pairs by a threshold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Floats = npt.NDArray[np.floating]
 
 
 def best_threshold(positive: Floats, negative: Floats) -> float:
-    """The threshold on a score that classifies most pairs rightly; the middle one of several.
+    """The threshold that classifies the most pairs correctly; the middle one among equals.
 
     Args:
         positive: scores that should reach the threshold.
@@ -25,17 +25,17 @@ def best_threshold(positive: Floats, negative: Floats) -> float:
 
 
 def threshold_accuracy(positive: Floats, negative: Floats, threshold: float) -> float:
-    """Share of the scores on their side of a threshold."""
+    """Share of the scores on the correct side of a threshold."""
     right = (positive >= threshold).sum() + (negative < threshold).sum()
     return float(right / (len(positive) + len(negative)))
 
 
 def two_fold_accuracy(positive: Floats, negative: Floats) -> float:
-    """Accuracy of a threshold that serves one half of the rows best, on the other half, both ways.
+    """Twofold cross-validated accuracy of a threshold: fitted on one half, measured on the other.
 
     Args:
-        positive, negative: scores of as many pairs each, two or more; those of row i belong
-            together and are on the same side of the halving.
+        positive, negative: scores of equally many pairs, two or more each. Row i of both
+            belongs to the same half.
     """
     even = np.arange(len(positive)) % 2 == 0
     right = 0.0

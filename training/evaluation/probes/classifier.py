@@ -1,4 +1,4 @@
-"""Classes of texts from their features: a perceptron on vectors, a linear SVM on words."""
+"""Predict classes from features: a perceptron on vectors, a linear SVM on words."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def classify(
     schedule: Schedule,
     choose: bool = False,
 ) -> list[Numbers]:
-    """Predicted classes of the tests, by a model trained on each pool.
+    """Train one model on each pool and predict the classes of the tests.
 
     Args:
-        features: of the texts to train on, ``[rows, dimensions]``, dense or sparse.
-        labels: int64 ``[pools, rows]``, or ``[rows]`` where the pools agree.
-        pools: row numbers to train on, all of one length.
+        features: features of the training texts, ``[rows, dimensions]``, dense or sparse.
+        labels: int64 ``[pools, rows]``, or ``[rows]`` if the pools agree.
+        pools: row numbers to train on, of equal length.
         tests: features ``[tests, dimensions]``.
-        classes: how many there are.
-        seed: of weights, order and held-out rows.
-        schedule: how long a perceptron is trained; the SVM knows none.
-        choose: hold a tenth of each pool out and take the epoch that does best on it.
+        classes: number of classes.
+        seed: seed of weights, order and held-out rows.
+        schedule: how long to train a perceptron; the SVM ignores it.
+        choose: hold out a tenth of each pool and choose the epoch that is best on it.
 
     Returns:
         int64 ``[tests]`` for each pool.
@@ -85,7 +85,7 @@ def drawn(
 ) -> list[Numbers] | None:
     """Row numbers of ``per_class`` examples of each class, for each draw.
 
-    None where a class has fewer.
+    None if a class has fewer.
     """
     by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     if min(map(len, by_class)) < per_class:

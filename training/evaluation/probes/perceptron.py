@@ -1,4 +1,4 @@
-"""The papers' probe: one MLP on frozen embeddings, several of them trained side by side."""
+"""The papers' probe: an MLP on frozen embeddings. Several train at the same time."""
 
 from __future__ import annotations
 
@@ -26,30 +26,29 @@ class Schedule:
     """How long to train.
 
     Attributes:
-        epochs: times each example is seen.
-        least_steps: optimiser steps, at least.
+        epochs: passes over the examples.
+        least_steps: minimum number of optimiser steps.
     """
 
     epochs: int = 20
     least_steps: int = 1000
 
     def steps(self, examples: int) -> int:
-        """Optimiser steps for so many examples."""
+        """Optimiser steps for a number of examples."""
         return max(self.least_steps, self.epochs * -(-examples // BATCH))
 
 
 class Perceptrons:
-    """Members of one shape: a hidden layer of 128 units, ReLU, a linear layer.
+    """Independent members of one shape: a hidden layer of 128 units, ReLU, a linear layer.
 
-    Nothing couples the members: each has its own
-    weights, its own examples and its own state of the optimiser.
+    Each member has its own weights, examples and optimiser state.
     """
 
     def __init__(self, members: int, inputs: int, classes: int, scale: float, seed: int) -> None:
         draw = torch.Generator().manual_seed(seed)
 
         def uniform(*shape: int, fan_in: int) -> Tensor:
-            # as torch.nn.Linear draws weights and biases
+            # the same distribution as in torch.nn.Linear
             values = torch.rand(*shape, generator=draw) * 2 - 1
             drawn: Tensor = (values / fan_in**0.5).requires_grad_()
             return drawn
@@ -63,8 +62,8 @@ class Perceptrons:
         self._scale = scale
 
     def logits(self, features: Tensor, member: int | None = None) -> Tensor:
-        """Float32 ``[members, rows, inputs]`` to ``[members, rows, classes]``; one member's
-        ``[rows, inputs]`` to ``[rows, classes]``."""
+        """Float32 ``[members, rows, inputs]`` → ``[members, rows, classes]``; for one member
+        ``[rows, inputs]`` → ``[rows, classes]``."""
         one = self.parameters if member is None else [p[member] for p in self.parameters]
         w1, b1, w2, b2 = one
         return F.relu(features * self._scale @ w1 + b1) @ w2 + b2
@@ -74,14 +73,14 @@ class Perceptrons:
         return [p.detach().clone() for p in self.parameters]
 
     def restore(self, state: list[Tensor]) -> None:
-        """Put weights back."""
+        """Restore weights."""
         for parameter, value in zip(self.parameters, state, strict=True):
             parameter.data.copy_(value)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Matrices of eight rows are too small for threads to pay; waiting for them costs more."""
+    """Use one thread: for matrices of eight rows, several threads cost more than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -101,19 +100,19 @@ def train(
     schedule: Schedule,
     held: Sequence[Numbers] | None = None,
 ) -> Perceptrons:
-    """Train a member on each pool of rows, by Adam.
+    """Train a member on each pool of rows with Adam.
 
-    The features are scaled by one number, so that their root mean square is 1 as that of a hidden
-    state about is: at this learning rate unit vectors would hardly be learned from.
+    One factor scales the features to a root mean square of 1, which hidden states roughly have. At
+    this learning rate a model would hardly learn from unit vectors.
 
     Args:
         rows: features by row number.
-        labels: int64 ``[members, rows]``, or ``[rows]`` where the members agree.
-        pools: row numbers of each member's examples, all of one length.
-        classes: how many there are.
-        seed: of the initial weights and of the order.
-        schedule: how long.
-        held: row numbers on which the best of the epochs is chosen, by member; None takes the last.
+        labels: int64 ``[members, rows]``, or ``[rows]`` if the members agree.
+        pools: row numbers of each member's examples, of equal length.
+        classes: number of classes.
+        seed: seed of the initial weights and of the order.
+        schedule: how long to train.
+        held: by member, row numbers that choose the best epoch; None takes the last epoch.
     """
     members, examples = len(pools), len(pools[0])
     truth = torch.from_numpy(np.broadcast_to(labels, (members, labels.shape[-1])).copy())
@@ -143,14 +142,14 @@ def train(
 
 
 def predict(model: Perceptrons, rows: Rows, numbers: Numbers, member: int) -> Numbers:
-    """The class of each row by one member."""
+    """The class that one member predicts for each row."""
     return np.asarray(scores(model, rows, numbers, member).argmax(axis=1))
 
 
 def scores(
     model: Perceptrons, rows: Rows, numbers: Numbers, member: int
 ) -> npt.NDArray[np.float32]:
-    """Logits of rows by one member, float32 ``[rows, classes]``."""
+    """Logits of one member, float32 ``[rows, classes]``."""
     with torch.no_grad():
         parts = [
             model.logits(rows(p), member) for p in torch.split(torch.from_numpy(numbers), 8192)
@@ -167,14 +166,14 @@ def _accuracy(
 
 
 class _Best:
-    """The weights of each member's best epoch; the first of equals."""
+    """The weights of each member's best epoch, the first among equals."""
 
     def __init__(self, members: int, model: Perceptrons) -> None:
         self._scores = [-1.0] * members
         self._state = model.state()
 
     def offer(self, model: Perceptrons, found: Sequence[float]) -> None:
-        """Keep the members that did better than before."""
+        """Keep the weights of members that improved."""
         for member, score in enumerate(found):
             if score > self._scores[member]:
                 self._scores[member] = score
@@ -195,7 +194,7 @@ class _Order:
         self._queue = pools[:, :0]
 
     def next(self) -> Tensor:
-        """Row numbers, int64 ``[members, batch]``; no more than there are examples."""
+        """Row numbers, int64 ``[members, batch]``; at most the number of examples."""
         members, examples = self._pools.shape
         size = min(BATCH, examples)
         if self._queue.shape[1] < size:

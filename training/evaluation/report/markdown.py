@@ -1,4 +1,4 @@
-"""The report to read."""
+"""The report as Markdown."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from training.evaluation.tasks.task import Task
 
 
 def render(results: Sequence[Result], plots: Sequence[str]) -> str:
-    """Markdown: what was measured, an overview, a section a task, the plots.
+    """Markdown: a list of the encoders, an overview, a section for each task, the plots.
 
     Args:
-        results: of any encoders, tasks and sets.
+        results: results of any encoders, tasks and sets.
         plots: file names, relative to the report.
     """
     parts = ["# Evaluation", _encoders(results), "## Overview", _overview(results)]
@@ -49,12 +49,12 @@ def _overview(results: Sequence[Result]) -> str:
 
 
 def main_heading(task: Task) -> str:
-    """Heading of the figure that stands for a task."""
+    """Heading of the main figure of a task."""
     return task.columns[task.main] if task.main else ""
 
 
 def main_figure(result: Result | None) -> Figure | None:
-    """The figure that stands for a result."""
+    """The main figure of a result."""
     if result is None:
         return None
     main = TASKS[result.task].main

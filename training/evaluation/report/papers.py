@@ -1,4 +1,4 @@
-"""What the papers report, by task and set; ``*`` stands for every set."""
+"""Figures from the papers, by task and set; ``*`` matches every set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Reported:
     """Figures of one model in a paper.
 
     Attributes:
-        model: and paper.
-        figures: by the name of our column, as fractions of 1.
+        model: name of the model and its paper.
+        figures: fractions of 1, by the name of our column.
     """
 
     model: str
@@ -20,7 +20,7 @@ class Reported:
 
 
 def reported(task: str, data: str) -> list[Reported]:
-    """What there is to compare with."""
+    """Figures to compare a result with."""
     return [*_FIGURES.get((task, data), []), *_FIGURES.get((task, "*"), [])]
 
 

@@ -1,4 +1,4 @@
-"""The report to look at."""
+"""The plots of the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BINS = 40
 
 
 def draw(results: Sequence[Result], out: Path) -> list[str]:
-    """Write every plot that the results give rise to.
+    """Write every plot that the results allow.
 
     Returns:
         File names, relative to ``out``.

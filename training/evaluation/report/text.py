@@ -1,4 +1,4 @@
-"""Numbers as the tables show them."""
+"""Format numbers and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def number(value: float) -> str:
 
 
 def figure(found: Figure | None) -> str:
-    """A figure with its deviation; a dash where there is none."""
+    """A figure with its deviation; a dash if there is no figure."""
     if found is None:
         return "–"
     spread = "" if found.deviation is None else f" ± {number(found.deviation)}"
@@ -21,6 +21,6 @@ def figure(found: Figure | None) -> str:
 
 
 def table(heading: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; the first column to the left, the others to the right."""
+    """A Markdown table. The first column is left-aligned, the others right-aligned."""
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

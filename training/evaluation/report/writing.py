@@ -1,4 +1,4 @@
-"""All that a folder of results gives."""
+"""Write the report of a folder of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSON = "report.json"
 
 
 def write_report(out: Path) -> Path:
-    """Write ``report.md``, ``report.json`` and the plots of all results below ``out``.
+    """Write ``report.md``, ``report.json`` and the plots of all results in ``out``.
 
     Returns:
         The Markdown file's path.

@@ -1,1 +1,1 @@
-"""What is measured, one file a task."""
+"""The tasks, one file for each."""

@@ -1,4 +1,4 @@
-"""What the first token attends to."""
+"""Attention of the first token by part of speech."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Attention(Task):
     title = "Attention by part of speech"
     source = "SimLTE, section 3.6 and appendix C (Figure 3)"
     differences = (
-        "The last layer's weights from [CLS], averaged over the heads; a word's weight is the sum "
-        "over its tokens. Each weight is divided by the mean over the words of its document, so "
-        "that 1 is no preference and documents of any length count alike. The paper shows plain "
-        "means, on NYT, in a figure without numbers. First windows of a sample of --sample "
-        "documents. An encoder that pools by the mean does not read its vector from [CLS]. Needs "
-        "the weights, so neither bundles nor services have it, and spaCy."
+        "The weights are those of [CLS] in the last layer, averaged over the heads. A word's "
+        "weight is the sum over its tokens, divided by the mean over the words of its document. "
+        "So 1 is no preference, and documents of any length count equally. The paper shows plain "
+        "means, on NYT, in a figure without numbers. The task reads the first windows of --sample "
+        "documents. An encoder that pools by the mean does not read its vector from [CLS]. The "
+        "task needs spaCy and the weights, which neither bundles nor services give."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "nouns": "nouns",
@@ -42,7 +42,7 @@ class Attention(Task):
     asked_for = True
 
     def suits(self, representation: Representation) -> bool:
-        """Encoders whose weights are at hand."""
+        """Only encoders that give their attention weights."""
         return hasattr(getattr(representation, "encoder", None), "first_token_attention")
 
     def run(self, representation: Representation, data: AnySet, options: Options) -> Measured:

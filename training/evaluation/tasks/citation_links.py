@@ -30,13 +30,13 @@ class CitationLinks(Task):
     title = "Citation links"
     source = "DocSplit, section 3.5 (Table 3)"
     differences = (
-        "The paper takes pairs of the whole ACL Anthology Network and does not say how they are "
-        "drawn or split. Here four tenths of the documents are the test part, pairs that cross "
-        "the split are dropped, so no document of a test pair was seen; each link is matched by a "
-        "pair of the same citing document and a random one of the part. The first column is the "
-        "paper's MLP on [u; v]; the second adds u·v component by component; the third is a "
-        "threshold on the cosine, fitted on the training pairs. TF-IDF has a linear SVM on [u; v] "
-        "and no second column. Mean and deviation over --draws splits."
+        "The paper takes pairs of the whole ACL Anthology Network and does not say how it draws "
+        "or splits them. Here four tenths of the documents are the test part. The task drops "
+        "pairs that cross the split, so training sees no document of a test pair. For each link "
+        "it adds a pair of the same citing document and a random one of the part. The first "
+        "column is the paper's MLP on [u; v]; the second adds u·v component by component; the "
+        "third is a threshold on the cosine, fitted on the training pairs. TF-IDF has a linear "
+        "SVM on [u; v] and no second column. Mean and deviation over --draws splits."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy, MLP on [u; v]",
@@ -81,7 +81,7 @@ def halves(pairs: Pairs) -> npt.NDArray[np.int64]:
 def pair_rows(vectors: npt.NDArray[np.float32], pairs: Pairs, product: bool) -> Rows:
     """Features of numbered pairs: ``[u; v]``, with ``product`` ``[u; v; u * v]``.
 
-    The product is scaled to the size of the others' components.
+    The product is scaled to the size of the other components.
     """
     table = torch.from_numpy(vectors)
     numbered = torch.from_numpy(pairs)

@@ -1,4 +1,4 @@
-"""Does a document find those it cites?"""
+"""Does a document find the documents that it cites?"""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CitationRetrieval(Task):
     title = "Citation retrieval"
     source = "DocSplit, section 3.5 (its setting; the paper reports only accuracy on pairs)"
     differences = (
-        "No paper's figure to compare with. Every other document of the set is a candidate. By "
-        "cosine; and by cosine + MLP: the best 100 by cosine, ranked again by the sum of cosine "
-        "and the logit of an MLP on [u; v; u·v], each standardised over the 100. The MLP is "
-        "trained on balanced pairs; in each of five folds no pair touches the fold's citing "
-        "documents. TF-IDF has only cosine. Identifiers that name the cited document are masked "
-        "where --mask, or the project for a set it knows, says so."
+        "No paper has a figure to compare with. Every other document of the set is a candidate. "
+        "There are two rankings: by cosine, and by cosine + MLP. The second ranks the best 100 by "
+        "cosine again, by the sum of cosine and the logit of an MLP on [u; v; u·v], each "
+        "standardised over the 100. The MLP is trained on balanced pairs; in each of five folds "
+        "no pair contains a citing document of the fold. TF-IDF has only cosine. --mask deletes "
+        "identifiers that name the cited document; some known sets have a mask by default."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "mrr": "MRR",
@@ -67,7 +67,7 @@ class CitationRetrieval(Task):
 
 
 def cosines(vectors: Features, queries: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Cosine of some documents to all, ``[queries, documents]``; to themselves ``-inf``."""
+    """Cosine of some documents to all, ``[queries, documents]``; ``-inf`` to themselves."""
     product = vectors[queries] @ vectors.T
     dense = np.array(product if isinstance(product, np.ndarray) else product.toarray())
     dense[np.arange(len(queries)), queries] = -np.inf
@@ -94,7 +94,7 @@ def _reranked(
     least = min(map(len, trained))
     if least < 2:
         return rank(similar, _relevant(data, queries))
-    # linked and unlinked in turn, so that a pool cut short stays balanced
+    # linked and unlinked pairs in turn, so that a truncated pool stays balanced
     turns = [pairs.reshape(2, -1, 2).transpose(1, 0, 2).reshape(-1, 2) for pairs in trained]
     labels = np.concatenate([halves(p).reshape(2, -1).T.ravel() for p in trained])
     every = np.concatenate(turns)

@@ -1,4 +1,4 @@
-"""The elongation attack: a text repeated should mean itself."""
+"""The elongation attack: a repeated text should keep its meaning."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class Elongation(Task):
     title = "Elongation attack"
     source = "LA(SER)³, section 2, proof of concept experiments 1 and 2 (Figures 1, 2 and 4)"
     differences = (
-        "The paper's two pairs of questions, and in place of STS-b the first 300 characters of up "
-        "to 40 documents of the set. Related are the first 300 and the next 300 characters of "
-        "one document, unrelated the first 300 of two. Drift is the mean change of a pair's "
-        "cosine when both are repeated, the mean cosine of the unrelated pairs is the anisotropy "
-        "of Figure 4. The paper's 0.06 and 0.42 are of a MiniLM tuned on short questions, read at "
-        "once; here a repeated text is read by windows as any other."
+        "The texts are the paper's two pairs of questions and, instead of STS-b, the first 300 "
+        "characters of up to 40 documents of the set. Related pairs are the first 300 and the "
+        "next 300 characters of one document. Unrelated pairs are the first 300 of two. Drift is "
+        "the mean change of a pair's cosine when both are repeated. The mean cosine of the "
+        "unrelated pairs is the anisotropy of Figure 4. The paper's 0.06 and 0.42 belong to a "
+        "MiniLM that was tuned on short questions and reads a text at once. Here an encoder reads "
+        "a repeated text by windows, like any other."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "self": "cosine to itself, most copies",
@@ -94,13 +95,13 @@ class Elongation(Task):
 
 
 class _Cosines:
-    """Cosines of all pairs, each text repeated so many times.
+    """Cosines of all pairs for one number of copies.
 
     Attributes:
         first: features of the first pieces.
-        related: of the two pieces of each document, ``[texts]``.
-        unrelated: of the first pieces of every two documents, ``[pairs]``.
-        questions: of the paper's two pairs.
+        related: cosines of the two pieces of each document, ``[texts]``.
+        unrelated: cosines of the first pieces of every two documents, ``[pairs]``.
+        questions: cosines of the paper's two pairs.
     """
 
     def __init__(

@@ -22,9 +22,10 @@ class FewShot(Task):
     title = "Few-shot classification"
     source = "DocSplit, section 3.4 and appendix A.3 (Table 2, lower half; Figure 2)"
     differences = (
-        "As the probe, without held-out examples: at least 1,000 steps and 20 epochs, the last "
-        "weights count. The papers show 5 a class, and 10 for arXiv and FakeNews; the curve is "
-        "over all of --shots that every class has examples for."
+        "The model is that of the probe, without held-out examples. It trains for at least 1,000 "
+        "steps and 20 epochs and keeps the last weights. The papers show 5 examples of each "
+        "class, and 10 for arXiv and FakeNews. The curve covers each number of --shots for which "
+        "every class has enough examples."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "accuracy_5": "accuracy, 5 a class",
@@ -45,8 +46,8 @@ class FewShot(Task):
         fewest = int(np.unique(data.train_labels, return_counts=True)[1].min())
         if fewest < min(options.shots):
             raise UnfitError(
-                f"{data.name}: its smallest class has {fewest} training examples, the fewest of "
-                f"--shots are {min(options.shots)}"
+                f"{data.name}: its smallest class has {fewest} training examples, but the "
+                f"smallest of --shots is {min(options.shots)}"
             )
         own = representation.fitted(data.train)
         train = own.features(data.train, options.reading)

@@ -1,4 +1,4 @@
-"""How documents and their sentences lie in the space."""
+"""Geometry of the vectors of documents and sentences."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Geometry(Task):
         "appendix A.2 (Table 5: sentence similarity); Wang & Isola 2020 (alignment, uniformity)"
     )
     differences = (
-        "On a sample of --sample documents. Anisotropy: mean cosine of all pairs of documents (0 "
-        "is isotropic). Isotropy: the partition function's of Mu & Viswanath 2018 (1 is "
-        "isotropic). Intra-document similarity: cosine of sentences (the paper: of tokens, which "
-        "an encoder does not show) to their document's vector, less that to another document's. "
-        "Alignment: of two spans of 48 words of a document. Sentence similarity: up to 20 "
-        "sentences a document, spread over it; the paper's Table 5 is measured with SimCSE, here "
-        "with the encoder itself."
+        "The task reads a sample of --sample documents. Anisotropy: mean cosine of all pairs of "
+        "documents (0 is isotropic). Isotropy: by the partition function of Mu & Viswanath 2018 "
+        "(1 is isotropic). Intra-document similarity: cosine of sentences to their document's "
+        "vector, minus that to another document's; the paper uses tokens, which an encoder does "
+        "not show. Alignment: of two spans of 48 words of a document. Sentence similarity: of up "
+        "to 20 sentences spread over each document, by the encoder itself; the paper's Table 5 "
+        "uses SimCSE."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "anisotropy": "anisotropy",
@@ -56,11 +56,11 @@ class Geometry(Task):
     uses = ("seed", "sample", "reading")
 
     def suits(self, representation: Representation) -> bool:
-        """Only dense vectors: the space of words has another geometry for each set."""
+        """Only dense vectors: the space of words differs between sets."""
         return not representation.sparse
 
     def run(self, representation: Representation, data: AnySet, options: Options) -> Measured:
-        """All of them on one sample."""
+        """All measures on one sample."""
         cut = [_sentences(text) for text in data.documents]
         long = [i for i, sentences in enumerate(cut) if len(sentences) >= 2]
         if len(long) < 4:
@@ -93,7 +93,7 @@ class Geometry(Task):
 def similarities(
     sentences: npt.NDArray[np.float32], owner: npt.NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Mean cosine of the pairs of sentences of one document, and of those of two documents.
+    """Mean cosine of pairs of sentences from one document, and from two documents.
 
     Args:
         sentences: unit vectors ``[sentences, dimensions]``.

@@ -1,4 +1,4 @@
-"""Quality by length, and whole documents against their first windows."""
+"""Quality by length, for whole documents and for their first windows."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Length(Task):
     title = "Quality by length"
     source = "LA(SER)³, section 1 (length generalisability); buckets of SimLTE, appendix A"
     differences = (
-        "No paper's figure to compare with. Labelled sets: accuracy of the probe (one "
-        "initialisation, trained on documents read in the same way). Linked sets: MRR by cosine, "
-        "by the citing document's length. Buckets of fewer than ten documents are left out of the "
-        "curve. First window: the start of a document, as many tokens as a window holds."
+        "No paper has a figure to compare with. Labelled sets: accuracy of the probe, with one "
+        "initialisation, trained on documents read in the same way. Linked sets: MRR by cosine, "
+        "by the citing document's length. The curve leaves out buckets of fewer than ten "
+        "documents. First window: the tokens from the start of a document that fill a window."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "whole": "whole",

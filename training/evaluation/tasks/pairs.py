@@ -1,4 +1,4 @@
-"""Pairs of documents, with and without a link, on either side of a split by document."""
+"""Pairs of documents with and without a link, split by document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pairs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PairSplit:
-    """Balanced pairs; no document of one part is in the other.
+    """Balanced pairs. The two parts share no document.
 
     Attributes:
         train, test: document numbers, int64 ``[pairs, 2]``, the citing one first; the linked pairs
@@ -27,9 +27,9 @@ class PairSplit:
 
 
 def split_pairs(data: Linked, test_share: float, seed: int) -> PairSplit:
-    """Split the documents, keep the links within a part, add as many pairs without a link.
+    """Split the documents, keep the links within a part, add equally many pairs without a link.
 
-    A pair without a link has a citing document of the part and another document of it.
+    A pair without a link joins a citing document of the part with another document of the part.
     """
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(data.documents))
@@ -39,7 +39,7 @@ def split_pairs(data: Linked, test_share: float, seed: int) -> PairSplit:
 
 
 def balanced(data: Linked, documents: npt.NDArray[np.int64], draw: np.random.Generator) -> Pairs:
-    """The links among some documents, and as many pairs of them without a link."""
+    """The links among some documents, and equally many pairs without a link."""
     inside = np.zeros(len(data.documents), dtype=bool)
     inside[documents] = True
     pairs = data.pairs

@@ -15,8 +15,8 @@ from training.evaluation.results import Measured
 from training.evaluation.tasks.task import Options, Task, over_draws
 
 _STARTS = 3
-# Texts of a class lie together and get one wrong label together, so that one shuffle is but as many
-# independent trials as there are classes.
+# Texts of a class have similar vectors and get the same wrong label. One shuffle therefore gives
+# only as many independent trials as there are classes.
 _SHUFFLES = 5
 
 
@@ -27,13 +27,13 @@ class Probe(Task):
     title = "Probe classification"
     source = "DocSplit, section 3.3 and appendix A.3 (Table 2, upper half); SimLTE, appendix B"
     differences = (
-        "The papers say learning rate 3e-4 and batch 8 and leave width, epochs and scale open: "
-        "here one hidden layer of 128 units, Adam, 20 epochs of which the one that "
-        "does best on a tenth of the training part counts, embeddings scaled to a root mean "
-        "square of 1; mean and deviation over three initialisations. The papers cut at 512 "
-        "tokens. The last column trains on shuffled labels, five times, and has to be at chance. "
-        "The splits are the files' own; arXiv and FakeNews hold other documents and classes than "
-        "the papers'."
+        "The papers set learning rate 3e-4 and batch 8 and leave width, epochs and scale open. "
+        "Here the MLP has one hidden layer of 128 units and trains with Adam for 20 epochs. The "
+        "epoch that is best on a tenth of the training part counts. Embeddings are scaled to a "
+        "root mean square of 1. The figures are mean and deviation over three initialisations. "
+        "The papers cut at 512 tokens. The last column trains on shuffled labels, five times, and "
+        "must be at chance. The splits are those of the files. arXiv and FakeNews hold other "
+        "documents and classes than the papers'."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy",

@@ -25,10 +25,10 @@ class Redundancy(Task):
     title = "Redundancy"
     source = "SimLTE, appendix A (Table 3); DocSplit, appendix A.2 (equation 2, Table 4)"
     differences = (
-        "On a sample of --sample documents. Lemmas are distinguished by their part of speech, and "
-        "proper nouns count as nouns; the papers say neither. Each bucket shows the mean over its "
-        "documents. Needs spaCy and a pipeline (--spacy-model); not among the tasks that are "
-        "measured unless --tasks names it."
+        "The task reads a sample of --sample documents. It distinguishes lemmas by their part of "
+        "speech and counts proper nouns as nouns; the papers do not specify either. Each bucket "
+        "shows the mean over its documents. The task needs spaCy and a pipeline (--spacy-model) "
+        "and runs only if --tasks names it."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "words_50": "0-50 words",
@@ -75,7 +75,7 @@ def redundancy(tagged: list[tuple[str, str]]) -> float | None:
         tagged: part of speech and lemma of each word.
 
     Returns:
-        At least 1; None where there are none.
+        At least 1; None if there are no nouns or verbs.
     """
     content = [
         ("VERB" if pos == "VERB" else "NOUN", lemma) for pos, lemma in tagged if pos in _CONTENT

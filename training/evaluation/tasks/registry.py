@@ -38,10 +38,10 @@ TASKS: dict[str, Task] = {
 
 
 def chosen(names: Sequence[str] | None) -> list[Task]:
-    """Tasks by name; where None, all but those that must be asked for.
+    """Tasks by name; for None, all except those that run only on request.
 
     Raises:
-        SettingsError: no such task.
+        SettingsError: a name belongs to no task.
     """
     if names is None:
         return [task for task in TASKS.values() if not task.asked_for]
@@ -49,5 +49,5 @@ def chosen(names: Sequence[str] | None) -> list[Task]:
         if name not in TASKS:
             close = difflib.get_close_matches(name, TASKS, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise SettingsError(f"--tasks: no task {name!r}{hint} There are {', '.join(TASKS)}")
+            raise SettingsError(f"--tasks: no task {name!r}{hint} The tasks are {', '.join(TASKS)}")
     return [TASKS[name] for name in dict.fromkeys(names)]

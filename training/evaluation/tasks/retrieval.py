@@ -21,8 +21,8 @@ class Retrieval(Task):
     title = "Retrieval"
     source = "LA(SER)³, section 4 (Tables 1 and 2; BEIR, nDCG@10)"
     differences = (
-        "BEIR's own test queries and judgements; title and text are one document. The paper cuts "
-        "at 256 tokens. An encoder's default prompt is put before queries and documents alike."
+        "Queries and judgements are BEIR's test part. Title and text form one document. The paper "
+        "cuts at 256 tokens. An encoder puts its default prompt before queries and documents."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "ndcg_10": "nDCG@10",

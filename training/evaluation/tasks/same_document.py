@@ -1,4 +1,4 @@
-"""Are two spans of one document?"""
+"""Do two spans come from one document?"""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _LEAST_WORDS = 16
 
 
 class SameDocument(Task):
-    """Two spans that do not overlap, of one document or of two."""
+    """Pairs of spans that do not overlap, from one document or from two."""
 
     name = "same-document"
     title = "Same-document discrimination"
     source = "Contrastive unsupervised text representations, section 5"
     differences = (
-        "Spans of 48 words (about 64 tokens), shorter where the document is; the report's spans "
-        "have 64 tokens and come from Wikipedia. Each document gives a pair of its own and one "
-        "with another document of the sample. The accuracy is that of a threshold on the cosine, "
-        "fitted on one half of the documents and applied to the other, both ways; the report does "
-        "not say how it decides."
+        "Spans have 48 words (about 64 tokens), fewer in short documents. The report's spans have "
+        "64 tokens and come from Wikipedia. Each document gives one pair of its own spans and one "
+        "with another document of the sample. A threshold on the cosine decides, fitted on one "
+        "half of the documents and measured on the other, both ways. The report does not say how "
+        "it decides."
     )
     columns: ClassVar[Mapping[str, str]] = {"accuracy": "accuracy", "auc": "area under ROC"}
     kinds = (Labelled, Linked, Judged, Documents)
@@ -57,10 +57,10 @@ class SameDocument(Task):
 
 
 def span_pairs(documents: Sequence[str], most: int, seed: int) -> tuple[list[str], list[str]]:
-    """Two spans of each of ``most`` documents that are long enough for two.
+    """Two spans of each of ``most`` documents that are long enough.
 
     Raises:
-        UnfitError: fewer than four documents are.
+        UnfitError: fewer than four documents are long enough.
     """
     longest = [i for i, text in enumerate(documents) if len(text.split()) >= 2 * _LEAST_WORDS]
     if len(longest) < 4:

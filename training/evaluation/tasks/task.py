@@ -1,4 +1,4 @@
-"""What a task is."""
+"""The interface of a task."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from training.evaluation.results import Figure, Measured
 
 
 class UnfitError(DataError):
-    """A set that a task cannot be measured on; the message says what it lacks."""
+    """A task cannot use a set. The message says what the set lacks."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line can change of the protocols.
+    """Options of the protocols on the command line.
 
     Attributes:
-        seed: of every draw.
+        seed: seed of every draw.
         draws: repetitions of few-shot and of the split of linked documents.
         shots: examples of each class in few-shot.
-        epochs: of a probe on full data.
-        steps: of a probe, at least, whatever the epochs.
-        copies: times a text is repeated in the elongation attack, ascending.
-        sample: documents that the tasks without labels read.
-        reading: how documents are read, ``whole`` or ``first``, where a task does not compare both.
+        epochs: epochs of a probe on full data.
+        steps: minimum steps of a probe.
+        copies: numbers of copies of a text in the elongation attack, ascending.
+        sample: number of documents for tasks without labels.
+        reading: how to read documents, ``whole`` or ``first``, unless a task compares both.
         spacy_model: name or folder of the spaCy pipeline that tags parts of speech.
     """
 
@@ -49,11 +49,11 @@ class Options:
 
     @property
     def schedule(self) -> Schedule:
-        """How long a probe is trained."""
+        """How long to train a probe."""
         return Schedule(self.epochs, self.steps)
 
     def facts(self) -> dict[str, Any]:
-        """All of them, by name."""
+        """All options by name."""
         return asdict(self)
 
 
@@ -61,17 +61,17 @@ class Task:
     """A measurement.
 
     Attributes:
-        name: on the command line.
-        title: in the report.
+        name: name on the command line.
+        title: title in the report.
         source: paper and section.
-        differences: where protocol or data are not the paper's.
-        columns: heading of each figure that the report's table shows, by name.
-        kinds: the sets it reads.
+        differences: how protocol or data differ from the paper's.
+        columns: headings of the report's table, by name of the figure.
+        kinds: the kinds of sets that it reads.
         uses: names of the options that its numbers depend on.
-        version: raised when its numbers change though nothing else does.
-        main: the figure of the bars and of the time-quality plot; None has no place there.
-        of_texts: measured once for a set, whatever the encoder.
-        asked_for: measured only where it is named, as it needs more than is installed by default.
+        version: increases when only its code changes its numbers.
+        main: the figure in the bars and in the time-quality plot; None for no such figure.
+        of_texts: measures only the texts, so it runs once for each set.
+        asked_for: runs only if named, because it needs additional packages.
     """
 
     name: ClassVar[str]
@@ -87,7 +87,7 @@ class Task:
     asked_for: ClassVar[bool] = False
 
     def suits(self, representation: Representation) -> bool:
-        """Whether the encoder can be measured so."""
+        """Whether the task can measure the encoder."""
         del representation
         return True
 
@@ -97,7 +97,7 @@ class Task:
         Args:
             representation: gives the features.
             data: a set of one of ``kinds``.
-            options: of the run.
+            options: options of the run.
 
         Raises:
             UnfitError: the set lacks what the task needs.
@@ -106,7 +106,7 @@ class Task:
 
 
 def over_draws(values: Sequence[float]) -> Figure:
-    """Mean and standard deviation (of the draws themselves, ``n`` in the denominator).
+    """Mean and standard deviation (population form, ``n`` in the denominator).
 
     A single draw has no deviation.
     """
@@ -117,6 +117,6 @@ def over_draws(values: Sequence[float]) -> Figure:
 def sampled(count: int, most: int, seed: int) -> npt.NDArray[np.int64]:
     """Numbers of ``most`` of ``count`` rows, or of all, in random order.
 
-    Neighbours in the order are strangers, though a file may be sorted by class.
+    The order is random because a file may be sorted by class.
     """
     return np.random.default_rng(seed).permutation(count)[:most]

@@ -1,4 +1,4 @@
-"""No encoder: for what is a property of the texts."""
+"""A placeholder for tasks that measure the texts and need no encoder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from training.evaluation.encoders.interface import Features, Reading
 
 
-class TextsAlone:
-    """Stands where an encoder would."""
+class TextsOnly:
+    """Replaces an encoder."""
 
     name = "the texts"
     kind = "texts"
@@ -19,15 +19,15 @@ class TextsAlone:
     def __init__(self) -> None:
         self.details: dict[str, str] = {}
 
-    def fitted(self, texts: Sequence[str]) -> TextsAlone:
+    def fitted(self, texts: Sequence[str]) -> TextsOnly:
         """Itself."""
         del texts
         return self
 
     def features(self, texts: Sequence[str], reading: Reading = "whole") -> Features:
-        """There are none."""
+        """Not available."""
         raise NotImplementedError
 
     def pace(self) -> float | None:
-        """None: nothing is embedded."""
+        """None, because it embeds nothing."""
         return None
