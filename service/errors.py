@@ -188,7 +188,7 @@ class StoreError(UnavailableError, kind="Store", code="store_unusable"):
     Args:
         message: says what was wrong and how to fix it.
         reason: label for metrics: the name of an errno, or ``gone``, ``sync``, ``torn``,
-        ``damaged`` or ``unusable``.
+            ``damaged`` or ``unusable``.
     """
 
     def __init__(self, message: str, reason: str = "unusable") -> None:

@@ -82,7 +82,7 @@ class Service:
     Raises:
         EngineError: no engine can meet the settings on this machine.
         ValueError: the bundle's prompts do not fit its windows, tracing is not installed, or the
-        file of keys is unusable.
+            file of keys is unusable.
     """
 
     settings: Settings
@@ -192,7 +192,7 @@ class Service:
         )
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if streams_chosen_here and engine.streams > 1:
-            # the service is ready before this: the engine only speeds up a batch that runs by itself
+            # the service is ready before this: it only speeds up a batch that runs by itself
             self.running.batcher.lone = await executors.START.run(self._build_lone)
 
     def _build_lone(self) -> Engine | None:

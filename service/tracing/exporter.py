@@ -38,7 +38,7 @@ class RecordedSpan:
         tracer: makes child spans.
         span: OpenTelemetry's span.
         shift: nanoseconds from ``time.monotonic``'s clock to Unix time. It is constant within a
-        trace, so children stay within their parents when the wall clock changes.
+            trace, so children stay within their parents when the wall clock changes.
     """
 
     __slots__ = ("_shift", "_span", "_tracer", "ended")

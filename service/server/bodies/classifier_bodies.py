@@ -124,7 +124,7 @@ class TrainRequest(BaseModel):
         documents = self.inputs if self.inputs is not None else self.ids or []
         if len(documents) != len(self.labels):
             kind = "inputs" if self.inputs is not None else "ids"
-            raise ValueError(f"{len(documents)} {kind} and {len(self.labels)} labels: send as many")
+            raise ValueError(f"{len(documents)} {kind} and {len(self.labels)} labels")
         if self.multi_label and self.unlabelled is not None:
             raise ValueError("unlabelled: do not combine it with multi_label")
         examples.check(self.labels, self.multi_label)

@@ -35,7 +35,7 @@ class Limits:
     Attributes:
         head_bytes: request line and headers; also the most bytes in a row that belong to no body.
         head_seconds: from the connection, or from a request's first byte, to the end of its head;
-        also the limit for the rest of a request that is already answered.
+            also the limit for the rest of a request that is already answered.
         read_seconds: period in which a client must read ``READ_RATE`` of a waiting answer.
         connections: most open ones; a new one closes the one that has been idle longest.
         closed: counts connections that the service closed early, by reason.

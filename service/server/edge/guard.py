@@ -29,8 +29,8 @@ class Guard:
         app: the application that it protects.
         max_body_bytes: a larger body gets 413 as soon as its size is known.
         max_body_values: a body with more JSON values gets 413 before it is parsed.
-        inflight: memory of requests. Without room, a request gets 429; if it has a
-        content-length, it gets 429 before its body is read.
+        inflight: memory of requests. Without room, a request gets 429; if it has a content-length,
+            it gets 429 before its body is read.
         request_timeout: seconds that a request may take by default.
         max_request_timeout: largest value of ``x-request-timeout``.
         body_timeout: seconds for a body to arrive; every ``BODY_RATE`` bytes add one second.

@@ -25,8 +25,9 @@ class Ready(BaseModel):
     degraded: bool = False
     reasons: list[str] = Field(
         default_factory=list,
-        description="why it is degraded. redis: Redis is away, so answers are correct but slower; "
-        "store_gone: the store is gone; store_enospc: its last write failed; store_sync: a sync failed",
+        description="why it is degraded. redis: Redis is away; answers are correct but slower. "
+        "store_gone: the store is gone. store_enospc: its last write failed. store_sync: a sync "
+        "failed",
     )
 
 
