@@ -1,4 +1,4 @@
-"""Window vectors to document vectors."""
+"""From window vectors to document vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pool(windows: Vectors, tokens: NDArray[np.int64]) -> Vectors:
     """
     if len(windows) == 1:
         return np.asarray(windows[0])
-    weights = tokens.astype(np.float64) / tokens.sum()
+    float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.
     return np.asarray(weights @ windows.astype(np.float64), dtype=np.float32)
 
 
