@@ -143,9 +143,9 @@ def wait_ready(server: Server, seconds: float = 60) -> None:
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
     """Return when it holds; fail when it has not come to that in time."""
-    due = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < due, "it never came"
+        assert time.monotonic() < deadline, "it never came"
         time.sleep(0.05)
 
 

@@ -56,9 +56,9 @@ def linearizable(
         if done & must == must:
             return True
         rest = [(i, event) for i, event in enumerate(events) if not done >> i & 1]
-        due = min(event.end for _, event in rest)
+        first_end = min(event.end for _, event in rest)
         for i, event in rest:
-            if event.call > due:
+            if event.call > first_end:
                 break
             for left in step(state, event.operation):
                 after = (done | 1 << i, left)

@@ -16,11 +16,11 @@ def pool(windows: Vectors, tokens: NDArray[np.int64]) -> Vectors:
         tokens: weight of each window, ``[windows]``.
 
     Returns:
-        float32 ``[dimensions]``. Its length is 1 where all windows agree and falls as they differ.
+        float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.
     """
     if len(windows) == 1:
         return np.asarray(windows[0])
-    float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.
+    weights = tokens.astype(np.float64) / tokens.sum()
     return np.asarray(weights @ windows.astype(np.float64), dtype=np.float32)
 
 

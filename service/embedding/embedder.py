@@ -11,8 +11,8 @@ import numpy as np
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
+from service.embedding.fair_semaphore import FairSemaphore
 from service.embedding.lookup import CachedVectors
-from service.embedding.turns import Turns
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.executors import Pool
 from service.tracing.stages import Stage
@@ -169,7 +169,7 @@ class Embedder:
         self._tokenizer = tokenizer
         self._vectors = vectors
         self._max_tokens = max_document_tokens
-        self._turns = Turns(workers)
+        self._semaphore = FairSemaphore(workers)
         self._pool = Pool("tokenise", workers)
 
     @property
@@ -238,7 +238,7 @@ class Embedder:
         """Run each step in a thread, clients in turn; a cancelled request takes no further step."""
         loop = asyncio.get_running_loop()
         while True:
-            async with self._turns.turn():
+            async with self._semaphore.turn():
                 document = await loop.run_in_executor(self._pool, _step, splitting)
             if document is not None:
                 return document

@@ -193,9 +193,11 @@ class Service:
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if streams_chosen_here and engine.streams > 1:
             # the service is ready before this: it only speeds up a batch that runs by itself
-            self.running.batcher.lone = await executors.START.run(self._build_lone)
+            self.running.batcher.single_stream = await executors.START.run(
+                self._build_single_stream
+            )
 
-    def _build_lone(self) -> Engine | None:
+    def _single_stream(self) -> Engine | None:
         """An engine of one stream that has all cores."""
         try:
             engine = build(self.choice, self.bundle, self.threads, 1)

@@ -82,7 +82,7 @@ def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
     with log.open("wb") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
-        due = time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while True:
             try:
                 if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
@@ -90,7 +90,7 @@ def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
             except httpx.TransportError:
                 pass
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < due, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         yield
     finally:

@@ -125,9 +125,9 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
 def more(result: Load, requests: int = 15) -> None:
     """Return when so many further requests were answered through each balancer."""
     wanted = {name: count + requests for name, count in result.answered.items()}
-    due = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while any(result.answered[name] < count for name, count in wanted.items()):
-        assert time.monotonic() < due, f"nothing is answered any more: {result}"
+        assert time.monotonic() < deadline, f"nothing is answered any more: {result}"
         time.sleep(0.02)
 
 
@@ -258,7 +258,7 @@ def test_the_load_would_tell(cluster: Cluster) -> None:
     with load(alone) as result:
         more(result)
         doomed.end(signal.SIGKILL)
-        due = time.monotonic() + 10
-        while not result.failures and time.monotonic() < due:
+        deadline = time.monotonic() + 10
+        while not result.failures and time.monotonic() < deadline:
             time.sleep(0.02)
     assert result.failures

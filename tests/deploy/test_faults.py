@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("name", BALANCERS)
 
 
 @dataclass
-class Front:
+class Cluster:
     """A balancer, the replicas behind it, and a client that keeps its connection."""
 
     client: httpx.Client
@@ -58,17 +58,17 @@ class Front:
 
 
 @contextmanager
-def before(name: str, folder: Path, count: int = 3, most: dict[str, int] | None = None):  # type: ignore[no-untyped-def]
+def balanced(name: str, folder: Path, count: int = 3, most: dict[str, int] | None = None):  # type: ignore[no-untyped-def]
     orders = Orders(most=most or {})
     with (
         fakes(orders, count) as replicas,
         BALANCERS[name](folder, [replica.port for replica in replicas]) as url,
         httpx.Client(base_url=url, timeout=30) as client,
     ):
-        front = Front(client, replicas, orders)
+        cluster = Cluster(client, replicas, orders)
         # balancers treat requests on a kept connection otherwise, and so on theirs to replicas
-        front.serves(6)
-        yield front
+        cluster.serves(6)
+        yield cluster
 
 
 @both
@@ -80,22 +80,22 @@ def before(name: str, folder: Path, count: int = 3, most: dict[str, int] | None 
 def test_a_request_that_kills_reaches_few_replicas(
     name: str, method: str, size: int, chunked: bool, reached: int, tmp_path: Path
 ) -> None:
-    with before(name, tmp_path) as front:
-        answer = front.ask("die", size, method=method, chunked=chunked)
+    with balanced(name, tmp_path) as cluster:
+        answer = cluster.ask("die", size, method=method, chunked=chunked)
         assert answer.status_code == 502
-        assert front.orders.seen["die"] == reached
-        assert front.living == 3 - reached
-        front.serves()
-        front.serves(3, LARGE)
+        assert cluster.orders.seen["die"] == reached
+        assert cluster.living == 3 - reached
+        cluster.serves()
+        cluster.serves(3, LARGE)
 
 
 @both
 def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path, most={"die": 1}) as front:
-        answer = front.ask("die", SMALL)
+    with balanced(name, tmp_path, most={"die": 1}) as cluster:
+        answer = cluster.ask("die", SMALL)
         assert answer.status_code == 200
-        assert front.orders.seen["die"] == 2
-        assert front.living == 2
+        assert cluster.orders.seen["die"] == 2
+        assert cluster.living == 2
 
 
 @both
@@ -104,22 +104,22 @@ def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: 
 def test_no_answer_and_no_lost_connection_takes_a_replica_out(
     name: str, order: str, count: int, tmp_path: Path
 ) -> None:
-    with before(name, tmp_path, count) as front:
+    with balanced(name, tmp_path, count) as cluster:
         for _ in range(3):
             for _ in range(5):
-                answer = front.ask(order, LARGE)
+                answer = cluster.ask(order, LARGE)
                 assert answer.status_code == (502 if order == "drop" else int(order))
-            front.serves(3)
+            cluster.serves(3)
         # the answer of the replica itself, not the balancer's
         assert answer.text[:3] == order or order == "drop"
 
 
 @both
 def test_only_503_is_sent_to_other_replicas(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path) as front:
+    with balanced(name, tmp_path) as cluster:
         for order in ("413", "429", "504", "503"):
-            front.ask(order)
-        seen = front.orders.seen
+            cluster.ask(order)
+        seen = cluster.orders.seen
         assert (seen["413"], seen["429"], seen["504"]) == (1, 1, 1)
         assert seen["503"] >= 3
 
@@ -138,37 +138,37 @@ def test_nginx_leaves_a_replica_that_takes_no_connection(tmp_path: Path) -> None
 
 
 def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> None:
-    with before("haproxy", tmp_path, 1) as front, ThreadPoolExecutor(20) as pool:
-        asked = [pool.submit(front.ask, "stall")]
+    with balanced("haproxy", tmp_path, 1) as cluster, ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(cluster.ask, "stall")]
         for _ in range(15):
             time.sleep(0.3)
-            asked.append(pool.submit(front.ask))
+            asked.append(pool.submit(cluster.ask))
         assert [one.result().status_code for one in asked] == [200] * 16
 
 
 @both
 def test_a_replica_that_cannot_is_passed_over(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path) as front:
+    with balanced(name, tmp_path) as cluster:
         for size in (10, SMALL) * 10:
-            assert front.ask("503 of 2", size).status_code == 200
-        front.serves()
+            assert cluster.ask("503 of 2", size).status_code == 200
+        cluster.serves()
 
 
 def test_nginx_offers_a_large_request_to_another_replica_after_503(tmp_path: Path) -> None:
-    with before("nginx", tmp_path) as front:
+    with balanced("nginx", tmp_path) as cluster:
         for chunked in (False, True) * 5:
-            assert front.ask("503 of 2", LARGE, chunked=chunked).status_code == 200
+            assert cluster.ask("503 of 2", LARGE, chunked=chunked).status_code == 200
 
 
 @both
 def test_a_refused_connection_costs_nothing(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path) as front:
-        for replica in front.replicas[:2]:
+    with balanced(name, tmp_path) as cluster:
+        for replica in cluster.replicas[:2]:
             replica._loop.call_soon_threadsafe(replica._die)
-        while front.living > 1:
+        while cluster.living > 1:
             time.sleep(0.01)
-        front.serves(12)
-        front.serves(6, LARGE)
+        cluster.serves(12)
+        cluster.serves(6, LARGE)
 
 
 # how /metrics can be written that a replica would read as such, and neighbours of it

@@ -378,13 +378,13 @@ def test_what_the_queue_would_keep_past_its_deadline_is_refused_at_once(
 
 
 def test_a_batch_without_company_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
-    lone = FakeEngine()
-    batcher.lone = lone
+    single = FakeEngine()
+    batcher.single_stream = single
 
     async def scenario() -> None:
         await batcher.compute([window(1)], soon())
-        assert (len(lone.batches), len(engine.batches)) == (1, 0)
+        assert (len(single.batches), len(engine.batches)) == (1, 0)
         await batcher.compute([window(2, 64), window(3, 64)], soon())
-        assert (len(lone.batches), len(engine.batches)) == (2, 1), "the first had company"
+        assert (len(single.batches), len(engine.batches)) == (2, 1), "the first had company"
 
     run(scenario())

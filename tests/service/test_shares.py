@@ -10,7 +10,7 @@ import pytest
 from service.embedding.batching.clients import BACKGROUND, Client
 from service.embedding.batching.jobs import Job, Window
 from service.embedding.batching.queue import WindowQueue
-from service.embedding.batching.threshold import excess
+from service.embedding.batching.threshold import overflow
 
 FLOOD, OTHER, THIRD = Client("flood"), Client("other"), Client("third")
 FOR_EVER = 1e9
@@ -193,11 +193,11 @@ def test_thresholds_converge_to_equal_parts_and_leave_one_for_who_comes(greedy: 
     capacity, held = 10_000, [0] * greedy
     for _ in range(capacity):
         for client in range(greedy):
-            if excess(capacity, sum(held), held[client], 1) <= 0:
+            if overflow(capacity, sum(held), held[client], 1) <= 0:
                 held[client] += 1
     assert held == pytest.approx([capacity / (greedy + 1)] * greedy, abs=2)
     newcomer = capacity // (2 * (greedy + 1)) - 2
-    assert excess(capacity, sum(held), 0, newcomer) <= 0
+    assert overflow(capacity, sum(held), 0, newcomer) <= 0
 
 
 def test_a_threshold_is_never_passed_beyond_the_capacity() -> None:
@@ -205,6 +205,6 @@ def test_a_threshold_is_never_passed_beyond_the_capacity() -> None:
     held: Counter[int] = Counter()
     for _ in range(5000):
         client, amount = int(rng.integers(500)), int(rng.integers(1, 400))
-        if excess(10_000, held.total(), held[client], amount) <= 0:
+        if overflow(10_000, held.total(), held[client], amount) <= 0:
             held[client] += amount
     assert 9_000 < held.total() <= 10_000

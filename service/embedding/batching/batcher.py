@@ -17,7 +17,7 @@ from service.embedding.batching import clients
 from service.embedding.batching.jobs import Ids, Job, Window
 from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.rate import Rate
-from service.embedding.batching.threshold import excess
+from service.embedding.batching.threshold import overflow
 from service.embedding.engines.interface import Engine
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
@@ -79,7 +79,7 @@ class Batcher:
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
         self._engine = engine
-        self.lone: Engine | None = None
+        self.single_stream: Engine | None = None
         self._busy = 0
         self._capacity = 2 * queue_tokens
         self._pad = pad_token_id
@@ -182,7 +182,7 @@ class Batcher:
     def _admit(self, job: Job) -> None:
         with self._changed:
             total, held = self._queue.tokens, self._queue.held(job.client)
-            too_much = excess(self._capacity, total, held, job.waiting_tokens)
+            too_much = overflow(self._capacity, total, held, job.waiting_tokens)
             if total and too_much > 0:
                 raise OverloadedError(max(1.0, self._seconds_until(too_much, total, job.client)))
             late = self._lateness(job) if total else 0.0
@@ -223,9 +223,9 @@ class Batcher:
                 self._busy -= 1
 
     def _engine_for(self, batch: list[Window]) -> Engine:
-        if self.lone is None or self._busy or len(self._queue):
+        if self.single_stream is None or self._busy or len(self._queue):
             return self._engine
-        return self.lone
+        return self.single_stream
 
     def _run(self, batch: list[Window], engine: Engine) -> list[tuple[Window, Exception]]:
         """Compute a batch. Halve a batch that raises, so that only the faulty windows fail.

@@ -37,9 +37,9 @@ RESCUE = 4
 class _Backlog:
     """The waiting work of one client, and the client's virtual time."""
 
-    def __init__(self, client: Client, due: float) -> None:
+    def __init__(self, client: Client, virtual_time: float) -> None:
         self.client = client
-        self.due = due
+        self.virtual_time = virtual_time
         self.tokens = 0
         self._since_rescue = RESCUE
         self.jobs: dict[Job, None] = {}
@@ -138,8 +138,8 @@ class WindowQueue:
             # nobody waits, so former service no longer counts
             self._ahead.clear()
         if client not in self._backlogs:
-            due = max(self._clock, self._ahead.pop(client, 0.0))
-            self._backlogs[client] = _Backlog(client, due)
+            virtual_time = max(self._clock, self._ahead.pop(client, 0.0))
+            self._backlogs[client] = _Backlog(client, virtual_time)
         self._backlogs[client].add(job)
         self.tokens += job.waiting_tokens
 
@@ -191,8 +191,8 @@ class WindowQueue:
         """The next batch, the longest window first; empty if nothing waits."""
         if not self._backlogs:
             return []
-        turn = min(self._backlogs.values(), key=lambda backlog: backlog.due)
-        self._clock = max(self._clock + self._behind, turn.due)
+        turn = min(self._backlogs.values(), key=lambda backlog: backlog.virtual_time)
+        self._clock = max(self._clock + self._behind, turn.virtual_time)
         lead = turn.lead(now, self.age_limit)
         batch = turn.companions(lead, self.batch_tokens, self._overhead)
         batch += self._riders(turn, batch)
@@ -200,7 +200,7 @@ class WindowQueue:
         self._behind = tokens / self._weights()
         for window in batch:
             self._hand_out(window, now)
-        self._ahead = {c: due for c, due in self._ahead.items() if due > self._clock}
+        self._ahead = {c: time for c, time in self._ahead.items() if time > self._clock}
         return batch
 
     def _riders(self, turn: _Backlog, batch: list[Window]) -> list[Window]:
@@ -210,7 +210,7 @@ class WindowQueue:
         waste = self._overhead
         riders: list[Window] = []
         others = [b for b in self._backlogs.values() if b is not turn]
-        others.sort(key=lambda backlog: backlog.due)
+        others.sort(key=lambda backlog: backlog.virtual_time)
         for length in range(longest, int(longest * MIX), -ROUND):
             for backlog in others:
                 padding = longest - length
@@ -227,7 +227,7 @@ class WindowQueue:
         job = window.job
         if job.first_taken is None:
             job.first_taken = now
-        self._backlogs[job.client].due += window.length / job.client.weight
+        self._backlogs[job.client].virtual_time += window.length / job.client.weight
         self._remove(window)
 
     def _remove(self, window: Window) -> None:
@@ -236,7 +236,7 @@ class WindowQueue:
         backlog.remove(window)
         self.tokens -= window.length
         if not backlog.jobs:
-            self._ahead[client] = backlog.due
+            self._ahead[client] = backlog.virtual_time
             del self._backlogs[client]
 
     def _weights(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def excess(capacity: int, total: int, held: int, amount: int) -> int:
+def overflow(capacity: int, total: int, held: int, amount: int) -> int:
     """Amount that must leave before a client may add ``amount``; 0 or less if it may add it now.
 
     A client may hold as much as the store has free (dynamic threshold with factor 1; Choudhury &

@@ -123,9 +123,9 @@ class Guard:
         size = 0
         values = 1
         began = asyncio.get_running_loop().time()
-        due = began + allowed
+        expiry = began + allowed
         try:
-            async with asyncio.timeout_at(min(due, began + self._body_timeout)) as limit:
+            async with asyncio.timeout_at(min(expiry, began + self._body_timeout)) as limit:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -136,7 +136,7 @@ class Guard:
                     if size > self._max_body:
                         raise self._too_large("has more")
                     room.reach(memory.needed(size))
-                    limit.reschedule(min(due, began + self._body_timeout + size / BODY_RATE))
+                    limit.reschedule(min(expiry, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         return b"".join(chunks), values

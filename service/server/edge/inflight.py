@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from service.embedding.batching import clients
-from service.embedding.batching.threshold import excess
+from service.embedding.batching.threshold import overflow
 from service.errors import OverloadedError
 
 
@@ -53,7 +53,7 @@ class Inflight:
 
     def take(self, client: clients.Client, amount: int) -> None:
         """Raise ``FullError`` if there is no room for ``amount`` more bytes."""
-        too_much = excess(self._capacity, self.total, self._held[client], amount)
+        too_much = overflow(self._capacity, self.total, self._held[client], amount)
         if too_much > 0:
             # Little's law: bytes held / seconds held = bytes released per second
             wait = self._seconds * too_much / max(self.total, 1)

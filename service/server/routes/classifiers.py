@@ -220,14 +220,14 @@ async def _learn(
     heads = await service.heads.classifiers()
     from service.learning.store import Head
 
-    due = deadline.of(request)
+    expiry = deadline.of(request)
     further = await service.heads.unlabelled(examples)
 
     def learn(stop: threading.Event) -> Learnt:
         # the import takes seconds
         from heads.learn import learn
 
-        return learn(vectors, examples, due, stop, further)
+        return learn(vectors, examples, expiry, stop, further)
 
     learnt = await executors.TRAINING.run_stoppable(learn)
     revision = service.bundle.manifest.revision

@@ -63,11 +63,11 @@ async def embed(
     check_count(service, len(texts))
     running = running_of(service)
     prompt = resolve(service.bundle.manifest, prompt_name)
-    due = deadline.of(request)
-    async with asyncio.timeout(due - time.monotonic()):
+    expiry = deadline.of(request)
+    async with asyncio.timeout(expiry - time.monotonic()):
         result = await running.embedder.embed(
             texts,
-            due,
+            expiry,
             prompt=prompt,
             truncate=truncate,
             side=side,

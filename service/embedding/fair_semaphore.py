@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from service.embedding.batching import clients
 
 
-class Turns:
+class FairSemaphore:
     """A semaphore whose places go to waiting clients in turn; for one event loop.
 
     Args:
