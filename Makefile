@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # further arguments, e.g. make serve ARGS="--port 9000"
 ARGS ?=
 
-# pip leaves compiling to the first import, which must save the result
+# pip leaves compiling to the first import, which must then keep it
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

@@ -142,12 +142,12 @@ def load(root: Path, *, verify: bool = True) -> Bundle:
 
 def _check(path: Path, entry: FileEntry, *, verify: bool) -> None:
     if not path.is_file():
-        raise BundleError(f"{path}: {MANIFEST} lists this file, but it is missing")
+        raise BundleError(f"{path}: missing, but {MANIFEST} lists it")
     size = path.stat().st_size
     if size != entry.bytes:
-        raise BundleError(f"{path}: it has {size} bytes, {MANIFEST} says {entry.bytes}")
+        raise BundleError(f"{path}: {size} bytes, {MANIFEST} says {entry.bytes}")
     if verify and digest(path).sha256 != entry.sha256:
-        raise BundleError(f"{path}: its content differs from the digest in {MANIFEST}")
+        raise BundleError(f"{path}: content differs from the digest in {MANIFEST}")
 
 
 def _reasons(error: ValidationError) -> str:

@@ -193,9 +193,7 @@ class Service:
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if streams_chosen_here and engine.streams > 1:
             # the service is ready before this: it only speeds up a batch that runs by itself
-            self.running.batcher.single_stream = await executors.START.run(
-                self._build_single_stream
-            )
+            self.running.batcher.single_stream = await executors.START.run(self._single_stream)
 
     def _single_stream(self) -> Engine | None:
         """An engine of one stream that has all cores."""

@@ -242,7 +242,7 @@ def test_only_a_few_trainings_wait(house: House) -> None:
     for answer in refused:
         assert b" 429 " in answer.split(b"\r\n")[0]
         assert b"retry-after" in answer
-        assert b"trainings wait" in answer
+        assert b"trainings are waiting" in answer
     wait_until(house.quiet, 30)
 
 
@@ -259,7 +259,7 @@ def test_a_client_that_left_is_charged_for_what_it_began(house: House, long_docu
     wait_until(lambda: house.server.metric("docsplit_queue_tokens") > 0, 30)
     connection.close()
     refused = house.ask("POST", "/embed", {"inputs": "a"}, 429, by="thrifty")
-    assert "rate of this API key" in refused["error"]
+    assert "this API key exceeds its rate" in refused["error"]
     wait_until(house.quiet, 30)
 
 

@@ -45,8 +45,8 @@ def refused(answer: httpx.Response, status: int, *hints: str) -> None:
         ({"inputs": True}, 422, "give a string or a list of strings"),
         ({"inputs": [["a", "b"]]}, 422, "item 0"),
         ({"inputs": ["a", None]}, 422, "item 1: give a string"),
-        ({"inputs": [101, 2023, 102]}, 422, "token ids are not taken"),
-        ({"inputs": [[101, 2023], [102]]}, 422, "token ids are not taken"),
+        ({"inputs": [101, 2023, 102]}, 422, "token ids are not accepted"),
+        ({"inputs": [[101, 2023], [102]]}, 422, "token ids are not accepted"),
         ({}, 422, "inputs: Field required"),
         ([], 422, "send a JSON object"),
         ("text", 422, "send a JSON object"),
@@ -69,7 +69,7 @@ def test_wrong_fields(server: Server, path: str, body: Any, status: int, hint: s
     [
         ({"input": "a"}, 422, "model"),
         ({"input": "a", "model": "gpt"}, 404, "GET /v1/models"),
-        ({"input": [1, 2], "model": "docsplit-minilm-l6-w512"}, 422, "token ids are not taken"),
+        ({"input": [1, 2], "model": "docsplit-minilm-l6-w512"}, 422, "token ids are not accepted"),
         ({"input": "", "model": "docsplit-minilm-l6-w512"}, 400, "empty"),
     ],
 )

@@ -94,5 +94,5 @@ def test_the_largest_are_run_in_every_stream() -> None:
 
 
 def test_too_little_memory_is_told_with_a_way_out() -> None:
-    with pytest.raises(EngineError, match=r"2 batches of .* less as batch_tokens: no room"):
+    with pytest.raises(EngineError, match=r"2 batches of .* lower batch_tokens: no room"):
         reserve(Recorder(1_000), BUCKETS, 4_096)

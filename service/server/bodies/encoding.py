@@ -28,7 +28,7 @@ def encode(vectors: NDArray[np.float32], form: EncodingFormat) -> list[Any]:
 def stored_object(metadata: str) -> orjson.Fragment:
     """Metadata from an index, a flat JSON object, for ``json_response``.
 
-    Metadata from before the limits existed may contain lone surrogates, which become U+FFFD, and
+    Metadata from before the limits existed may have half surrogate pairs, which become U+FFFD, and
     integers of any size, which do not change.
     """
     if _ESCAPED_SURROGATE.search(metadata):
