@@ -1,4 +1,4 @@
-"""The shipped HAProxy and nginx before replicas that fail on a request: how far it gets."""
+"""The shipped HAProxy and nginx with replicas that fail on a request: how far it gets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Cluster:
         return sum(replica.alive for replica in self.replicas)
 
     def serves(self, times: int = 12, size: int = 10) -> None:
-        """Everything is answered at once and by whoever is there, large or small."""
+        """Check that a replica answers every request at once, small or large."""
         for method in ("POST", "PUT", "DELETE") * (times // 3):
             answer = self.ask(size=size, method=method)
             assert (answer.status_code, answer.text[:3]) == (200, "200")
@@ -66,7 +66,7 @@ def balanced(name: str, folder: Path, count: int = 3, most: dict[str, int] | Non
         httpx.Client(base_url=url, timeout=30) as client,
     ):
         cluster = Cluster(client, replicas, orders)
-        # balancers treat requests on a kept connection otherwise, and so on theirs to replicas
+        # balancers treat requests on kept connections differently, and on their own kept ones too
         cluster.serves(6)
         yield cluster
 
@@ -77,7 +77,7 @@ def balanced(name: str, folder: Path, count: int = 3, most: dict[str, int] | Non
     ("size", "chunked", "reached"),
     [(10, False, 2), (SMALL, False, 2), (SMALL, True, 2), (LARGE, False, 1), (LARGE, True, 1)],
 )
-def test_a_request_that_kills_reaches_few_replicas(
+def test_a_request_that_kills_replicas_reaches_few(
     name: str, method: str, size: int, chunked: bool, reached: int, tmp_path: Path
 ) -> None:
     with balanced(name, tmp_path) as cluster:
@@ -101,7 +101,7 @@ def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: 
 @both
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("order", ["drop", "503", "413", "504"])
-def test_no_answer_and_no_lost_connection_takes_a_replica_out(
+def test_no_answer_and_no_lost_connection_removes_a_replica(
     name: str, order: str, count: int, tmp_path: Path
 ) -> None:
     with balanced(name, tmp_path, count) as cluster:
@@ -110,7 +110,7 @@ def test_no_answer_and_no_lost_connection_takes_a_replica_out(
                 answer = cluster.ask(order, LARGE)
                 assert answer.status_code == (502 if order == "drop" else int(order))
             cluster.serves(3)
-        # the answer of the replica itself, not the balancer's
+        # the replica's own answer, not the balancer's
         assert answer.text[:3] == order or order == "drop"
 
 
@@ -124,11 +124,11 @@ def test_only_503_is_sent_to_other_replicas(name: str, tmp_path: Path) -> None:
         assert seen["503"] >= 3
 
 
-def test_nginx_leaves_a_replica_that_takes_no_connection(tmp_path: Path) -> None:
+def test_nginx_leaves_a_replica_that_accepts_no_connection(tmp_path: Path) -> None:
     with socket.socket() as full, socket.socket() as first, fakes(Orders(), 1) as [replica]:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        # its queue has room for one connection, which nobody takes
+        # its queue has room for one connection, which nobody accepts
         first.connect(full.getsockname())
         with nginx(tmp_path, [full.getsockname()[1], replica.port]) as url:
             time.sleep(2)
@@ -137,7 +137,7 @@ def test_nginx_leaves_a_replica_that_takes_no_connection(tmp_path: Path) -> None
         assert "504, 200" in (tmp_path / "nginx.log").read_text().splitlines()[-1]
 
 
-def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> None:
+def test_a_replica_that_answers_checks_slowly_stays(tmp_path: Path) -> None:
     with balanced("haproxy", tmp_path, 1) as cluster, ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(cluster.ask, "stall")]
         for _ in range(15):
@@ -147,7 +147,7 @@ def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> Non
 
 
 @both
-def test_a_replica_that_cannot_is_passed_over(name: str, tmp_path: Path) -> None:
+def test_requests_pass_over_a_replica_that_answers_503(name: str, tmp_path: Path) -> None:
     with balanced(name, tmp_path) as cluster:
         for size in (10, SMALL) * 10:
             assert cluster.ask("503 of 2", size).status_code == 200
@@ -171,7 +171,7 @@ def test_a_refused_connection_costs_nothing(name: str, tmp_path: Path) -> None:
         cluster.serves(6, LARGE)
 
 
-# how /metrics can be written that a replica would read as such, and neighbours of it
+# spellings of /metrics that a replica would accept, and similar paths
 METRICS = [
     "/metrics",
     "/%6detrics",
@@ -198,7 +198,7 @@ METRICS = [
 
 
 def raw(url: str, target: str) -> bytes:
-    """The first bytes of the answer to a target as it stands; none where it is cut off."""
+    """First bytes of the answer to a target in exactly this form; empty if it is cut off."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as opened:
         opened.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
@@ -219,10 +219,10 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("target", METRICS)
-def test_metrics_stay_inside_however_they_are_written(real: tuple[str, str], target: str) -> None:
+def test_balancers_refuse_every_spelling_of_metrics(real: tuple[str, str], target: str) -> None:
     outside, inside = real
     told = raw(outside, target)
     assert b"docsplit_requests_total" not in told
     assert told[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
-    # the control: what these balancers stand before does tell
+    # the control: the service behind these balancers does return metrics
     assert b"docsplit_requests_total" in raw(inside, "/%6detrics")

@@ -1,4 +1,4 @@
-"""Places that clients get by semaphore."""
+"""A semaphore that serves clients in turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(
     asyncio.run(all_of_them())
 
 
-def test_clients_take_turns_however_many_each_has_waiting() -> None:
+def test_clients_take_turns_whatever_their_number_of_waiting_tasks() -> None:
     order: list[str] = []
     run(FairSemaphore(1), order, "aaaaaaabc")
     assert "".join(order) == "aabcaaaaa"
@@ -39,7 +39,7 @@ def test_one_client_is_served_in_its_order_of_arrival() -> None:
     assert order == list("aaaa")
 
 
-def test_who_leaves_while_waiting_takes_no_place_with_it() -> None:
+def test_a_task_that_leaves_while_waiting_keeps_no_place() -> None:
     order: list[str] = []
     semaphore = FairSemaphore(1)
     run(semaphore, order, "aaabb", leaving={1, 3})
@@ -47,7 +47,7 @@ def test_who_leaves_while_waiting_takes_no_place_with_it() -> None:
     assert semaphore._free == 1
 
 
-def test_a_place_that_is_handed_to_who_is_leaving_goes_on() -> None:
+def test_a_place_given_to_a_leaving_task_goes_to_the_next() -> None:
     async def scenario() -> None:
         semaphore = FairSemaphore(1)
         entered = []
@@ -59,7 +59,7 @@ def test_a_place_that_is_handed_to_who_is_leaving_goes_on() -> None:
         async with semaphore.turn():
             tasks = [asyncio.create_task(one(name)) for name in "ab"]
             await asyncio.sleep(0)
-        # the place is "a"'s by now, which has not run since
+        # "a" now has the place, but has not run since
         tasks[0].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert entered == ["b"]
