@@ -89,7 +89,7 @@ class NotFoundError(RequestError, status=404, kind="NotFound", openai="not_found
 
 
 class MethodError(RequestError, status=405, kind="MethodNotAllowed"):
-    """The route does not take this method."""
+    """The route does not accept this method."""
 
 
 class SlowBodyError(RequestError, status=408, kind="Timeout", openai="timeout_error"):
@@ -247,8 +247,8 @@ def errno_name(error: OSError) -> str:
 def disk_fault(error: BaseException) -> StoreError | None:
     """The error as a fault of the volume (full, read-only or failing); None for other errors."""
     name = errno_name(error) if isinstance(error, OSError) and error.errno else ""
-    if name not in _DISK and (told := _OS_ERROR.search(str(error))):
-        name = errno.errorcode.get(int(told[1]), "")
+    if name not in _DISK and (match := _OS_ERROR.search(str(error))):
+        name = errno.errorcode.get(int(match[1]), "")
     return StoreError(_DISK[name], name) if name in _DISK else None
 
 

@@ -245,8 +245,8 @@ class Settings(BaseSettings):
         body, values = (info.data.get(f"max_body_{unit}", 0) for unit in ("bytes", "values"))
         if most < (least := 2 * memory.needed(body, values)):
             raise ValueError(
-                f"must be {least} at least, twice what one body of max_body_bytes ({body}) and "
-                f"max_body_values ({values}) may take"
+                f"must be at least {least}, twice the memory that one body of max_body_bytes "
+                f"({body}) and max_body_values ({values}) may take"
             )
         return most
 

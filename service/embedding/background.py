@@ -65,7 +65,7 @@ class BackgroundEmbedder:
         while first < len(texts):
             batch = _take(texts, first, characters)
             async with self._turn:
-                await self._give_way()
+                await self._wait_for_requests()
                 started = time.monotonic()
                 result = await self._embed(batch)
                 seconds = max(time.monotonic() - started, 1e-3)
@@ -83,7 +83,7 @@ class BackgroundEmbedder:
                 yield next(documents) if error is None else error
             first += len(batch)
 
-    async def _give_way(self) -> None:
+    async def _wait_for_requests(self) -> None:
         for _ in range(PATIENCE_STEPS):
             if not self._embedder.queued_tokens:
                 break

@@ -149,10 +149,10 @@ class Service:
         """The measurements of the start, ready for JSON; None without measurements."""
         if self.calibration is None:
             return None
-        told: dict[str, Any] = {"streams": self.calibration.engine.streams}
+        summary: dict[str, Any] = {"streams": self.calibration.engine.streams}
         for name in ("threads", "batch_tokens", "reason", "seconds"):
-            told[name] = getattr(self.calibration, name)
-        return told | {"measured": [asdict(one) for one in self.calibration.measured]}
+            summary[name] = getattr(self.calibration, name)
+        return summary | {"measured": [asdict(one) for one in self.calibration.measured]}
 
     @property
     def threads(self) -> int:

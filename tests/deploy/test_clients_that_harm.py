@@ -37,7 +37,7 @@ def closed(server: Server, reason: str) -> float:
     return float(found[1]) if found else 0
 
 
-def served(server: Server) -> None:
+def check_served(server: Server) -> None:
     answer = httpx.post(f"{server.url}/embed", json={"inputs": "others are served"}, timeout=10)
     assert answer.status_code == 200
 
@@ -110,7 +110,7 @@ def test_an_endless_head_is_refused(server: Server, start: str) -> None:
                 time.sleep(0.01)
                 opened.sendall(b"y" * 1000)
         assert answer(opened)[:12] in (b"HTTP/1.1 431", b"")
-    served(server)
+    check_served(server)
 
 
 @pytest.mark.parametrize("start", ["0\r\nx: ", "1;x="])
@@ -189,13 +189,13 @@ def test_ten_thousand_idle_connections_leave_room(tmp_path: Path) -> None:
         pytest.skip(f"this process may open {hard} files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CROWD + 500), hard))
     with serving(tmp_path / "log") as server, ExitStack() as opened:
-        served(server)
+        check_served(server)
         before = server.metric("process_resident_memory_bytes")
         for number in range(CROWD):
             opened.enter_context(closing(connect(server, 10)))
             if number % 2000 == 0:
-                served(server)
-        served(server)
+                check_served(server)
+        check_served(server)
         assert server.metric("docsplit_connections") <= 2048
         assert closed(server, "crowd") >= CROWD - 2048
         assert server.metric("process_resident_memory_bytes") - before < 200 * MIB

@@ -50,7 +50,7 @@ class Cluster:
     def living(self) -> int:
         return sum(replica.alive for replica in self.replicas)
 
-    def serves(self, times: int = 12, size: int = 10) -> None:
+    def check_serves(self, times: int = 12, size: int = 10) -> None:
         """Check that a replica answers every request at once, small or large."""
         for method in ("POST", "PUT", "DELETE") * (times // 3):
             answer = self.ask(size=size, method=method)
@@ -67,7 +67,7 @@ def balanced(name: str, folder: Path, count: int = 3, most: dict[str, int] | Non
     ):
         cluster = Cluster(client, replicas, orders)
         # balancers treat requests on kept connections differently, and on their own kept ones too
-        cluster.serves(6)
+        cluster.check_serves(6)
         yield cluster
 
 
@@ -85,8 +85,8 @@ def test_a_request_that_kills_replicas_reaches_few(
         assert answer.status_code == 502
         assert cluster.orders.seen["die"] == reached
         assert cluster.living == 3 - reached
-        cluster.serves()
-        cluster.serves(3, LARGE)
+        cluster.check_serves()
+        cluster.check_serves(3, LARGE)
 
 
 @both
@@ -109,7 +109,7 @@ def test_no_answer_and_no_lost_connection_removes_a_replica(
             for _ in range(5):
                 answer = cluster.ask(order, LARGE)
                 assert answer.status_code == (502 if order == "drop" else int(order))
-            cluster.serves(3)
+            cluster.check_serves(3)
         # the replica's own answer, not the balancer's
         assert answer.text[:3] == order or order == "drop"
 
@@ -151,7 +151,7 @@ def test_requests_pass_over_a_replica_that_answers_503(name: str, tmp_path: Path
     with balanced(name, tmp_path) as cluster:
         for size in (10, SMALL) * 10:
             assert cluster.ask("503 of 2", size).status_code == 200
-        cluster.serves()
+        cluster.check_serves()
 
 
 def test_nginx_offers_a_large_request_to_another_replica_after_503(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_a_refused_connection_costs_nothing(name: str, tmp_path: Path) -> None:
             replica._loop.call_soon_threadsafe(replica._die)
         while cluster.living > 1:
             time.sleep(0.01)
-        cluster.serves(12)
-        cluster.serves(6, LARGE)
+        cluster.check_serves(12)
+        cluster.check_serves(6, LARGE)
 
 
 # spellings of /metrics that a replica would accept, and similar paths
@@ -221,8 +221,8 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("target", METRICS)
 def test_balancers_refuse_every_spelling_of_metrics(real: tuple[str, str], target: str) -> None:
     outside, inside = real
-    told = raw(outside, target)
-    assert b"docsplit_requests_total" not in told
-    assert told[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
+    answer = raw(outside, target)
+    assert b"docsplit_requests_total" not in answer
+    assert answer[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
     # the control: the service behind these balancers does return metrics
     assert b"docsplit_requests_total" in raw(inside, "/%6detrics")

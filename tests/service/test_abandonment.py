@@ -94,9 +94,9 @@ class House:
         return httpx.get(f"{self.server.url}/indexes", headers=headers).status_code == 200
 
     def threads_busy(self, pool: str = ".*") -> float:
-        told = httpx.get(f"{self.server.url}/metrics").text
+        text = httpx.get(f"{self.server.url}/metrics").text
         pattern = rf'^docsplit_threads_busy\{{pool="{pool}"\}} (.*)$'
-        values = re.findall(pattern, told, re.MULTILINE)
+        values = re.findall(pattern, text, re.MULTILINE)
         assert values
         return sum(map(float, values))
 

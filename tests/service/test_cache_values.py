@@ -348,10 +348,10 @@ def test_poison_in_redis_is_never_stored(pair: Pair, how: str) -> None:
 
 
 def test_the_log_warns_once_about_unauthenticated_values(pair: Pair) -> None:
-    def told(server: Server) -> int:
+    def warnings(server: Server) -> int:
         events = [json.loads(line) for line in server.log.read_text().splitlines()]
         return sum(event["event"] == "cache_not_authenticated" for event in events)
 
-    assert told(pair.plain) == 1
-    assert told(pair.signed) == 0
+    assert warnings(pair.plain) == 1
+    assert warnings(pair.signed) == 0
     assert SECRET not in pair.signed.log.read_text()

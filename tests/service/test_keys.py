@@ -132,8 +132,8 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     assert status(locked, "reader", "POST", place, json=documents) == 403
     assert status(locked, "writer", "POST", place, json=documents) == 200
     # only a reader learns the number of documents
-    told = locked.ask("writer", "PUT", "/indexes/mine", json={}).json()
-    assert set(told) == {"name", "model", "revision", "current", "fields"}
+    answer = locked.ask("writer", "PUT", "/indexes/mine", json={}).json()
+    assert set(answer) == {"name", "model", "revision", "current", "fields"}
     assert locked.ask("boss", "PUT", "/indexes/mine", json={}).json()["documents"] == 2
     assert status(locked, "writer", "GET", f"{place}/a") == 403
     assert status(locked, "reader", "GET", f"{place}/a") == 200

@@ -90,20 +90,20 @@ def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
     """
     places = {name: position for position, name in enumerate(ids)}
 
-    def told(some: dict[str, int | None]) -> list[dict[str, Any]]:
+    def listed(some: dict[str, int | None]) -> list[dict[str, Any]]:
         found = sorted((places[name], version) for name, version in some.items())
         return [
             {"position": place, "version": None if version is None else versions.text(version)}
             for place, version in found
         ]
 
-    conflicts = told(dict(error.present))
+    conflicts = listed(dict(error.present))
     content = {
         "error": f"documents.{conflicts[0]['position']}: the document has another version than the "
         "condition names: read it, then write over its present version",
         "error_type": "VersionMismatch",
         "conflicts": conflicts,
-        "written": told(dict(error.written)),
+        "written": listed(dict(error.written)),
     }
     headers = {}
     if len(ids) == 1 and conflicts[0]["version"] is not None:

@@ -88,13 +88,13 @@ class BoundedConnection(asyncio.Protocol):
             if not limits.idle:
                 self._refuse(503, "too many connections: ask again soon", "crowd")
                 return
-            next(iter(limits.idle))._give_up("crowd")
+            next(iter(limits.idle))._abort("crowd")
         limits.idle[self] = None
-        self._expect("slow_head")
+        self._close_unless_done("slow_head")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
-        self._unexpect()
+        self._cancel_timer()
         if self._read_timer is not None:
             self._read_timer.cancel()
         self._http.connection_lost(exc)
@@ -115,7 +115,7 @@ class BoundedConnection(asyncio.Protocol):
             return
         self._http.data_received(data)
         if not self._open_requests and (self._in_head or self._bare):
-            self._expect("slow_head")
+            self._close_unless_done("slow_head")
 
     def eof_received(self) -> None:
         self._http.eof_received()
@@ -140,7 +140,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._moved, self._in_head = True, False
-        self._unexpect()
+        self._cancel_timer()
         if self._head <= self._limits.head_bytes:
             self._open_requests += 1
             self._limits.idle.pop(self, None)
@@ -150,7 +150,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._moved = self._whole = True
-        self._unexpect()
+        self._cancel_timer()
 
     def answered(self) -> None:
         """Called when the application has sent a whole answer."""
@@ -160,15 +160,15 @@ class BoundedConnection(asyncio.Protocol):
         if not self._open_requests and self in self._limits.open:
             self._limits.idle[self] = None
             if not self._whole:
-                self._expect("unread")
+                self._close_unless_done("unread")
 
-    def _expect(self, reason: str) -> None:
+    def _close_unless_done(self, reason: str) -> None:
         """Close the connection unless a request's head, or the rest of it, arrives in time."""
         if self._request_timer is None:
             seconds = self._limits.head_seconds
-            self._request_timer = self._loop.call_later(seconds, self._give_up, reason)
+            self._request_timer = self._loop.call_later(seconds, self._abort, reason)
 
-    def _unexpect(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
@@ -184,14 +184,14 @@ class BoundedConnection(asyncio.Protocol):
         self._read_timer = None
         left = self._transport.get_write_buffer_size()
         if left and before - left < min(before, self._limits.read_seconds * READ_RATE):
-            self._give_up("slow_reader")
+            self._abort("slow_reader")
         elif left:
             self._watch_reader()
 
     def _refuse(self, status: int, message: str, reason: str) -> None:
         """Send an error when no request is open, and close the connection."""
         if self._open_requests:
-            self._give_up(reason)
+            self._abort(reason)
             return
         kind = "TooLarge" if status == 431 else "Overloaded"
         body = NativeError(error=message, error_type=kind).model_dump_json().encode()
@@ -204,7 +204,7 @@ class BoundedConnection(asyncio.Protocol):
         self._forget()
         self._transport.close()
 
-    def _give_up(self, reason: str) -> None:
+    def _abort(self, reason: str) -> None:
         if self._transport.is_closing() and not self._transport.get_write_buffer_size():
             return
         self._limits.closed.labels(reason).inc()

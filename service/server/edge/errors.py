@@ -150,7 +150,7 @@ def _http(error: HTTPException) -> ServiceError:
     kinds: dict[int, tuple[type[ServiceError], str]] = {
         400: (MalformedError, "the body could not be read: send UTF-8 JSON"),
         404: (NotFoundError, "no such route; GET /docs lists them"),
-        405: (MethodError, "this route does not take that method; GET /docs lists them"),
+        405: (MethodError, "this route does not accept that method; GET /docs lists them"),
     }
     kind, message = kinds.get(error.status_code, (InvalidError, str(error.detail)))
     answer = kind(message, headers=error.headers)

@@ -94,8 +94,8 @@ class Guard:
             raise MediaTypeError("content-type: send the JSON in UTF-8")
 
     def _length(self, headers: dict[str, str]) -> int:
-        told = headers.get("content-length", "")
-        length = int(told) if told.isdigit() else 0
+        stated = headers.get("content-length", "")
+        length = int(stated) if stated.isdigit() else 0
         if length > self._max_body:
             raise self._too_large(f"has {length}")
         return length

@@ -49,7 +49,7 @@ class Inflight:
             yield body
         finally:
             if body.bytes:
-                self._give_back(body, time.monotonic() - started)
+                self._release(body, time.monotonic() - started)
 
     def take(self, client: clients.Client, amount: int) -> None:
         """Raise ``FullError`` if there is no room for ``amount`` more bytes."""
@@ -61,7 +61,7 @@ class Inflight:
         self.total += amount
         self._held[client] += amount
 
-    def _give_back(self, body: Body, seconds: float) -> None:
+    def _release(self, body: Body, seconds: float) -> None:
         self.total -= body.bytes
         self._held[body.client] -= body.bytes
         if not self._held[body.client]:

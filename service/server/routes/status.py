@@ -131,7 +131,7 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
     if service.running is None:
         return None
     engine = service.running.engine
-    told = service.calibrated
+    calibration = service.calibrated
     return EngineInfo(
         name=engine.name,
         precision=engine.arithmetic,
@@ -140,7 +140,7 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
         batch_tokens=batch_tokens,
         reason=service.choice.reason,
         processor=service.processor.summary,
-        calibration=None if told is None else CalibrationInfo.model_validate(told),
+        calibration=None if calibration is None else CalibrationInfo.model_validate(calibration),
     )
 
 
