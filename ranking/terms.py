@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WORD = re.compile(r"\w{2,}")
-# docs/experiments.md, "Which words of a document to search for"
+# docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
 # documents that are counted, and characters of each
 SAMPLE = 512
