@@ -2,7 +2,7 @@
 
 It measures candidates and the default in turn on random token ids. It accepts a candidate only if
 that beats the default in every round, and by more than ``MARGIN`` in the median: on a noisy
-machine the default stays. It leaves out candidates that the time allows no ``ROUNDS`` rounds for.
+machine the default stays. It leaves out candidates that it cannot measure ``ROUNDS`` times in time.
 """
 
 from __future__ import annotations
