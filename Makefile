@@ -1,14 +1,14 @@
-# `make serve` and `make test` set up all they need; PYTHON names the interpreter (3.11 or later).
+# `make serve` and `make test` set up everything. PYTHON names the interpreter (3.11 or later).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
-# test processes: one more than cores, since some wait
+# test processes: one more than cores, because some of them wait
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-# What the operator of a clone sets, e.g. make serve ARGS="--port 9000"
+# further arguments, e.g. make serve ARGS="--port 9000"
 ARGS ?=
 
-# pip leaves compiling to the first import, which must then keep what it compiled
+# pip leaves compiling to the first import, which must then keep it
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -38,25 +38,25 @@ serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 
 tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
-demo: $(VENV)/.serve ## index the PEPs, learn who cites whom, sort them by a few labels
+demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them from a few labels
 	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
 	@$(BIN)/python examples/peps/demo.py
 
-train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, with measures before and after
+train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before and after
 	@$(BIN)/python -m training.demo $(ARGS)
 
 test: lint ## check style, types and import directions, then run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
 
-# coverage slows tests down, most of all with Python 3.11, which has no sys.monitoring
+# coverage slows tests down, most of all on Python 3.11, which has no sys.monitoring
 COVERAGE_CORE := $(shell $(PYTHON) -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
 
-# coverage leaves connections to its own database for the garbage collector, which warns
-coverage: $(VENV)/.dev ## run every test and hold the share of lines that run
+# coverage leaves database connections to the garbage collector, which warns about them
+coverage: $(VENV)/.dev ## run every test and report the share of lines that run
 	COVERAGE_CORE=$(COVERAGE_CORE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 900 -W ignore::pytest.PytestUnraisableExceptionWarning --cov --cov-report= --cov-fail-under=0 $(ARGS)
 	$(BIN)/coverage report > .cache/coverage/report.txt; status=$$?; tail -1 .cache/coverage/report.txt; exit $$status
 
-# test files that look at more, and longer, in the nightly profile
+# test files that run longer, with more examples, in the nightly profile
 FUZZED := $(shell grep -lE 'hypothesis|NIGHTLY|worst_bodies' -r tests --include='test_*.py')
 
 nightly: $(VENV)/.dev ## fuzz routes, bodies, files and departures for an hour
@@ -71,10 +71,10 @@ lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 docs: $(VENV)/.docs ## build the site of the documents into .cache/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(VENV)/.dev ## measure the service beside other servers and its engine in process
+bench: $(VENV)/.dev ## compare the service with other servers and with its engine in process
 	@$(BIN)/python -m benchmarks.comparison $(ARGS)
 
-audit: $(BIN)/python ## ask PyPI whether a pinned version has a known vulnerability
+audit: $(BIN)/python ## check the pinned versions for known vulnerabilities on PyPI
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --disable-pip --no-deps --requirement constraints.txt
 
@@ -87,15 +87,15 @@ constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt aga
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra charts --extra docs --extra dev --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --output-file constraints-gpu.txt
 
-# no setting of this machine's for other indexes counts: the hashes are those of PyPI
+# ignore this machine's settings for other indexes: the hashes must be PyPI's
 UV_OF_PYPI := env -u UV_INDEX -u UV_DEFAULT_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS -u UV_INDEX_STRATEGY -u UV_TORCH_BACKEND $(BIN)/uv --no-config pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-hashes: $(BIN)/python ## write the SHA-256 of what the image installs to hashes/, as PyPI has them
+hashes: $(BIN)/python ## write the SHA-256 of the image's packages on PyPI to hashes/
 	$(BIN)/python -m pip install --quiet uv
 	$(UV_OF_PYPI) pyproject.toml --constraints constraints.txt --extra cpu --extra tracing --output-file hashes/cpu.txt
 	$(UV_OF_PYPI) pyproject.toml --constraints constraints-gpu.txt --extra gpu --extra tracing --output-file hashes/gpu.txt
 	echo setuptools | $(UV_OF_PYPI) - --constraints constraints.txt --output-file hashes/build.txt
 	grep -o 'cyclonedx-bom==[0-9.]*' Dockerfile | $(UV_OF_PYPI) - --output-file hashes/sbom.txt
 
-clean: ## remove what the targets made
+clean: ## remove everything that the targets made
 	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

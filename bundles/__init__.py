@@ -1,1 +1,1 @@
-"""The bundle format, which export writes and service reads, and where the default bundle is."""
+"""The bundle format, which the export writes and the service reads, and the default bundle."""

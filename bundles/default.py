@@ -1,4 +1,4 @@
-"""Where the bundle lies that the service serves by default."""
+"""The path of the bundle that the service uses by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bundle format: what ``docsplit-export`` writes and the service mounts.
+"""The bundle format: ``docsplit-export`` writes it, the service reads it.
 
 A bundle is a folder::
 
@@ -39,7 +39,7 @@ class Bundle:
         """Absolute path of one of the bundle's files.
 
         Raises:
-            BundleError: the manifest lists no such file, so nothing vouches for its content.
+            BundleError: the manifest does not list the file, so no digest covers its content.
         """
         if name not in self.manifest.files:
             raise BundleError(f"{self.root}: {MANIFEST} lists no file {name!r}")
@@ -49,12 +49,12 @@ class Bundle:
         """Path of the graph of ``precision``.
 
         Raises:
-            BundleError: the bundle has no such precision.
+            BundleError: the bundle has no graph of this precision.
         """
         entry = self.manifest.precisions.get(precision)
         if entry is None:
             held = ", ".join(self.manifest.precisions)
-            raise BundleError(f"{self.root}: no {precision} graph in this bundle (it has {held})")
+            raise BundleError(f"{self.root}: this bundle has no {precision} graph (it has {held})")
         return self.path(entry.file)
 
 
@@ -70,7 +70,7 @@ def seal(root: Path, **fields: object) -> Manifest:
     """Hash every file below ``root``, compute the revision and write ``bundle.json``.
 
     Args:
-        root: folder that holds all files of the bundle but the manifest.
+        root: folder with all files of the bundle except the manifest.
         fields: the ``Manifest`` fields except ``files`` and ``revision``.
 
     Raises:
@@ -89,10 +89,10 @@ def seal(root: Path, **fields: object) -> Manifest:
 
 
 def validated(root: Path, values: dict[str, Any]) -> Manifest:
-    """A manifest of these fields.
+    """Make a manifest of these fields.
 
     Raises:
-        BundleError: they make no valid manifest; names them.
+        BundleError: they make no valid manifest; the message names the fields.
     """
     try:
         return Manifest.model_validate(values)
@@ -101,7 +101,7 @@ def validated(root: Path, values: dict[str, Any]) -> Manifest:
 
 
 def write(root: Path, manifest: Manifest) -> None:
-    """Put ``bundle.json`` in place as a whole."""
+    """Write ``bundle.json`` atomically."""
     draft = root / f"{MANIFEST}.part"
     draft.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     draft.replace(root / MANIFEST)
@@ -124,7 +124,7 @@ def load(root: Path, *, verify: bool = True) -> Bundle:
         verify: compare every file with its digest.
 
     Raises:
-        BundleError: no manifest, another format, a file missing, cut short or changed.
+        BundleError: no manifest, another format, or a file is missing, truncated or changed.
     """
     path = root / MANIFEST
     try:
@@ -142,7 +142,7 @@ def load(root: Path, *, verify: bool = True) -> Bundle:
 
 def _check(path: Path, entry: FileEntry, *, verify: bool) -> None:
     if not path.is_file():
-        raise BundleError(f"{path}: missing, though {MANIFEST} lists it")
+        raise BundleError(f"{path}: missing, but {MANIFEST} lists it")
     size = path.stat().st_size
     if size != entry.bytes:
         raise BundleError(f"{path}: {size} bytes, {MANIFEST} says {entry.bytes}")

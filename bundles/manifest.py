@@ -1,4 +1,4 @@
-"""What ``bundle.json`` holds."""
+"""The content of ``bundle.json``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class BundleError(Exception):
-    """A folder that is no valid bundle; the message names the file and the reason."""
+    """A folder is not a valid bundle; the message names the file and the reason."""
 
 
 class _Strict(BaseModel):
@@ -45,21 +45,21 @@ class FileEntry(_Strict):
 
 
 class TaskParity(_Strict):
-    """What one precision loses of the fp32 source at a task on held-out data."""
+    """The loss of one precision against the fp32 source, in a task on held-out data."""
 
     task: TaskName
     data: str = Field(description="name of the file or folder")
-    data_sha256: Sha256 = Field(description="digest of all that was read of it")
+    data_sha256: Sha256 = Field(description="digest of everything that was read from it")
     documents: int = Field(ge=1)
-    cases: int = Field(ge=1, description="answers that the figures are means of")
+    cases: int = Field(ge=1, description="number of answers behind each mean")
     metric: str
     source: float = Field(ge=0, le=1)
     graph: float = Field(ge=0, le=1)
-    threshold: float = Field(ge=0, description="most that may be lost")
+    threshold: float = Field(ge=0, description="largest loss allowed")
 
     @property
     def loss(self) -> float:
-        """The source's figure minus the graph's; negative where the graph is better."""
+        """The source's figure minus the graph's; negative if the graph is better."""
         return round(self.source - self.graph, 7)
 
     def __str__(self) -> str:
@@ -70,10 +70,10 @@ class TaskParity(_Strict):
 
 
 class Parity(_Strict):
-    """How far the vectors of one precision lie from the fp32 source, on real paragraphs.
+    """How closely one precision's vectors agree with the fp32 source's, on real paragraphs.
 
-    ``neighbour_agreement`` is the share of paragraphs whose nearest other paragraph is the same
-    under both encoders. ``tasks`` is empty where no held-out data was given.
+    ``neighbour_agreement`` is the share of paragraphs for which both encoders find the same nearest
+    paragraph. ``tasks`` is empty without held-out data.
     """
 
     paragraphs: int = Field(ge=200)
@@ -86,7 +86,7 @@ class Parity(_Strict):
 
 
 class WideNode(_Strict):
-    """A node that computes in fp32 because fp16 is too narrow for it."""
+    """A node that computes in fp32 because fp16 is too narrow."""
 
     kernel: str
     magnitude: float = Field(description="largest absolute value that it reads, holds or writes")
@@ -94,11 +94,11 @@ class WideNode(_Strict):
 
 
 class Ranges(_Strict):
-    """How far the values of the fused graph reach in fp32, on the calibration passages."""
+    """Largest values of the fused graph in fp32, on the calibration passages."""
 
     passages: int = Field(ge=1)
     limit: float = Field(description="magnitude beyond which a node stays fp32")
-    largest: float = Field(description="of all activations")
+    largest: float = Field(description="largest magnitude of all activations")
     largest_at: str = Field(description="name of a node that reads, holds or writes it")
     fp32_nodes: dict[str, WideNode]
 
@@ -107,17 +107,17 @@ class Precision(_Strict):
     """One numeric form of the encoder."""
 
     runtime: Literal["onnx", "openvino"]
-    file: str = Field(description="the graph; its weights may lie in further files of the bundle")
+    file: str = Field(description="the graph; its weights may be in further files of the bundle")
     kernels: dict[str, int] = Field(
-        description="fused or quantised operators in the graph, counted"
+        description="number of each fused or quantised operator in the graph"
     )
     parity: Parity
     ranges: Ranges | None = Field(
-        default=None, description="of the fp16 forms; older bundles have none"
+        default=None, description="only for the fp16 forms; older bundles have none"
     )
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = write(self)
         if self.ranges is None:
             fields.pop("ranges", None)
@@ -125,7 +125,7 @@ class Precision(_Strict):
 
 
 class Lineage(_Strict):
-    """Where the weights came from and what turned them into this bundle."""
+    """The origin of the weights, and the tools that made this bundle from them."""
 
     source: str
     source_sha256: Sha256 = Field(description="digest of the source's weights")
@@ -136,15 +136,15 @@ class Lineage(_Strict):
 class Head(_Strict):
     """A network on the vectors of whole documents.
 
-    A classifier reads the document's vector, a citation scorer ``[u; v; u * v; signals]`` of two
-    documents and of what a search says of the pair.
+    A classifier reads the document's vector. A citation scorer reads ``[u; v; u * v; signals]``:
+    the vectors of two documents, and the signals of a search about the pair.
     """
 
     file: str
     kind: Literal["classifier", "citation"]
     activation: Literal["softmax", "sigmoid"]
     labels: list[str] = Field(min_length=2, description="outputs in order")
-    report: dict[str, Any] = Field(description="what the training measured")
+    report: dict[str, Any] = Field(description="measurements of the training")
 
 
 class Manifest(_Strict):
@@ -156,7 +156,7 @@ class Manifest(_Strict):
     dimensions: int = Field(ge=1)
     pooling: Pooling
     normalised: Literal[True] = True
-    max_tokens: int = Field(ge=8, description="longest window, special tokens included")
+    max_tokens: int = Field(ge=8, description="longest window, with special tokens")
     pad_token_id: int = Field(ge=0)
     prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt: str | None = None
@@ -181,7 +181,7 @@ class Manifest(_Strict):
         needed += [head.file for head in self.heads.values()]
         missing = [name for name in needed if name not in self.files]
         if missing:
-            raise ValueError(f"files lists no digest of {', '.join(missing)}")
+            raise ValueError(f"files has no digest of {', '.join(missing)}")
         if not self.precisions:
             raise ValueError("a bundle needs at least one precision")
         if self.default_prompt is not None and self.default_prompt not in self.prompts:
@@ -191,11 +191,11 @@ class Manifest(_Strict):
         return self
 
     def content_hash(self) -> str:
-        """SHA-256 over all that shapes a vector: the files' digests and the encoding settings.
+        """SHA-256 of everything that shapes a vector: the files' digests and the encoding settings.
 
-        Name, licence, lineage, the parity report and heads are left out: they can be re-measured,
-        re-worded or added without changing one vector, and caches, indexes and heads that belong
-        to the revision should then stay valid.
+        It leaves out name, licence, lineage, the parity report and heads. These can change without
+        changing a vector, and then the caches, indexes and heads of the revision should stay
+        valid.
         """
         content = {
             "format": self.format,

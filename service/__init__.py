@@ -1,1 +1,1 @@
-"""The service room: whole documents in, vectors out, over HTTP."""
+"""The service: it receives whole documents over HTTP and returns vectors."""

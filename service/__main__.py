@@ -7,8 +7,8 @@ import signal
 import sys
 
 if os.getpid() == 1:
-    # the kernel drops signals that process 1 has no handler for: without this one SIGTERM would do
-    # nothing while the imports run, and a drained container would exit with 0, not 143
+    # The kernel drops signals for process 1 unless it has a handler. Without this one, SIGTERM
+    # would do nothing during the imports, and a drained container would exit with 0, not 143.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 from service.configuration import load, unknown_variables

@@ -23,11 +23,11 @@ from service.settings import ENV_PREFIX, Settings, SettingsError
 
 
 def load(arguments: list[str]) -> Settings:
-    """Settings by precedence: flags, environment, the file that ``--config`` names, defaults.
+    """Read settings. Precedence: flags, environment, the file that ``--config`` names, defaults.
 
     Raises:
-        SettingsError: a value that cannot be used, an unknown name in the file, or no such file.
-        SystemExit: ``--help``, or an unknown flag.
+        SettingsError: a value is unusable, the file has an unknown name, or there is no such file.
+        SystemExit: for ``--help`` or an unknown flag.
     """
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", default=os.environ.get(f"{ENV_PREFIX}CONFIG") or None)
@@ -61,7 +61,7 @@ def load(arguments: list[str]) -> Settings:
 
 
 def unknown_variables() -> list[str]:
-    """Environment variables with the prefix of settings that name no setting."""
+    """Environment variables that have the prefix of settings but name no setting."""
     known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
     return sorted(v for v in os.environ if v.startswith(ENV_PREFIX) and v.upper() not in known)
 

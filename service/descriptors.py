@@ -1,4 +1,4 @@
-"""File descriptors: every connection takes one, and systems give few unless asked."""
+"""File descriptors: every connection takes one, and systems grant few by default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESERVED = 512
 
 
 def room(connections: int) -> int:
-    """Raise the process's own limit as far as it may; return how many connections it then has."""
+    """Raise the process's own limit as far as allowed; return how many connections fit."""
     try:
         import resource
     except ImportError:

@@ -1,7 +1,7 @@
-"""One hierarchy of errors: each says what was wrong, how to mend it, and which status it has.
+"""One hierarchy of errors. Each has a status and says what was wrong and how to fix it.
 
-``service.server.edge.errors`` answers requests with them; commands print their messages. An error
-that belongs to one module stands there, as a subclass of one of these.
+``service.server.edge.errors`` turns them into answers. Commands print their messages. An error
+that belongs to one module is defined there, as a subclass of one of these.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Mapping
 
 
 class ServiceError(Exception):
-    """An error that its message explains.
+    """An error whose message explains it.
 
     Args:
-        message: what was wrong and how to mend it; never the caller's text.
-        param: field at fault (OpenAI dialect).
-        code: machine-readable reason (OpenAI dialect), in place of the class's.
-        headers: sent along.
+        message: says what was wrong and how to fix it; never contains the caller's text.
+        param: the field at fault (OpenAI dialect).
+        code: machine-readable reason (OpenAI dialect); replaces the class's own code.
+        headers: sent with the answer.
 
     Attributes:
         status: HTTP status.
         kind: ``error_type`` of the native dialect.
         openai: ``type`` of the OpenAI dialect.
 
-    A subclass names what differs behind its base, as in ``status=404``.
+    A subclass gives its differences as class arguments, as in ``status=404``.
     """
 
     status = 500
@@ -55,11 +55,11 @@ class ServiceError(Exception):
 
 
 class CommandError(ServiceError):
-    """A command cannot be carried out."""
+    """The command failed."""
 
 
 class RequestError(ServiceError, status=422, kind="Validation", openai="invalid_request_error"):
-    """The request is at fault, and a change of it mends it."""
+    """The request is wrong; the client can fix it."""
 
 
 class InvalidError(RequestError):
@@ -71,7 +71,7 @@ class MalformedError(RequestError, status=400):
 
 
 class EmptyError(RequestError, status=400, kind="Empty"):
-    """There is nothing to work on."""
+    """There is no input."""
 
 
 class UnauthorizedError(
@@ -81,15 +81,15 @@ class UnauthorizedError(
 
 
 class ForbiddenError(RequestError, status=403, kind="Forbidden", openai="permission_error"):
-    """The API key does not allow this."""
+    """The API key does not permit this."""
 
 
 class NotFoundError(RequestError, status=404, kind="NotFound", openai="not_found_error"):
-    """There is no route, model, index, document, classifier or head of that name."""
+    """No route, model, index, document, classifier or head has that name."""
 
 
 class MethodError(RequestError, status=405, kind="MethodNotAllowed"):
-    """The route does not take this method."""
+    """The route does not accept this method."""
 
 
 class SlowBodyError(RequestError, status=408, kind="Timeout", openai="timeout_error"):
@@ -97,27 +97,27 @@ class SlowBodyError(RequestError, status=408, kind="Timeout", openai="timeout_er
 
 
 class ConflictError(RequestError, status=409, kind="Conflict"):
-    """The stored thing belongs to another model, or differs from what was asked for."""
+    """A stored object belongs to another model, or differs from the request."""
 
 
 class VersionError(RequestError, status=412, kind="VersionMismatch"):
-    """Documents have other versions than a write asked for.
+    """Documents do not have the versions that a write requires.
 
     Attributes:
-        present: the versions that stand, by id; None where there is no document.
-        written: the versions of the documents that were written all the same, by id.
+        present: current versions by id; None where there is no document.
+        written: versions of the documents that the service did write, by id.
     """
 
     def __init__(
         self, present: Mapping[str, int | None], written: Mapping[str, int] | None = None
     ) -> None:
-        super().__init__("a document has another version than the one that the write is for")
+        super().__init__("a document does not have the version that this write requires")
         self.present = present
         self.written = written or {}
 
 
 class TooLargeError(RequestError, status=413, kind="TooLarge"):
-    """A document, a batch, a training or the body is over its limit."""
+    """A document, a batch, a training or the body exceeds its limit."""
 
 
 class MediaTypeError(RequestError, status=415, kind="UnsupportedMediaType"):
@@ -127,19 +127,19 @@ class MediaTypeError(RequestError, status=415, kind="UnsupportedMediaType"):
 class OverloadedError(
     ServiceError, status=429, kind="Overloaded", openai="rate_limit_error", code="overloaded"
 ):
-    """The service has no room for more work of this client, or the key is over its rate.
+    """The service has no room for more work of this client, or the key exceeds its rate.
 
     Args:
-        retry_after: seconds until there should be room, by the measured rate.
-        message: what is full, ending before "in N s".
+        retry_after: seconds until there should be room, from the measured rate.
+        message: says what is full; the class adds "in N s".
         code: machine-readable reason.
     """
 
     def __init__(
         self,
         retry_after: float,
-        message: str = "overloaded: too many tokens wait already, of this client or of all, to "
-        "take this or to do it before its deadline; try again",
+        message: str = "overloaded: too many tokens of this client or of all clients are waiting; "
+        "this request has no room or cannot finish before its deadline; try again",
         code: str | None = None,
     ) -> None:
         wait = str(math.ceil(retry_after))
@@ -152,7 +152,7 @@ class EngineFailedError(ServiceError):
 
 
 class UnavailableError(ServiceError, status=503, kind="Unhealthy"):
-    """This replica cannot answer now; another one may, so balancers ask it."""
+    """This replica cannot answer now. Another one may, so balancers try it."""
 
 
 class NotLoadedError(UnavailableError):
@@ -160,16 +160,16 @@ class NotLoadedError(UnavailableError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the model is not loaded yet; /readyz tells when", headers={"retry-after": "1"}
+            "the model is not loaded yet; /readyz shows when it is", headers={"retry-after": "1"}
         )
 
 
 class BuildingError(UnavailableError, kind="Building", code="index_building"):
-    """The index is not yet complete for the served bundle.
+    """The index is not complete yet for the served bundle.
 
     Attributes:
-        done: documents that are.
-        total: documents of the index.
+        done: documents that are complete.
+        total: all documents of the index.
     """
 
     def __init__(self, done: int, total: int) -> None:
@@ -183,11 +183,11 @@ class BuildingError(UnavailableError, kind="Building", code="index_building"):
 
 
 class StoreError(UnavailableError, kind="Store", code="store_unusable"):
-    """Indexes and heads cannot be read or written where they should lie.
+    """The service cannot read or write indexes and heads at their path.
 
     Args:
-        message: what was wrong and how to mend it.
-        reason: for metrics: an errno's name, or ``gone``, ``sync``, ``torn``,
+        message: says what was wrong and how to fix it.
+        reason: label for metrics: the name of an errno, or ``gone``, ``sync``, ``torn``,
             ``damaged`` or ``unusable``.
     """
 
@@ -197,25 +197,25 @@ class StoreError(UnavailableError, kind="Store", code="store_unusable"):
 
 
 class DamagedError(StoreError):
-    """What is stored of a document does not fit its checksums."""
+    """A stored document does not match its checksums."""
 
     def __init__(self) -> None:
         super().__init__(
-            "what is stored of this document is damaged and is not served: write the document "
-            "again, or let the operator run docsplit-index repair on the index",
+            "the stored document is damaged, so the service does not return it: write the document "
+            "again, or ask the operator to run docsplit-index repair on the index",
             "damaged",
         )
 
 
 class UncertainError(StoreError):
-    """A commit failed, and whether it stands cannot be told."""
+    """A commit failed, and it is unknown whether it took effect."""
 
     def __init__(self) -> None:
-        super().__init__("it is not known whether the documents were written: read them")
+        super().__init__("it is unknown whether the documents were written: read them")
 
 
 class DeadlineError(ServiceError, status=504, kind="Timeout", code="deadline_exceeded"):
-    """The deadline passed before the work was done; another replica would do the same again."""
+    """The deadline passed before the work was done. Another replica would only repeat the work."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -225,36 +225,36 @@ class DeadlineError(ServiceError, status=504, kind="Timeout", code="deadline_exc
 
 
 _DISK = {
-    "ENOSPC": "the volume of index_path is full: delete indexes, or make it larger",
-    "EDQUOT": "the quota of index_path is used up: delete indexes, or raise it",
-    "EROFS": "the volume of index_path is read-only, so nothing can be written",
-    "EIO": "the volume of index_path fails: look at its disk",
-    "ESTALE": "the volume of index_path was mounted anew: restart the service",
+    "ENOSPC": "the volume of index_path is full: delete indexes, or enlarge the volume",
+    "EDQUOT": "the quota of index_path is used up: delete indexes, or raise the quota",
+    "EROFS": "the volume of index_path is read-only, so the service cannot write to it",
+    "EIO": "the volume of index_path fails: check its disk",
+    "ESTALE": "the volume of index_path was mounted again: restart the service",
 }
 ERRNOS = tuple(_DISK)
-# LanceDB has no type of its own for what the system refuses
+# LanceDB has no type of its own for errors of the operating system
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
-# what it says of files that are gone or damaged
+# LanceDB's messages for files that are missing or damaged
 _LANCE = re.compile(r"LanceError\((\w+)\)|^lance error: (Not found|Encountered corrupt file)")
 
 
 def errno_name(error: OSError) -> str:
-    """The system's name of an error, such as ENOSPC."""
+    """The operating system's name of an error, such as ENOSPC."""
     return errno.errorcode.get(error.errno or 0, "unknown")
 
 
 def disk_fault(error: BaseException) -> StoreError | None:
-    """The error as one of the volume, where it is one: full, read-only or failing."""
+    """The error as a fault of the volume (full, read-only or failing); None for other errors."""
     name = errno_name(error) if isinstance(error, OSError) and error.errno else ""
-    if name not in _DISK and (told := _OS_ERROR.search(str(error))):
-        name = errno.errorcode.get(int(told[1]), "")
+    if name not in _DISK and (match := _OS_ERROR.search(str(error))):
+        name = errno.errorcode.get(int(match[1]), "")
     return StoreError(_DISK[name], name) if name in _DISK else None
 
 
 def lance_fault(error: BaseException) -> str | None:
-    """What kind of fault LanceDB met in its files; None where the error is another one."""
-    # a class that cannot be imported
+    """The kind of fault that LanceDB met in its files; None for other errors."""
+    # this class cannot be imported
     if type(error).__name__ == "RustPanic":
         return "panic"
     if not isinstance(error, RuntimeError | OSError | ValueError):

@@ -1,7 +1,7 @@
-"""The threads of a process: every kind of work has a few of its own.
+"""The threads of a process. Every kind of work has its own few threads.
 
-All kinds would share asyncio's default executor, and a few long calls would hold up all
-the rest. Here trainings wait only for trainings, and the file of keys is always read.
+In asyncio's default executor, a few long calls would block all other calls. Here trainings wait
+only for trainings, and the file of keys is always read in time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Pool(ThreadPoolExecutor):
-    """A few threads of one kind, and how many of them are busy.
+    """A few threads for one kind of work. It counts the busy ones.
 
     Args:
-        name: of the kind, in the threads' names and the metrics.
-        threads: at most; they start as they are needed.
+        name: kind of work; appears in the threads' names and the metrics.
+        threads: at most; they start when needed.
     """
 
     _all: ClassVar[WeakSet[Pool]] = WeakSet()
@@ -37,11 +37,11 @@ class Pool(ThreadPoolExecutor):
 
     @classmethod
     def busy_threads(cls, name: str) -> int:
-        """Busy threads of all pools of that name."""
+        """Busy threads of all pools with that name."""
         return sum(pool.busy for pool in tuple(cls._all) if pool.name == name)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """As ``ThreadPoolExecutor``'s; the thread counts as busy until the call has ended."""
+        """Like ``ThreadPoolExecutor.submit``; the thread counts as busy until the call ends."""
         return super().submit(self._counted, fn, *args, **kwargs)
 
     async def run(
@@ -51,24 +51,24 @@ class Pool(ThreadPoolExecutor):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """The call's result; the call is not begun if the awaiting task is cancelled before it.
+        """The call's result. If the awaiting task is cancelled first, the call never begins.
 
-        What the call needs is let go at once then, however long the threads stay busy.
+        A cancelled call releases its arguments at once, even while all threads stay busy.
         """
         work = _Call(contextvars.copy_context(), lambda: call(*args, **kwargs))
         future = self.submit(work)
         try:
             return cast("T", await asyncio.wrap_future(future))
         finally:
-            # false where it has begun
+            # false if the call has begun
             if future.cancel():
                 work.forget()
 
     async def run_stoppable(self, call: Callable[[threading.Event], T]) -> T:
-        """As ``run``, with an event that is set if the awaiting task is cancelled.
+        """Like ``run``, with an event that is set when the awaiting task is cancelled.
 
         Args:
-            call: looks at the event often, and ends soon after it was set.
+            call: checks the event often, and ends soon after it is set.
         """
         stop = threading.Event()
         try:
@@ -87,7 +87,7 @@ class Pool(ThreadPoolExecutor):
 
 
 class _Call:
-    """A call that can be forgotten while it stands in an executor's queue."""
+    """A call that can be cancelled while it waits in an executor's queue."""
 
     def __init__(self, context: contextvars.Context, call: Callable[[], object]) -> None:
         self._work: tuple[contextvars.Context, Callable[[], object]] | None = (context, call)
@@ -100,19 +100,19 @@ class _Call:
         self._work = None
 
 
-# the parsing and validation of large bodies
+# parsing and validation of large bodies
 BODIES = Pool("bodies", 1)
 # trainings that a request waits for
 TRAINING = Pool("training", 1)
-# those that nobody waits for: they may take hours
+# trainings in the background, which may take hours
 BACKGROUND = Pool("background", 1)
-# what classifiers say of many documents
+# predictions of classifiers for many documents
 SCORING = Pool("scoring", 1)
-# what the index and the heads' store have computed around their reads and writes
+# computing around reads and writes of the index and the store of heads
 STORE = Pool("store", 2)
-# the keys' file, so that nothing holds up a revocation
+# the file of keys, so that nothing delays a revocation
 KEYS = Pool("keys", 1)
-# the engine's start, and its end
+# starting and stopping the engine
 START = Pool("start", 1)
 NAMES = (
     "bodies",
@@ -129,8 +129,8 @@ NAMES = (
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
-    """Give what libraries run in a loop's default executor two threads, which are counted.
+    """Give libraries that use a loop's default executor two threads, which are counted.
 
-    This service runs nothing there itself; asyncio does, to resolve host names.
+    The service itself runs nothing there. asyncio does, to resolve host names.
     """
     loop.set_default_executor(Pool("libraries", 2))

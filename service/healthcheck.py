@@ -1,7 +1,7 @@
-"""``python -m service.healthcheck``: is the service of this container ready?
+"""``python -m service.healthcheck``: check that the service of this container is ready.
 
-It reads DOCSPLIT_HOST and DOCSPLIT_PORT from the environment, as the service does. It starts anew
-every few seconds, so it takes a bare socket: ``http.client`` would more than double its start.
+It reads DOCSPLIT_HOST and DOCSPLIT_PORT from the environment, as the service does. It runs every
+few seconds, so it uses a bare socket: importing ``http.client`` would more than double its time.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import os
 import socket
 import sys
 
-# an address that listens everywhere cannot be connected to on every system
+# some systems cannot connect to the address that means "listen everywhere"
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 _TIMEOUT = 2.5
 
 
 def main() -> int:
-    """Ask for /readyz.
+    """Request /readyz.
 
     Returns:
-        Exit status: 0 when it answers 200, 1 when it answers anything else or nothing.
+        Exit status: 0 after the answer 200, 1 after any other answer or none.
     """
     host = os.environ.get("DOCSPLIT_HOST", "")
     host = _LOOPBACK.get(host, host)

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, or text to read."""
+"""Structured logs: one JSON object per line, or text for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 
 
 def configure(level: str, form: Literal["json", "text"]) -> None:
-    """Send our own events and those of libraries to standard error in one form.
+    """Write our own events and those of libraries to standard error in one form.
 
     Args:
         level: debug, info, warning or error.
@@ -35,7 +35,7 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
     ]
     if form == "json":
         final += [
-            # never locals: they hold the callers' texts
+            # never log local variables: they contain the callers' texts
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(),
         ]
@@ -50,14 +50,14 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    # our access log says what uvicorn's would, with ids and without the query string
+    # our access log replaces uvicorn's; it has ids and no query string
     logging.getLogger("uvicorn.access").disabled = True
 
 
 def outline(error: BaseException) -> list[str]:
-    """Where an exception that nobody expected came from: types and places, causes first.
+    """The origin of an unexpected exception: types and places, causes first.
 
-    Messages are left out: those of libraries may repeat texts, ids or paths of callers.
+    It leaves out messages: those of libraries may repeat texts, ids or paths of callers.
     """
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     before = [] if cause is None else outline(cause)
@@ -69,11 +69,11 @@ def outline(error: BaseException) -> list[str]:
 def outlined(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Keep messages of exceptions out of what libraries log; a structlog processor."""
+    """Remove the messages of exceptions from the logs of libraries; a structlog processor."""
     info = event.pop("exc_info", None)
     error = info[1] if isinstance(info, tuple) else info
     if isinstance(error, BaseException):
         event["outline"] = outline(error)
-    # what follows in asyncio's is the repr of a task, with its exception
+    # asyncio's message ends with the repr of a task and its exception
     event["event"] = str(event["event"]).split("\n", 1)[0]
     return event

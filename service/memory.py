@@ -1,7 +1,7 @@
-"""How much memory a request takes at most, by the size of its body.
+"""Upper bound of the memory of a request, from the size of its body.
 
 ``tests/service/test_amplification.py`` sends the worst bodies to every route and compares these
-figures with what the process takes.
+figures with the memory that the process takes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ VALUE_BYTES = 200
 
 
 def needed(body_bytes: int, values: int = 0) -> int:
-    """Bytes of memory that a request takes at most.
+    """Upper bound of the memory of a request, in bytes.
 
     Args:
-        body_bytes: size of its body.
-        values: JSON values in the body; where that is not known yet, 0.
+        body_bytes: size of the body.
+        values: JSON values in the body; 0 while the number is unknown.
     """
     return FACTOR * body_bytes + VALUE_BYTES * min(values, body_bytes)

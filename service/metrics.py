@@ -24,12 +24,12 @@ from service.errors import ERRNOS
 from service.executors import Pool
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-# the source of windows of an answer that was given again
+# the source of windows in a repeated answer
 ANSWER = "answer"
 
 
 class Metrics:
-    """The metrics of one process, in a registry of their own."""
+    """The metrics of one process, in their own registry."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -77,12 +77,12 @@ class Metrics:
         )
         self.padding_waste = Gauge(
             "docsplit_padding_waste_ratio",
-            "Share of padding in all tokens run so far",
+            "Share of padding in all tokens computed so far",
             registry=self.registry,
         )
         self.batch_windows = Histogram(
             "docsplit_batch_windows",
-            "Windows a batch",
+            "Windows per batch",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
             registry=self.registry,
         )
@@ -93,7 +93,7 @@ class Metrics:
             registry=self.registry,
         )
         self.queue_tokens = Gauge(
-            "docsplit_queue_tokens", "Tokens that wait for the engine", registry=self.registry
+            "docsplit_queue_tokens", "Tokens waiting for the engine", registry=self.registry
         )
         self.queue_age = Gauge(
             "docsplit_queue_age_seconds",
@@ -102,12 +102,12 @@ class Metrics:
         )
         self.tokens_per_second = Gauge(
             "docsplit_tokens_per_second",
-            "Tokens a second that the engine computes while it is busy, as measured",
+            "Measured tokens per second that the engine computes while it is busy",
             registry=self.registry,
         )
         self.inflight_bytes = Gauge(
             "docsplit_inflight_bytes",
-            "Memory set aside for requests that are read and worked on",
+            "Memory reserved for requests in progress",
             registry=self.registry,
         )
         self.cache_bytes = Gauge(
@@ -121,7 +121,7 @@ class Metrics:
         )
         self.cache_errors = Counter(
             "docsplit_cache_errors_total",
-            "Calls to Redis that failed, values damaged or forged, writes that were dropped",
+            "Failed calls to Redis, damaged or forged values, and dropped writes",
             ("kind",),
             registry=self.registry,
         )
@@ -130,43 +130,43 @@ class Metrics:
         )
         self.index_documents = Counter(
             "docsplit_index_documents_total",
-            "Documents written and deleted by these commits",
+            "Documents written and deleted by commits",
             registry=self.registry,
         )
         self.index_damaged = Counter(
             "docsplit_index_damaged_total",
-            "Damaged rows that reads of indexes met and did not serve",
+            "Damaged rows that the service found when it read indexes, and did not return",
             registry=self.registry,
         )
         self.index_search_seconds = Histogram(
             "docsplit_index_search_seconds",
-            "Time of a search in an index, embedding left out",
+            "Time of a search in an index, without embedding",
             ("mode",),
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.index_reembed_documents = Gauge(
             "docsplit_index_reembed_documents",
-            "Documents still to be re-embedded for the served bundle, in all indexes",
+            "Documents that the service must still re-embed for the served bundle, in all indexes",
             registry=self.registry,
         )
         self.store_up = Gauge(
             "docsplit_store_up",
-            "1 while the store at index_path is the one that was there first, 0 while it is gone",
+            "1 while the store at index_path is the original one, 0 while it is gone",
             registry=self.registry,
         )
         self.store_errors = Counter(
             "docsplit_store_errors_total",
-            "Requests that the store could not serve, by reason",
+            "Requests that failed because of the store, by reason",
             ("reason",),
             registry=self.registry,
         )
-        # an alert sees how a counter grows, not that it appears
+        # an alert sees a counter grow; it does not see a counter appear
         for reason in (*ERRNOS, "gone", "sync", "torn", "unusable"):
             self.store_errors.labels(reason)
         self.store_versions_removed = Counter(
             "docsplit_store_versions_removed_total",
-            "Versions of tables that were moved aside because they were torn",
+            "Versions of tables that the service moved aside because they were torn",
             registry=self.registry,
         )
         self.training_jobs = Counter(
@@ -175,32 +175,32 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
-        # an alert compares with what was before: a count that begins at 1 never rises
+        # alerts compare with the former value: a count that begins at 1 never rises
         for outcome in ("done", "failed", "cancelled", "lost"):
             self.training_jobs.labels(outcome)
         self.connections = Gauge(
-            "docsplit_connections", "Connections of clients that are open", registry=self.registry
+            "docsplit_connections", "Open connections of clients", registry=self.registry
         )
         self.connections_closed = Counter(
             "docsplit_connections_closed_total",
-            "Connections closed from this side before their time, by reason",
+            "Connections that the service closed early, by reason",
             ("reason",),
             registry=self.registry,
         )
         self.keys_refused = Counter(
             "docsplit_keys_refused_total",
-            "Requests refused for their API key, by reason",
+            "Requests refused because of their API key, by reason",
             ("reason",),
             registry=self.registry,
         )
         self.keys_stale = Gauge(
             "docsplit_keys_stale",
-            "Above 0 while the keys' file cannot be used as it stands, and former keys count",
+            "Above 0 while the file of keys is unusable and the former keys still count",
             registry=self.registry,
         )
         self.threads_busy = Gauge(
             "docsplit_threads_busy",
-            "Threads that run something now, by the kind of work they are for",
+            "Busy threads, by kind of work",
             ("pool",),
             registry=self.registry,
         )
@@ -224,7 +224,7 @@ class Metrics:
         self.batch_seconds.observe(report.seconds)
 
     def embedded(self, result: Embedded) -> None:
-        """Count what was embedded, and where its windows came from."""
+        """Count the embedded documents, and the sources of their windows' vectors."""
         self.documents.inc(len(result.documents))
         sources = [window.source for document in result.documents for window in document.windows]
         for source in Source:
@@ -240,7 +240,7 @@ class Metrics:
             self.stage_seconds.labels(stage).observe(seconds)
 
     def repeated(self, usage: Mapping[str, int]) -> None:
-        """Count the documents and windows of an answer that was given again."""
+        """Count the documents and windows of a repeated answer."""
         self.documents.inc(usage["documents"])
         self.windows.labels(ANSWER).inc(usage["windows"])
 

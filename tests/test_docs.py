@@ -1,4 +1,4 @@
-"""The documents against the code: every setting, route and metric, and every link."""
+"""The documents, compared with the code: every setting, route and metric, and every link."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_files_and_modules_that_a_page_names_exist(name: str) -> None:
+def test_files_and_modules_named_by_a_page_exist(name: str) -> None:
     text = read(name)
     for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|yaml|md|sh))`", text):
         assert (ROOT / path).exists(), path
@@ -60,7 +60,7 @@ def test_files_and_modules_that_a_page_names_exist(name: str) -> None:
         assert path.is_dir() or path.with_suffix(".py").is_file(), module
 
 
-def test_other_files_name_pages_that_exist() -> None:
+def test_pages_named_by_other_files_exist() -> None:
     rooms = {p for p in ROOT.iterdir() if p.name[0] != "." and p.name not in ("data", "runs")}
     suffixes = {".py", ".yaml", ".yml", ".md", ".cfg", ".conf", ".toml", ".tpl"}
     files = [p for room in rooms | {ROOT / ".github"} for p in room.rglob("*")]
@@ -82,7 +82,7 @@ def test_the_table_of_a_room_lists_its_commands(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
         if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8"):
             commands.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    # the two programs that run in the environment of a peer
+    # the two programs that run in another package's environment
     peers = {f"benchmarks.comparison.peers.{name}" for name in ("export_onnx", "plain_server")}
     assert listed == {name.removesuffix(".__main__") for name in commands - peers}
 
@@ -94,7 +94,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it: strictly, so that every link leads somewhere."""
+    """The site, built as by `make docs`: strictly, so that every link leads somewhere."""
     folder = tmp_path_factory.mktemp("site")
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],

@@ -33,6 +33,34 @@ CLEAN = [
     "tests/export",
     "tests/training",
     "training",
+    "service/__init__.py",
+    "service/__main__.py",
+    "service/configuration.py",
+    "service/descriptors.py",
+    "service/embedding",
+    "service/errors.py",
+    "service/executors.py",
+    "service/healthcheck.py",
+    "service/logs.py",
+    "service/memory.py",
+    "service/metrics.py",
+    "service/server",
+    "service/settings.py",
+    "service/tracing",
+    "tests/collector.py",
+    "tests/conftest.py",
+    "tests/deploy",
+    "tests/linearizability.py",
+    "tests/other_bundle.py",
+    "tests/redis_server.py",
+    "tests/service",
+    "tests/test_architecture.py",
+    "tests/test_cuda_report.py",
+    "tests/test_docs.py",
+    "tests/test_objectives.py",
+    "tests/test_project.py",
+    "tests/test_readme.py",
+    "tests/test_rooms.py",
     "windowing",
 ]
 TEXTS = {".md", ".yaml", ".yml", ".cfg", ".conf", ".toml", ".tpl", ".txt"}
@@ -47,7 +75,7 @@ def rules(name: str) -> list[tuple[str, str]]:
 
 
 def phrase(pattern: str) -> re.Pattern[str]:
-    # a phrase may go on in the next line of a comment, a quotation or a string
+    # a phrase may continue in the next line of a comment, a quotation or a string
     spaced = pattern.replace(" ", r"""(?:[\s#>\\"']|\b[bfr]{1,2}(?=["']))+""")
     return re.compile(rf"(?<![\w-])(?:{spaced})(?![\w-])", re.IGNORECASE)
 
@@ -69,12 +97,12 @@ def views(path: Path, text: str) -> tuple[str, str]:
 
 
 def blank(match: re.Match[str]) -> str:
-    """Nothing but the line breaks, and a mark that no phrase reaches across."""
+    """Only the line breaks, and a mark that no phrase can span."""
     return "\0" + re.sub(r"[^\n]", "", match[0])
 
 
 def python_views(text: str) -> tuple[str, str]:
-    """Comments, strings and the words of test names; and all names."""
+    """Comments, strings and the words of test names, as prose; all names."""
     prose, names = [""] * (text.count("\n") + 2), [""] * (text.count("\n") + 2)
     for found in tokenize.generate_tokens(io.StringIO(text).readline):
         first = found.start[0] - 1
@@ -146,11 +174,11 @@ def test_the_search_finds(path: str, text: str, line: int) -> None:
         ("a.py", 'f("the", "very")\n'),
     ],
 )
-def test_the_search_leaves_out(path: str, text: str) -> None:
+def test_the_search_ignores(path: str, text: str) -> None:
     assert not list(faults(Path(path), text))
 
 
-def test_no_replacement_is_banned_itself() -> None:
+def test_no_replacement_is_itself_banned() -> None:
     for _, new in rules("phrases.txt"):
         assert not any(pattern.search(new) for pattern, _ in PHRASES), new
 

@@ -9,7 +9,7 @@ from studies.objectives import RECIPES, report, settings
 from training.evaluation.results import Figure, Measured, Result, path_of, write
 
 
-def test_every_recipe_is_a_run_of_its_own(tmp_path: Path) -> None:
+def test_every_recipe_is_a_separate_run(tmp_path: Path) -> None:
     given = Namespace(
         start="start",
         documents=tmp_path / "d.jsonl",
@@ -43,5 +43,5 @@ def test_a_recipe_is_a_row_with_its_interval_over_the_seeds(tmp_path: Path) -> N
         write(path_of(tmp_path, "retrieval", "papers", encoder), result)
     lines = report(tmp_path, ["docsplit", "simcse", "span"]).splitlines()
     rows = dict(line.strip("| ").split(" | ") for line in lines[2:])
-    # t of 2 degrees of freedom, 4.303, times .1 over the root of 3
+    # t with 2 degrees of freedom, 4.303, times .1 over the root of 3
     assert rows == {"start": ".500", "docsplit": ".700 ± .248", "simcse": ".400", "span": "–"}

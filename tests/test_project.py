@@ -38,7 +38,7 @@ def test_a_shipped_package_declares_its_types(package: str) -> None:
     assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["*"]
 
 
-def test_the_workflow_runs_every_python_version_that_the_package_claims() -> None:
+def test_the_workflow_runs_every_supported_python_version() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yaml").read_text())
     tested = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
     pattern = r"Programming Language :: Python :: (3\.\d+)"
@@ -48,14 +48,14 @@ def test_the_workflow_runs_every_python_version_that_the_package_claims() -> Non
     assert PROJECT["project"]["requires-python"] == f">={tested[0]}"
 
 
-def test_the_hooks_run_what_make_lint_runs() -> None:
+def test_the_hooks_run_the_checks_of_make_lint() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     tools = {hook["entry"].split()[0].rpartition("/")[2] for hook in hooks}
     [recipe] = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert tools == set(re.findall(r"\$\(BIN\)/([\w-]+)", recipe))
 
 
-def test_the_files_that_contributing_names_exist() -> None:
+def test_files_named_by_contributing_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.(?:py|md|toml|txt|yaml|json)))`", text))
     assert len(named) > 20

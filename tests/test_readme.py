@@ -1,8 +1,8 @@
-"""The commands of the README and the tutorial, as printed, and the answers that they show.
+"""The commands of the README and the tutorial, and the answers that these pages show.
 
-A page's ``shell`` blocks run one after the other in a folder that looks like a fresh clone after
-``make serve``. A ``json`` block shows the last line of what they print,
-a ``text`` block its end.
+A page's ``shell`` blocks run one after the other, in a folder that looks like a fresh clone after
+``make serve``. A ``json`` block shows the last line of their output. A ``text`` block shows the end
+of the output.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.conftest import ROOT, Server, free_port, wait_ready
 from tests.export.conftest import bert_folder, pep_texts  # noqa: F401
 
 README, TUTORIAL = "README.md", "docs/tutorial/index.md"
-# int8, bf16 and f32 differ by this much in numbers of an answer
+# int8, bf16 and f32 differ by this much in the numbers of an answer
 NEAR = 0.1
-# what runs leave in a working copy
+# files that runs leave in a working copy
 LEFT = {".venv", ".git", ".cache", "data", "runs"}
-# what the Makefile leaves once an environment is set up
+# files that the Makefile leaves after setting up an environment
 STAMPS = {".serve", ".dev"}
 
 
@@ -39,7 +39,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def same(shown: Any, got: Any) -> bool:
-    """Whether an answer is the one that a page shows: numbers nearly, and anything for "…"."""
+    """Whether an answer matches the page's: numbers approximately, and anything for "…"."""
     if isinstance(shown, dict):
         return shown.keys() == got.keys() and all(same(shown[key], got[key]) for key in shown)
     if isinstance(shown, list):
@@ -51,7 +51,7 @@ def same(shown: Any, got: Any) -> bool:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The repository's files, and this run's environment where ``make serve`` makes it."""
+    """The repository's files, with this run's environment in the place of ``make serve``'s."""
     for path in ROOT.iterdir():
         if path.name not in LEFT:
             (tmp_path / path.name).symlink_to(path)
@@ -60,7 +60,7 @@ def clone(tmp_path: Path) -> Path:
     for path in Path(sys.prefix).iterdir():
         if path.name not in STAMPS:
             (environment / path.name).symlink_to(path)
-    # newer than what they depend on, so that make installs nothing
+    # newer than the files it depends on, so that make installs nothing
     for name in STAMPS:
         (environment / name).touch()
     return tmp_path
@@ -84,7 +84,7 @@ def started(block: str, clone: Path, env: dict[str, str]) -> Iterator[None]:
 
 def run(page: str, clone: Path) -> None:
     port = str(free_port())
-    # what `make test ARGS=...` was given is not for `make serve`
+    # the arguments of `make test ARGS=...` are not for `make serve`
     env = {k: v for k, v in os.environ.items() if k not in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")}
     env |= {"DOCSPLIT_PORT": port, "DOCSPLIT_DRAIN_SECONDS": "0", "DOCSPLIT_CALIBRATE": "0"}
     said = ""

@@ -1,4 +1,4 @@
-"""Rooms and their layers: pyproject.toml has the contracts of import-linter."""
+"""Rooms and their layers: import-linter checks the contracts in pyproject.toml."""
 
 from __future__ import annotations
 

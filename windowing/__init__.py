@@ -1,1 +1,1 @@
-"""A document's text to tokens, sentences and windows, and window vectors to one vector."""
+"""From a document's text to tokens, sentences and windows; from window vectors to one vector."""

@@ -1,4 +1,4 @@
-"""Rows of token ids to the matrices that a model reads."""
+"""Make matrices for a model from rows of token ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Wide = NDArray[np.int64]
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of rows by rising length, so that little is padded."""
+    """Positions of rows in batches, by rising length, so that there is little padding."""
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if batch and (len(batch) + 1) * lengths[number] > batch_tokens:
@@ -26,12 +26,12 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 def pad(
     rows: Sequence[NDArray[np.integer[Any]]], pad_token_id: int, width: int = 0
 ) -> tuple[Wide, Wide]:
-    """Rows of ids as one matrix, and its mask: 1 for tokens, 0 for padding.
+    """Join rows of ids into one matrix and its mask: 1 for tokens, 0 for padding.
 
     Args:
         rows: ``[tokens]`` each.
-        pad_token_id: what follows the shorter ones.
-        width: at least so many columns.
+        pad_token_id: fills the shorter rows.
+        width: smallest number of columns.
 
     Returns:
         Two int64 matrices ``[rows, columns]``.

@@ -1,4 +1,4 @@
-"""The windows of a whole document, and the vectors of many documents."""
+"""Split documents into windows, and compute the vectors of many documents."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Window:
     Attributes:
         start: first character, in code points.
         end: one past the last character.
-        tokens: tokens of the document in it; special and prompt tokens are not counted.
-        ids: what the model reads, special and prompt tokens included, int32.
+        tokens: tokens of the document in it, without special and prompt tokens.
+        ids: the model's input, with special and prompt tokens, int32.
     """
 
     start: int
@@ -38,12 +38,12 @@ class Window:
 def split(
     tokenizer: DocumentTokenizer, text: str, tokens: Tokens, keep: Side | None = None
 ) -> list[Window]:
-    """The windows of a document, in order; one without tokens has one that is empty.
+    """The windows of a document, in order. A document without tokens has one empty window.
 
     Args:
-        tokenizer: made ``tokens``.
-        tokens: of ``text``.
-        keep: only one window, filled from this end of the document on.
+        tokenizer: the tokenizer that made ``tokens``.
+        tokens: tokens of ``text``.
+        keep: make only one window, filled from this end of the document.
     """
     lead, ids = np.split(tokens.ids, [tokens.prompt])
     total, capacity = len(ids), tokenizer.capacity - len(lead)
@@ -71,8 +71,8 @@ def read(
 
     Args:
         texts: of any length.
-        prompt: put before every window.
-        first: only the first window of each, filled.
+        prompt: text before every window.
+        first: make only the first window of each document, filled.
     """
     keep: Side | None = "right" if first else None
     return [split(tokenizer, text, tokenizer.encode(text, prompt), keep) for text in texts]
@@ -88,14 +88,14 @@ def document_vectors(
 ) -> Vectors:
     """Unit vectors of documents, float32 ``[documents, dimensions]``.
 
-    Windows of the same ids are encoded once. What ``encode`` gives that is not finite stays so.
+    Equal windows are encoded once. Values from ``encode`` that are not finite stay so.
 
     Args:
-        documents: windows of each.
+        documents: windows of each document.
         encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
-        pad_token_id: fills rows that are shorter than the longest of a batch.
-        batch_tokens: padded tokens of a batch, at most; a longer window is a batch of its own.
-        advance: called after each batch with the share of the tokens that is done.
+        pad_token_id: fills rows that are shorter than the longest row of a batch.
+        batch_tokens: most padded tokens in a batch; a longer window gets its own batch.
+        advance: called after each batch with the share of the tokens that are encoded.
 
     Raises:
         ValueError: there are no documents.

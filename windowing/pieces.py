@@ -1,7 +1,7 @@
-"""Pieces of a long text that are tokenised one at a time.
+"""Split a long text into pieces that are tokenised one at a time.
 
-A tokenizer needs some 200 bytes of memory for each token until its answer is copied, so no call may
-get a text of any length.
+A tokenizer needs some 200 bytes of memory for each token until its answer is copied, so no call
+may receive a text of any length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 Range = tuple[int, int]
 
 SIZE = 16_384
-# no piece is longer, whatever the text holds
+# the longest piece, for every text
 LONGEST = 2 * SIZE
 
 _BLANK = re.compile(r"(?<=\S)\s")
@@ -24,14 +24,14 @@ _PLAIN_WORD = re.compile(r"[^\W_\u1100-\U0003ffff]+")
 def ranges(text: str, *, skip_long_words: bool = False) -> Iterator[Range]:
     """Yield ascending ranges of characters, each at most ``LONGEST`` long.
 
-    A piece ends before white space where there is some. Pre-tokenizers split there, so the tokens
-    of the pieces are those of the whole text. Without white space it ends after punctuation, and
+    A piece ends before white space if there is any. Pre-tokenizers split there, so the pieces have
+    the same tokens as the whole text. Without white space a piece ends after punctuation, and
     without either it ends inside a word.
 
     Args:
         text: of any length.
-        skip_long_words: leave out what follows of a word in which a piece ended. WordPiece makes
-            one unknown token of any word of more than 100 characters, however long it is.
+        skip_long_words: leave out the rest of a word in which a piece ended. WordPiece makes one
+            unknown token of any word of more than 100 characters, however long it is.
     """
     begin = 0
     while len(text) - begin > LONGEST:
@@ -42,7 +42,7 @@ def ranges(text: str, *, skip_long_words: bool = False) -> Iterator[Range]:
         begin = end
         if not found and skip_long_words:
             at = first
-            # in steps, since no other thread runs during a match
+            # in steps, because a match blocks all other threads
             while word := _PLAIN_WORD.match(text, at, at + SIZE):
                 at = word.end()
             begin = max(begin, at)

@@ -1,4 +1,4 @@
-"""Window vectors to document vectors."""
+"""From window vectors to document vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pool(windows: Vectors, tokens: NDArray[np.int64]) -> Vectors:
         tokens: weight of each window, ``[windows]``.
 
     Returns:
-        float32 ``[dimensions]``. Its length is 1 where all windows agree and falls as they differ.
+        float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.
     """
     if len(windows) == 1:
         return np.asarray(windows[0])

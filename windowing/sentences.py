@@ -1,8 +1,8 @@
-"""Sentence boundaries, found locally and in linear time.
+"""Find sentence boundaries, locally and in linear time.
 
-Every boundary depends only on the paragraph around it, so that an edit elsewhere in a document
-leaves it where it was; the windows inherit this. No regular expression runs over more than
-``_STEP`` characters in one call, since none releases the GIL.
+Every boundary depends only on the paragraph around it. An edit elsewhere in a document does not
+move it, and the windows inherit this. No call runs a regular expression over more than ``_STEP``
+characters, because regular expressions hold the GIL.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import sentencex
 
-# sentencex takes time quadratic in the length of a text full of unclosed quotes (74 s for 1 MB),
-# so it is given paragraphs, and a paragraph beyond this length is cut by the plain rule below.
+# sentencex takes quadratic time for a text full of unclosed quotes (74 s for 1 MB). So it receives
+# paragraphs, and the plain rule below cuts a paragraph that is longer than this.
 LONGEST_PARAGRAPH = 8192
 _STEP = 65_536
 _SPACE = re.compile(r"\s*")
@@ -23,11 +23,11 @@ _PARAGRAPH_MARKS = frozenset(".!?:;。！？")
 
 
 def sentence_starts(text: str, language: str = "en") -> list[int]:
-    """Character offsets at which a sentence starts, ascending, without offset 0.
+    """Character offsets at which sentences start, ascending, without offset 0.
 
     Args:
-        text: any text; white space before a sentence belongs to the one before it.
-        language: ISO 639-1 code whose abbreviations and punctuation ``sentencex`` applies.
+        text: any text; white space before a sentence belongs to the sentence before.
+        language: ISO 639-1 code; ``sentencex`` applies its abbreviations and punctuation.
     """
     starts: list[int] = []
     begin = 0
@@ -39,7 +39,7 @@ def sentence_starts(text: str, language: str = "en") -> list[int]:
 
 
 def _paragraph_ends(text: str) -> Iterator[int]:
-    """Ends of white space with an empty line in it, or with a line's end after punctuation."""
+    """Ends of white space that contains an empty line, or a line end after punctuation."""
     at = text.find("\n")
     while at >= 0:
         end = _end_of_space(text, at)
@@ -53,7 +53,7 @@ def _paragraph_ends(text: str) -> Iterator[int]:
 
 
 def _plain_ends(text: str) -> Iterator[int]:
-    """Ends of white space after a full stop, a question or exclamation mark, and of lines."""
+    """Ends of white space after a full stop, a question or exclamation mark, or a line."""
     at = 0
     while at < len(text):
         found = _PLAIN_END.search(text, at, at + _STEP)
@@ -86,7 +86,7 @@ def _append(starts: list[int], text: str, begin: int, end: int, language: str) -
         return
     cursor = 0
     for sentence in sentencex.segment(language, paragraph):
-        # sentencex may drop white space, so its sentences are looked up, not counted up
+        # sentencex may drop white space, so search for its sentences instead of adding lengths
         found = paragraph.find(sentence, cursor)
         if found < 0:
             continue

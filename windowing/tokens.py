@@ -1,4 +1,4 @@
-"""Texts to token ids and back to character offsets."""
+"""From texts to token ids and character offsets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Side = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A tokenised text, special tokens excluded.
+    """A tokenised text, without special tokens.
 
     Attributes:
         ids: int32 ``[tokens]``.
         starts: character offset of each token, int64 ``[tokens]``.
         prompt: how many of the first tokens belong to the prompt.
-        complete: False where tokenising stopped at its limit before the other end of the text.
+        complete: False if tokenising stopped at its limit before the end of the text.
     """
 
     ids: Ids
@@ -40,12 +40,12 @@ class DocumentTokenizer:
     """The bundle's tokenizer, applied to whole documents.
 
     Args:
-        source: a ``tokenizer.json``, or what was read from one.
+        source: path of a ``tokenizer.json``, or its loaded content.
         max_tokens: longest model input, special tokens included.
-        language: of the sentence rules, see ``sentence_starts``.
+        language: language of the sentence rules; see ``sentence_starts``.
 
     Raises:
-        ValueError: the special tokens around a text leave no room in ``max_tokens``.
+        ValueError: the special tokens around a text fill all of ``max_tokens``.
     """
 
     def __init__(self, source: Path | Tokenizer, max_tokens: int, language: str = "en") -> None:
@@ -69,18 +69,18 @@ class DocumentTokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """How many token ids there are."""
+        """Number of token ids."""
         return self._tokenizer.get_vocab_size()
 
     @property
     def special(self) -> int:
-        """Special tokens around every window."""
+        """Number of special tokens around every window."""
         return len(self.prefix) + len(self.suffix)
 
     def encode(self, text: str, prompt: str = "") -> Tokens:
-        """Tokenise ``prompt + text`` whole, however long.
+        """Tokenise all of ``prompt + text``, of any length.
 
-        Offsets count characters of ``text``; those of prompt tokens are 0.
+        Offsets count characters of ``text``; prompt tokens have offset 0.
         """
         steps = self.encoding(text, prompt)
         while True:
@@ -93,7 +93,7 @@ class DocumentTokenizer:
     def encoding(
         self, text: str, prompt: str = "", limit: int | None = None, side: Side = "right"
     ) -> Generator[None, None, Tokens]:
-        """Do what ``encode`` does, and pause between the pieces of a long text.
+        """Like ``encode``, but pause between the pieces of a long text.
 
         Args:
             text: of any length.
@@ -127,7 +127,7 @@ class DocumentTokenizer:
         return Tokens(ids, np.maximum(starts - len(prompt), 0), in_prompt, complete)
 
     def count(self, text: str) -> int:
-        """Tokens of ``text`` without special tokens."""
+        """Number of tokens of ``text``, without special tokens."""
         return len(self.encode(text).ids)
 
     def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions]:
@@ -135,12 +135,12 @@ class DocumentTokenizer:
         return np.array(encoding.ids, dtype=np.int32), _starts(encoding) + begin
 
     def _encode(self, text: str) -> Encoding:
-        # unlike encode, encode_batch releases the GIL
+        # encode_batch releases the GIL, encode does not
         [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
         return encoding
 
     def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]:
-        """Token positions where sentences and where words start, both ascending, 0 excluded.
+        """Token positions at which sentences and words start, both ascending, 0 excluded.
 
         Positions count from the first token after the prompt.
         """
@@ -153,7 +153,7 @@ class DocumentTokenizer:
         return sentences, np.flatnonzero(spaces) + 1
 
     def model_input(self, parts: Sequence[Ids]) -> Ids:
-        """``parts`` joined and put between the special tokens."""
+        """``parts`` joined, between the special tokens."""
         return np.concatenate((self.prefix, *parts, self.suffix))
 
 

@@ -1,15 +1,14 @@
-"""Content-defined windows: a document's tokens are cut at sentences that the content chooses.
+"""Content-defined windows: the content of a document decides where its windows end.
 
 The idea is content-defined chunking (rsync; FastCDC, Xia et al., USENIX ATC 2016) with the local
 minimum as the cut criterion (Bjørner, Blass & Gurevich, "Content-dependent chunking for
 differential compression, the local maximum approach", 2010), moved from bytes to sentences.
-Each boundary gets a hash of the sentence that ends there. A boundary whose hash is the smallest
-among its neighbours, ``capacity // 2`` tokens back and ``capacity // 8`` tokens ahead, is an
-*anchor*. Windows end at anchors, and where none is in reach, at the boundary with the smallest
-hash. Hence:
+Each boundary gets a hash of the sentence that ends there. A boundary is an *anchor* if its hash is
+the smallest among its neighbours, ``capacity // 2`` tokens back and ``capacity // 8`` tokens ahead.
+Windows end at anchors, or, if none is in reach, at the boundary with the smallest hash. Therefore:
 
-- an edit changes the windows around it and no others, since far anchors do not move;
-- text appended changes the last window only, since no cut looks beyond ``capacity`` tokens of
+- an edit changes only the windows around it, because distant anchors do not move;
+- appended text changes only the last window, because no cut looks beyond ``capacity`` tokens of
   the window that it ends;
 - a document that fits is one window.
 """
@@ -36,11 +35,11 @@ def cut(ids: Ids, sentences: Positions, words: Positions, capacity: int) -> list
     Args:
         ids: token ids of the whole document without special tokens, ``[tokens]``.
         sentences: ascending token positions at which sentences start (0 and ``tokens`` excluded).
-        words: the same of words; they are cut at where a sentence exceeds a window.
-        capacity: most tokens of a window, special tokens excluded.
+        words: the same for words; a sentence that exceeds a window is cut at a word.
+        capacity: most tokens in a window, without special tokens.
 
     Returns:
-        Ascending ends; the last is ``len(ids)``; no two differ by more than ``capacity``.
+        Ascending ends; the last is ``len(ids)``; neighbours differ by at most ``capacity``.
     """
     total = len(ids)
     if total <= capacity:
@@ -66,7 +65,7 @@ def cut(ids: Ids, sentences: Positions, words: Positions, capacity: int) -> list
 
 
 def _sentence_hashes(ids: Ids, starts: Positions) -> Hashes:
-    """A hash per boundary, of the tokens of the sentence that ends there."""
+    """A hash per boundary, over the tokens of the sentence that ends there."""
     if len(starts) == 0:
         return np.zeros(0, dtype=np.uint64)
     edges = np.concatenate(([0], starts))
@@ -86,12 +85,12 @@ def _mix(values: Hashes) -> Hashes:
 
 
 def _anchors(positions: Positions, hashes: Hashes, back: int, ahead: int) -> NDArray[np.bool_]:
-    """Which boundaries have a hash below all of ``back`` tokens before, and not above any of
-    ``ahead`` tokens after."""
+    """Which boundaries have a hash below all of the ``back`` tokens before, and at most equal to
+    all of the ``ahead`` tokens after."""
     is_anchor = np.ones(len(positions), dtype=np.bool_)
     where = positions.tolist()
     value = hashes.tolist()
-    # the front of each deque is the index of the minimum of the range that slides along
+    # the front of each deque is the index of the minimum in the sliding range
     before: deque[int] = deque()
     for i, position in enumerate(where):
         while before and where[before[0]] < position - back:
@@ -119,12 +118,12 @@ def _smallest_hash(positions: Positions, hashes: Hashes, low: int, high: int) ->
 
 
 def _last_smallest(positions: Positions, hashes: Hashes) -> int:
-    """The last of equal hashes, so that a text of one repeated sentence fills its windows."""
+    """The last of equal smallest hashes, so that a repeated sentence fills its windows."""
     return int(positions[len(hashes) - 1 - int(np.argmin(hashes[::-1]))])
 
 
 def _last_resort(ids: Ids, words: Positions, start: int, smallest: int, reach: int) -> int:
-    """A cut inside a sentence: between words, or between any two tokens of an endless word."""
+    """A cut inside a sentence: between words, or between two tokens of an endless word."""
     first, last = np.searchsorted(words, (start + smallest, start + reach + 1))
     inside = words[first:last]
     if len(inside) == 0:

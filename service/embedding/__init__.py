@@ -1,1 +1,1 @@
-"""Text to vector: documents, cache, batching and engines, in this order."""
+"""From text to vector: documents, cache, batching and engines, in this order."""

@@ -1,4 +1,4 @@
-"""Embedding of many documents that requests never wait for."""
+"""Embed many documents in the background; requests never wait for them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from service.embedding.cache import lasting
 from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
 from service.errors import OverloadedError
 
-# Requests go first for 2 s at most, so that work ends at a service that is never idle.
+# Requests go first, but for 2 s at most, so that background work ends in a busy service.
 PATIENCE_STEPS = 100
 _STEP_SECONDS = 0.02
-# The queue serves a batch like any request, and before all others when it has waited for
-# ``queue_age_limit``: a batch that takes a second never comes to that.
+# The queue treats a batch like any request. After ``queue_age_limit`` it would go before all
+# others, but a batch of one second never waits that long.
 BATCH_SECONDS = 1.0
 FIRST_CHARACTERS = 16_384
 MOST_CHARACTERS = 400_000
 MOST_DOCUMENTS = 256
-# seconds: no deadline
+# seconds, so long that there is no deadline
 _NEVER = 1e9
 
 
 class BackgroundEmbedder:
-    """Embeds one batch of documents at a time, when no request waits for the engine.
+    """Embeds documents one batch at a time, when no request waits for the engine.
 
-    The vectors are stored or train a head, so the cache gives only those it can vouch for.
+    The vectors are stored or train a head, so the cache returns only vectors that are sure.
 
     Args:
-        embedder: of documents; with or without a cache.
-        prompt: put before every window.
-        report: gets every batch.
-        exclusive: no request uses the engine, so batches are as large as they may be.
+        embedder: embeds documents, with or without a cache.
+        prompt: text before every window.
+        report: receives every batch.
+        exclusive: no request uses the engine, so batches have their largest size.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class BackgroundEmbedder:
         self._turn = asyncio.Lock()
 
     async def __call__(self, texts: Sequence[str]) -> list[Document | UnusableInputError]:
-        """All that ``each`` yields."""
+        """All results of ``each``."""
         return [outcome async for outcome in self.each(texts)]
 
     async def each(self, texts: Sequence[str]) -> AsyncIterator[Document | UnusableInputError]:
-        """Documents in the order of their texts; in place of some, why they have no vector.
+        """Documents in the order of their texts. An error replaces a document without a vector.
 
         Raises:
             EngineFailedError: from the batcher.
@@ -65,7 +65,7 @@ class BackgroundEmbedder:
         while first < len(texts):
             batch = _take(texts, first, characters)
             async with self._turn:
-                await self._give_way()
+                await self._wait_for_requests()
                 started = time.monotonic()
                 result = await self._embed(batch)
                 seconds = max(time.monotonic() - started, 1e-3)
@@ -83,7 +83,7 @@ class BackgroundEmbedder:
                 yield next(documents) if error is None else error
             first += len(batch)
 
-    async def _give_way(self) -> None:
+    async def _wait_for_requests(self) -> None:
         for _ in range(PATIENCE_STEPS):
             if not self._embedder.queued_tokens:
                 break
@@ -105,7 +105,7 @@ class BackgroundEmbedder:
 
 
 def _take(texts: Sequence[str], first: int, characters: int) -> Sequence[str]:
-    """The texts of a batch: one at least."""
+    """The texts of the next batch: at least one."""
     size = len(texts[first])
     end = first + 1
     while end < min(len(texts), first + MOST_DOCUMENTS):

@@ -1,6 +1,6 @@
-"""What the running request costs its key, charged as soon as the size of its work is known.
+"""Charge the running request to its key, as soon as the size of its work is known.
 
-Whoever leaves pays for what was begun. A charge is given back only where the queue had no room.
+A client that leaves still pays for work that has begun. Only a full queue refunds a charge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _current: ContextVar[Bucket | None] = ContextVar("charged", default=None)
 
 @contextmanager
 def charging(tokens: Bucket) -> Iterator[None]:
-    """What runs inside, and tasks that it starts, is charged to ``tokens``."""
+    """Charge the block, and tasks that it starts, to ``tokens``."""
     token = _current.set(tokens)
     try:
         yield
@@ -28,12 +28,12 @@ def charging(tokens: Bucket) -> Iterator[None]:
 
 @contextmanager
 def charged(tokens: int) -> Iterator[None]:
-    """Charge the running request for work that begins inside.
+    """Charge the running request for the work of the block.
 
-    Nobody is charged for work in the background, which a request may have started.
+    Background work is free, even if a request started it.
 
     Args:
-        tokens: that the model reads.
+        tokens: number of tokens that the model reads.
     """
     bucket = None if clients.current() is clients.BACKGROUND else _current.get()
     if bucket is None:

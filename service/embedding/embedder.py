@@ -1,4 +1,4 @@
-"""Whole documents in, vectors out: tokenise, cut, look up, compute, pool."""
+"""From whole documents to vectors: tokenise, cut, look up, compute, pool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
+from service.embedding.fair_semaphore import FairSemaphore
 from service.embedding.lookup import CachedVectors
-from service.embedding.turns import Turns
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.executors import Pool
 from service.tracing.stages import Stage
@@ -22,11 +22,11 @@ from windowing.tokens import DocumentTokenizer, Side
 
 
 class UnusableInputError(RequestError):
-    """A text that cannot be embedded.
+    """A text that the service cannot embed.
 
     Attributes:
         index: position of the text among the inputs.
-        reason: what follows the name of the input in the message.
+        reason: rest of the message, after the name of the input.
     """
 
     def __init__(self, index: int, reason: str, code: str) -> None:
@@ -39,20 +39,20 @@ class UnusableInputError(RequestError):
 
 
 class EmptyInputError(UnusableInputError, EmptyError):
-    """A text without a single token."""
+    """A text without any token."""
 
     def __init__(self, index: int) -> None:
-        super().__init__(index, "is empty: it holds no text that makes a token", "empty_input")
+        super().__init__(index, "is empty: its text makes no token", "empty_input")
 
 
 class TooLongError(UnusableInputError, TooLargeError):
-    """A document over the configured limit; tokenising stops there, so its size is not known."""
+    """A document over the limit. Tokenising stops there, so its full size is unknown."""
 
     def __init__(self, index: int, limit: int) -> None:
         super().__init__(
             index,
             f"has more than {limit} tokens, which is the limit: split it, or set truncate=true to "
-            "embed one window of it only",
+            "embed only one window of it",
             "document_too_long",
         )
 
@@ -63,7 +63,7 @@ class DocumentWindow(Window):
 
     Attributes:
         vector: float32 ``[dimensions]``, unit length; None until computed.
-        source: where the vector came from.
+        source: origin of the vector.
     """
 
     vector: Vectors | None = None
@@ -76,11 +76,11 @@ class Document:
 
     Attributes:
         characters: length of the text in code points.
-        tokens: of the whole text, without special and prompt tokens. Of a truncated text over the
-            limit of tokens: those counted until the limit.
+        tokens: tokens of the whole text, without special and prompt tokens. For a truncated text
+        over the limit: the tokens counted up to the limit.
         used: tokens in the windows; less than ``tokens`` only after ``truncate``.
-        computed: tokens that the model reads for it, special and prompt tokens included.
-        pooled: what ``vector`` returned first.
+        computed: tokens that the model reads for it, with special and prompt tokens.
+        pooled: the first result of ``vector``.
     """
 
     characters: int
@@ -121,7 +121,7 @@ class Timing:
     """Seconds spent in each stage.
 
     Attributes:
-        looking: until the caches said what is missing, or another request had computed it.
+        looking: until the caches have answered, or another request has computed the vectors.
     """
 
     tokenising: float = 0.0
@@ -136,8 +136,8 @@ class Embedded:
     """The documents of one request, in its order.
 
     Attributes:
-        documents: of the texts that are not refused.
-        refused: by position, why texts have no vectors.
+        documents: documents of the texts that are not refused.
+        refused: errors of refused texts, by position.
     """
 
     documents: list[Document]
@@ -145,18 +145,18 @@ class Embedded:
     refused: dict[int, UnusableInputError] = field(default_factory=dict)
 
 
-# Work on one document that stops where others may go on.
+# Work on one document. It pauses where other documents may take their turn.
 Splitting = Generator[None, None, Document]
 
 
 class Embedder:
     """Embeds whole documents.
 
-    Args:
+    vectors: finds or computes the windows' vectors.
         tokenizer: of the bundle.
         vectors: finds or computes the windows' vectors.
-        max_document_tokens: a longer document is refused unless it is truncated.
-        workers: threads that tokenise.
+        max_document_tokens: longer documents are refused unless they are truncated.
+        workers: number of tokenising threads.
     """
 
     def __init__(
@@ -169,12 +169,12 @@ class Embedder:
         self._tokenizer = tokenizer
         self._vectors = vectors
         self._max_tokens = max_document_tokens
-        self._turns = Turns(workers)
+        self._semaphore = FairSemaphore(workers)
         self._pool = Pool("tokenise", workers)
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens that wait for the engine."""
+        """Tokens waiting for the engine."""
         return self._vectors.queued_tokens
 
     async def embed(
@@ -193,15 +193,15 @@ class Embedder:
         Args:
             texts: of any length up to the limit.
             deadline: on ``time.monotonic``'s clock.
-            prompt: put before every window.
-            truncate: keep one window of a document that has more, and count what was cut.
-            side: where to cut: ``right`` keeps the start, ``left`` the end.
-            vectors: find or compute the windows' vectors in place of the embedder's own.
-            refuse: embed the other texts where one is empty or too long.
+            prompt: text before every window.
+            truncate: keep one window of a longer document, and count the removed tokens.
+            side: side to cut off: ``right`` keeps the start, ``left`` keeps the end.
+            vectors: finds or computes the windows' vectors instead of the embedder's own source.
+            refuse: embed the other texts if one is empty or too long.
 
         Raises:
-            EmptyInputError: a text without tokens, unless ``refuse``.
-            TooLongError: a document over the limit, unless ``refuse``.
+            EmptyInputError: a text has no tokens, unless ``refuse``.
+            TooLongError: a document exceeds the limit, unless ``refuse``.
             OverloadedError, DeadlineError, EngineFailedError: from the batcher.
         """
         result = Embedded([])
@@ -235,10 +235,10 @@ class Embedder:
         self._pool.shutdown(cancel_futures=True)
 
     async def _carry_out(self, splitting: Splitting) -> Document:
-        """Each step in a thread, clients by turns; a request that was given up takes none more."""
+        """Run each step in a thread, clients in turn; a cancelled request takes no further step."""
         loop = asyncio.get_running_loop()
         while True:
-            async with self._turns.turn():
+            async with self._semaphore.turn():
                 document = await loop.run_in_executor(self._pool, _step, splitting)
             if document is not None:
                 return document
@@ -268,7 +268,7 @@ class Embedder:
 
 
 def _step(splitting: Splitting) -> Document | None:
-    """Go on to the next stop; the document at the end."""
+    """Run to the next pause; return the document at the end."""
     try:
         next(splitting)
     except StopIteration as ended:

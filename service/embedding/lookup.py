@@ -1,4 +1,4 @@
-"""Where an embedder gets the vectors of windows from."""
+"""Get the vectors of windows for an embedder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from windowing.windows import Ids
 
 @dataclass(slots=True)
 class Found:
-    """Vectors of windows, in the order in which they were asked for.
+    """Vectors of windows, in the order of the request.
 
     Attributes:
-        vectors: float32 ``[dimensions]``, unit length, one a window.
-        sources: where each came from.
-        looking: seconds that reading the cache took.
-        queued: seconds that those computed for this call waited.
-        computing: seconds that computing them took.
+        vectors: float32 ``[dimensions]``, unit length, one per window.
+        sources: origin of each vector.
+        looking: seconds spent reading the cache.
+        queued: seconds that the windows computed for this call waited.
+        computing: seconds spent computing them.
     """
 
     vectors: list[Vectors]
@@ -39,7 +39,7 @@ class CachedVectors:
     Args:
         cache: vectors of windows seen before.
         batcher: computes windows.
-        tenants: who shares entries of the cache with whom.
+        tenants: decides which clients share entries of the cache.
     """
 
     def __init__(self, cache: Cache, batcher: Batcher, tenants: Tenants = SHARED) -> None:
@@ -49,7 +49,7 @@ class CachedVectors:
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens that wait for the engine."""
+        """Tokens waiting for the engine."""
         return self._batcher.queued_tokens
 
     async def get(self, keys: Sequence[bytes], windows: Sequence[Ids], deadline: float) -> Found:
@@ -70,7 +70,7 @@ class CachedVectors:
         async def compute(missing: Sequence[bytes]) -> Vectors:
             lookup.stop()
 
-            # what was done of a request that failed need not be done again when it is repeated
+            # keep the vectors of a failed request, so that a repetition need not compute them
             def keep(positions: Sequence[int], vectors: Vectors) -> None:
                 self._cache.keep([missing[position] for position in positions], vectors)
 

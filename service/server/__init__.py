@@ -1,1 +1,1 @@
-"""The HTTP server: the application, its life cycle, its edge and its routes."""
+"""The HTTP server: application, life cycle, edge and routes."""

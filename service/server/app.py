@@ -36,7 +36,7 @@ from service.server.routes import (
     suggest,
 )
 
-# what scripts of other origins may send, beside what all may, and read
+# request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
     "authorization",
     "content-type",
@@ -59,9 +59,9 @@ _TOLD_HEADERS = [
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application around a service; the engine starts with its lifespan.
+    """Make the application around a service; the engine starts with its lifespan.
 
-    It listens while the engine compiles: /livez answers at once, /readyz when all is warm.
+    It listens while the engine compiles: /livez answers at once, /readyz once the engine is warm.
     """
 
     async def start() -> None:
@@ -78,7 +78,7 @@ def create_app(service: Service) -> FastAPI:
         ]
         if service.workers is not None:
             await service.workers.open()
-            # until the engine runs the other workers take all connections
+            # until the engine runs, the other workers take all connections
             await starting
         try:
             yield
@@ -94,9 +94,9 @@ def create_app(service: Service) -> FastAPI:
         summary="Vectors of whole documents.",
         lifespan=lifespan,
         redoc_url=None,
-        # a redirect would send clients to whatever their Host header says
+        # a redirect would send clients to the host that their Host header names
         redirect_slashes=False,
-        # FastAPI's own spans and logs hold query strings and messages; service.tracing's do not
+        # FastAPI's own spans and logs contain query strings and messages; service.tracing's do not
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
@@ -118,7 +118,7 @@ def create_app(service: Service) -> FastAPI:
     settings = service.settings
     inflight = Inflight(settings.max_inflight_bytes)
     service.metrics.inflight_bytes.set_function(lambda: inflight.total)
-    # the last added is the outermost
+    # the middleware that is added last is the outermost
     app.add_middleware(
         Repeats, answers=service.answers, tenants=service.tenants, metrics=service.metrics
     )

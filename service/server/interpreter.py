@@ -1,4 +1,4 @@
-"""How the threads of a process share the interpreter: none may keep the event loop waiting."""
+"""How the threads of a process share the interpreter without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 import gc
 import sys
 
-# A thread that wants the interpreter asks for it after so long. A short request asks some ten times
-# on its way through the threads; Python's own 5 ms would add up to 50 ms beside a busy thread.
+# Seconds that a thread waits before it asks for the interpreter. A short request asks about ten
+# times on its way through the threads; beside a busy thread, Python's own 5 ms add up to 50 ms.
 SWITCH_SECONDS = 0.001
 _PAUSE_SECONDS = 1.0
 
 
 async def tend() -> None:
-    """Switch threads often, and keep what modules hold out of garbage collections, for good.
+    """Switch threads often, and exclude the objects of modules from garbage collection for good.
 
-    A full collection looks at every object and lets no other thread run meanwhile: 0.2 s once
-    LanceDB and scikit-learn are imported, which happens late. A body of 130,000 lists starts two.
+    A full collection visits every object and blocks all threads: for 0.2 s once LanceDB and
+    scikit-learn are imported, which happens late. A body of 130,000 lists starts two collections.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     modules = 0

@@ -1,4 +1,4 @@
-"""What one process holds, from start to drain."""
+"""The state of one process, from start to drain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = structlog.get_logger("docsplit")
 
 
 class Phase(enum.StrEnum):
-    """Where a process stands; only READY answers inference and 200 on /readyz."""
+    """The phase of a process; only READY serves inference and answers 200 on /readyz."""
 
     STARTING = "starting"
     READY = "ready"
@@ -57,13 +57,13 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is there once the engine is.
+    """The parts that exist once the engine runs.
 
     Attributes:
-        vectors: behind the cache.
+        vectors: with the cache.
         fresh: without a cache.
         background: for trainings, whose documents often come again.
-        reembedder: for other bundles' indexes, past the cache: their documents come once.
+        reembedder: for indexes of other bundles; no cache, because each document comes once.
     """
 
     engine: Engine
@@ -77,12 +77,12 @@ class Running:
 
 @dataclass
 class Service:
-    """A bundle, how it is run, and its phase.
+    """A bundle, its settings and its phase.
 
     Raises:
         EngineError: no engine can meet the settings on this machine.
         ValueError: the bundle's prompts do not fit its windows, tracing is not installed, or the
-            keys' file cannot be used.
+            file of keys is unusable.
     """
 
     settings: Settings
@@ -141,18 +141,18 @@ class Service:
 
     @property
     def degraded(self) -> bool:
-        """Whether Redis is configured and does not answer: slower, never wrong."""
+        """Whether Redis is configured but does not answer: answers are slower, never wrong."""
         return self.cache.shared is not None and not self.cache.shared.healthy
 
     @property
     def calibrated(self) -> dict[str, Any] | None:
-        """What was measured at the start, fit for JSON; None where nothing was."""
+        """The measurements of the start, ready for JSON; None without measurements."""
         if self.calibration is None:
             return None
-        told: dict[str, Any] = {"streams": self.calibration.engine.streams}
+        summary: dict[str, Any] = {"streams": self.calibration.engine.streams}
         for name in ("threads", "batch_tokens", "reason", "seconds"):
-            told[name] = getattr(self.calibration, name)
-        return told | {"measured": [asdict(one) for one in self.calibration.measured]}
+            summary[name] = getattr(self.calibration, name)
+        return summary | {"measured": [asdict(one) for one in self.calibration.measured]}
 
     @property
     def threads(self) -> int:
@@ -164,7 +164,7 @@ class Service:
         return self.choice.engine != "onnx-cuda"
 
     async def start(self) -> None:
-        """Connect the shared cache, compile and warm up the engine in a thread, then be ready."""
+        """Connect the shared cache, compile and warm up the engine in a thread, then get ready."""
         if self.settings.redis_url is not None:
             self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
             self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
@@ -192,10 +192,10 @@ class Service:
         )
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if streams_chosen_here and engine.streams > 1:
-            # ready before that: it only makes requests that come alone faster
-            self.running.batcher.lone = await executors.START.run(self._build_lone)
+            # the service is ready before this: it only speeds up a batch that runs by itself
+            self.running.batcher.single_stream = await executors.START.run(self._single_stream)
 
-    def _build_lone(self) -> Engine | None:
+    def _single_stream(self) -> Engine | None:
         """An engine of one stream that has all cores."""
         try:
             engine = build(self.choice, self.bundle, self.threads, 1)
@@ -207,14 +207,14 @@ class Service:
 
     def _warm_up(self, engine: Engine) -> None:
         manifest = self.bundle.manifest
-        # a bundle of short windows has no positions for longer ones
+        # the graph of a bundle with short windows has no positions for longer ones
         for length in sorted({min(n, manifest.max_tokens) for n in (16, 128, manifest.max_tokens)}):
             ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
             if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
                 raise EngineError(f"{engine.name} returns vectors that are not finite")
 
     def follow(self) -> None:
-        """Re-embed indexes of other bundles and take over lost trainings, once the engine runs."""
+        """Once the engine runs, re-embed indexes of other bundles and take over lost trainings."""
         if self.running is not None:
             self.store.follow(self.running.reembedder)
             self.background.follow(self.running.background)
@@ -226,8 +226,8 @@ class Service:
         if not codec.signed:
             log.warning(
                 "cache_not_authenticated",
-                reason="whoever can write to Redis can put wrong vectors into answers; set "
-                "cache_secret. Upserts and trainings compute for themselves until then",
+                reason="anyone who can write to Redis can put wrong vectors into answers; set "
+                "cache_secret. Until then, upserts and trainings do not use Redis",
             )
         return SharedCache(
             url,
@@ -277,7 +277,7 @@ class Service:
         )
         prompt = resolve(manifest, None)
         embedder = Embedder(self.tokenizer, vectors, self.settings.max_document_tokens)
-        # a document that was taken once stays, also where the limit was lowered since
+        # a stored document stays, even if the limit is lower now
         unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
         background = BackgroundEmbedder(embedder, prompt, self.metrics.embedded)
         reembedder = BackgroundEmbedder(unlimited, prompt)
@@ -309,7 +309,7 @@ class Service:
         return found.engine
 
     def check_engine(self) -> None:
-        """Give the engine up when a batch has not come back for ``engine_timeout`` seconds."""
+        """Mark the engine as failed if a batch takes longer than ``engine_timeout`` seconds."""
         if self.running is None or self.phase is Phase.FAILED:
             return
         if self.running.batcher.longest_batch > self.settings.engine_timeout:
@@ -324,13 +324,13 @@ class Service:
         return generate_latest(self.metrics.registry)
 
     def drain(self) -> None:
-        """Turn /readyz to 503; requests are still answered."""
+        """Turn /readyz to 503 and go on answering requests."""
         if self.phase is not Phase.FAILED:
             self.phase = Phase.DRAINING
         self.metrics.ready.set(0)
 
     async def stop(self) -> None:
-        """Leave trainings to others, let the running commits and batches end, free the threads."""
+        """Leave trainings to other replicas, let commits and batches end, stop the threads."""
         await self.background.close()
         await self.store.close()
         if self.running is not None:

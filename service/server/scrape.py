@@ -1,4 +1,4 @@
-"""The metrics of all workers of a service, whichever of them is asked."""
+"""The metrics of all workers of a service; any worker can return them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-# a worker that answers later is missing from a scrape
+# a scrape leaves out a worker that answers later
 PATIENCE_SECONDS = 2.0
 
 
 class Scrape:
-    """Tells the other workers this worker's metrics, and asks them for theirs.
+    """Gives the other workers this worker's metrics, and asks for theirs.
 
     Args:
-        folder: each worker has a Unix socket here; nobody else may have access.
-        worker: number of this one.
-        registry: its metrics.
+        folder: each worker has a Unix socket here; no other user may have access.
+        worker: number of this worker.
+        registry: metrics of this worker.
     """
 
     def __init__(self, folder: Path, worker: int, registry: CollectorRegistry) -> None:
@@ -30,17 +30,17 @@ class Scrape:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Answer the others from now on."""
+        """Begin to answer the other workers."""
         path = self._folder / str(self._worker)
         self._server = await asyncio.start_unix_server(self._answer, path)
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self._server is not None:
             self._server.close()
 
     async def all(self) -> bytes:
-        """The metrics of all workers in Prometheus' text format, each sample with its worker."""
+        """The metrics of all workers in Prometheus' text format, with the worker as a label."""
         paths = sorted(self._folder.iterdir())
         texts = await asyncio.gather(*map(_ask, paths))
         return generate_latest(_Labelled({p.name: t for p, t in zip(paths, texts, strict=True)}))
@@ -52,7 +52,7 @@ class Scrape:
 
 
 async def _ask(path: Path) -> str:
-    """A worker's metrics; none where it has ended or does not answer."""
+    """A worker's metrics; empty if it has ended or does not answer."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)

@@ -1,4 +1,4 @@
-"""uvicorn, with a drain between SIGTERM and the closing of its sockets."""
+"""uvicorn, with a drain between SIGTERM and closing its sockets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from service.server.lifecycle import Phase, Service
 
 log = structlog.get_logger("docsplit")
 
-# connections that may wait to be accepted
+# connections that may wait for the service to accept them
 BACKLOG = 2048
 
 
 class DrainingServer(uvicorn.Server):
     """On SIGTERM /readyz turns 503; the socket stays open until balancers have noticed.
 
-    A second signal, or SIGINT, closes at once; requests in flight are still answered.
+    A second signal, or SIGINT, closes at once. Requests in progress still get their answers.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -44,14 +44,14 @@ class DrainingServer(uvicorn.Server):
         self._close = (time.monotonic() + wait, sig)
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's pulse, ten times a second; a failed or wedged engine ends the process."""
+        """Called by uvicorn ten times a second; a failed or hanging engine ends the process."""
         if self._close is not None and time.monotonic() >= self._close[0]:
             super().handle_exit(self._close[1], None)
             self._close = None
         self.service.check_engine()
         failed = self.service.phase is Phase.FAILED
         if failed:
-            # what waits for the engine would wait for ever
+            # requests that wait for the engine would wait for ever
             self.config.timeout_graceful_shutdown = 1
         return await super().on_tick(counter) or failed
 
@@ -77,9 +77,9 @@ def configure(service: Service) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # uvicorn would trust whatever the loopback address sends; see trusted_proxies
+        # uvicorn would trust any header from the loopback address; see trusted_proxies
         proxy_headers=False,
-        # above the usual 60 s of balancers, so that they and not we close idle connections
+        # above the usual 60 s of balancers, so that they close idle connections first
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.request_timeout) + 1,
         backlog=BACKLOG,
@@ -87,11 +87,11 @@ def configure(service: Service) -> uvicorn.Config:
 
 
 def run(service: Service) -> int:
-    """Serve until a signal; the exit status is 1 when the engine failed."""
+    """Serve until a signal; the exit status is 1 if the engine failed."""
     return serve(DrainingServer(configure(service), service))
 
 
 def serve(server: DrainingServer, sockets: list[socket.socket] | None = None) -> int:
-    """Serve on sockets, or on the address in the settings; the exit status as ``run``'s."""
+    """Serve on sockets, or on the address in the settings; return the exit status as ``run``."""
     server.run(sockets)
     return 1 if server.service.phase is Phase.FAILED else 0

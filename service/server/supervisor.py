@@ -1,7 +1,7 @@
 """Several workers behind one socket.
 
-Each worker is a whole service with its share of the cores: its own engine, queue and cache. The
-supervisor binds the address, starts the workers, replaces those that die, and passes signals on.
+Each worker is a whole service with its share of the cores, its own engine, queue and cache. The
+supervisor binds the address, starts the workers, replaces those that die, and forwards signals.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from service.settings import Settings
 log = structlog.get_logger("docsplit")
 
 POLL_SECONDS = 0.25
-# before a dead worker is replaced
+# seconds before a dead worker is replaced
 PAUSE_SECONDS = 1.0
-# a worker that answers the supervisor later than this is killed, and never before engine_timeout
+# the supervisor kills a worker that is silent for longer, but never before engine_timeout
 SILENCE_SECONDS = 10.0
 
 
 @dataclass
 class Child:
-    """A worker as its supervisor sees it.
+    """A worker from the supervisor's view.
 
     Attributes:
         process: the worker.
-        pipe: carries signals to it, and signs of life in both directions.
-        told: how many signals it has got.
-        asked: when it was asked for a sign of life, on ``time.monotonic``'s clock.
-        answered: whether it answered.
-        serves: whether it ever answered, and was not killed.
+        pipe: carries signals to the worker, and signs of life in both directions.
+        sent: how many signals it has received.
+        asked: time of the last request for a sign of life, on ``time.monotonic``'s clock.
+        answered: whether the worker answered it.
+        serves: whether the worker ever answered, and was not killed.
     """
 
     process: SpawnProcess
     pipe: Connection
-    told: int = 0
+    sent: int = 0
     asked: float = field(default_factory=time.monotonic)
     answered: bool = True
     serves: bool = False
@@ -61,7 +61,7 @@ def run(settings: Settings) -> int:
         Exit status: that of a worker that could not start, else 0.
 
     Raises:
-        BundleError: the bundle cannot be used.
+        BundleError: the bundle is unusable.
     """
     revision = bundle.load(settings.bundle).manifest.revision
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
@@ -70,7 +70,7 @@ def run(settings: Settings) -> int:
 
 
 def share(settings: Settings, cores: int) -> Settings:
-    """The settings of one worker: its part of cores, cache and connections."""
+    """The settings of one worker: its share of cores, cache and connections."""
     workers = settings.workers
 
     def part(whole: int) -> int:
@@ -93,7 +93,7 @@ class Supervisor:
         settings: of the whole service.
         revision: of the bundle; a worker that finds another one does not serve.
         listener: a bound socket, which the workers share.
-        folder: empty, for the workers' own sockets.
+        folder: an empty folder for the workers' own sockets.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Supervisor:
         self._status = 0
 
     def run(self) -> int:
-        """Return when all workers have ended, see ``run``."""
+        """Return when all workers have ended; see the function ``run``."""
         handled = (signal.SIGINT, signal.SIGTERM)
         former = {s: signal.signal(s, lambda s, _: self._signals.append(s)) for s in handled}
         log.info("supervising", workers=self._settings.workers)
@@ -138,30 +138,30 @@ class Supervisor:
         return Child(process, pipe)
 
     def _talk(self, number: int, child: Child) -> None:
-        """Pass signals on, and kill a worker that has been silent for too long."""
+        """Forward signals, and kill a worker that has been silent for too long."""
         now = time.monotonic()
         try:
             while child.pipe.poll():
                 child.pipe.recv()
                 child.answered = child.serves = True
-            for received in self._signals[child.told :]:
+            for received in self._signals[child.sent :]:
                 child.pipe.send(received)
-                child.told += 1
+                child.sent += 1
             if child.answered:
                 child.pipe.send(ALIVE)
                 child.asked, child.answered = now, False
         except (EOFError, OSError):
-            # it has just ended
+            # the worker has just ended
             return
         patience = max(self._settings.engine_timeout, SILENCE_SECONDS)
-        # one that closes answers requests, and no longer the supervisor
+        # a closing worker answers requests, but no longer the supervisor
         if child.serves and not self._signals and now - child.asked > patience:
             log.error("worker_silent", worker=number, seconds=patience)
             child.process.kill()
             child.serves = False
 
     def _replace(self, number: int, child: Child) -> None:
-        """Forget a worker that has ended; where it could not start, end the others, too."""
+        """Forget a worker that has ended; if it could not start, end the other workers too."""
         status = child.process.exitcode
         child.pipe.close()
         del self._children[number]

@@ -1,4 +1,4 @@
-"""Tracing as the settings have it."""
+"""Tracing as the settings configure it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def tracing(settings: Settings, bundle: Bundle, choice: Choice) -> Tracing | None:
-    """What sends spans; None, and nothing imported, without ``otlp_endpoint``.
+    """The sender of spans; without ``otlp_endpoint`` None, and nothing is imported.
 
     Raises:
-        ValueError: the packages are missing.
+        ValueError: the packages are not installed.
     """
     if settings.otlp_endpoint is None:
         return None

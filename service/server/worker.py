@@ -1,4 +1,4 @@
-"""One of several processes that serve behind one socket; the supervisor starts it."""
+"""One of several processes behind one socket; the supervisor starts it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from service.settings import Settings
 
 log = structlog.get_logger("docsplit")
 
-# what the supervisor sends beside signals, and what a worker answers
+# message of the supervisor besides signals, and the worker's reply
 ALIVE = 0
-# exit statuses of a worker that no restart mends, and of the service then
+# exit statuses of a worker that no restart can fix, and the service's own status for each
 NO_ENGINE = 3
 BAD_BUNDLE = 2
 UNUSABLE = {NO_ENGINE: 1, BAD_BUNDLE: 2}
 
 
 class WorkerServer(server.DrainingServer):
-    """Takes signals from the supervisor.
+    """A server that receives signals from the supervisor.
 
-    Service managers and terminals send theirs to every process: a worker that took them as well
-    would count each twice.
+    Service managers and terminals signal every process. A worker that also reacted to those would
+    count each signal twice.
 
     Args:
         supervisor: a pipe.
@@ -48,11 +48,11 @@ class WorkerServer(server.DrainingServer):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them ignored."""
+        """Keep the signals ignored."""
         yield
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's pulse, ten times a second; the worker ends when the supervisor has ended."""
+        """Called by uvicorn ten times a second; the worker ends after its supervisor."""
         try:
             while self._supervisor.poll():
                 order = self._supervisor.recv()
@@ -73,14 +73,14 @@ def work(
     number: int,
     supervisor: Connection,
 ) -> None:
-    """Serve until the supervisor says otherwise; ends the process.
+    """Serve until the supervisor stops this worker; then end the process.
 
     Args:
-        settings: of this worker.
-        revision: that the bundle must have.
+        settings: for this worker.
+        revision: the revision that the bundle must have.
         listener: a bound socket.
-        folder: of the workers' own sockets.
-        number: tells the workers apart.
+        folder: for the workers' own sockets.
+        number: identifies the worker.
         supervisor: a pipe.
     """
     for handled in (signal.SIGINT, signal.SIGTERM):
@@ -88,10 +88,10 @@ def work(
     logs.configure(settings.log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(worker=number)
     try:
-        # the supervisor has verified its files
+        # the supervisor has verified the bundle's files
         found = bundle.load(settings.bundle, verify=False)
         if found.manifest.revision != revision:
-            raise BundleError(f"{settings.bundle}: another bundle since the service started")
+            raise BundleError(f"{settings.bundle}: the bundle changed after the service started")
         service = Service(settings, found)
     except (BundleError, EngineError, ValueError) as error:
         log.error("cannot_start", reason=str(error))

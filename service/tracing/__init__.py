@@ -1,1 +1,1 @@
-"""Spans of requests: measured always, sent by OTLP where that is configured."""
+"""Spans of requests. The service always measures them, and sends them by OTLP if configured."""

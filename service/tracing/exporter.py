@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry's SDK, sent by OTLP over HTTP; needs the extra ``tracing``."""
+"""Record spans with OpenTelemetry's SDK and send them by OTLP over HTTP; extra ``tracing``."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _COMPLAIN_SECONDS = 60.0
 
 
 class RecordedSpan:
-    """A ``stages.Span`` of OpenTelemetry's.
+    """A ``stages.Span`` on top of OpenTelemetry's span.
 
     Args:
-        tracer: makes its children.
-        span: what it stands for.
-        shift: nanoseconds from ``time.monotonic``'s clock to Unix time, the same for a whole
-            trace, so that children lie within their parents whatever the wall clock does.
+        tracer: makes child spans.
+        span: OpenTelemetry's span.
+        shift: nanoseconds from ``time.monotonic``'s clock to Unix time. It is constant within a
+            trace, so children stay within their parents when the wall clock changes.
     """
 
     __slots__ = ("_shift", "_span", "_tracer", "ended")
@@ -87,11 +87,11 @@ class RecordedSpan:
     ) -> None:
         """Finish the span of a request by OpenTelemetry's conventions for HTTP.
 
-        Neither path nor query are in it: they hold the callers' own ids.
+        It records neither path nor query: they contain the callers' own ids.
 
         Args:
-            route: its template; None where none matched.
-            status: None where the client left before an answer.
+            route: its template; None if no route matched.
+            status: None if the client left before an answer.
             usage: counts of documents, windows and tokens.
         """
         known = method if method in _METHODS else "_OTHER"
@@ -116,21 +116,21 @@ class RecordedSpan:
 
 
 class Tracing:
-    """Makes the spans of requests and sends them from a thread of its own.
+    """Makes the spans of requests and sends them from its own thread.
 
-    Batches, their queue and keys for the collector follow OpenTelemetry's variables ``OTEL_BSP_*``
-    and ``OTEL_EXPORTER_OTLP_*``. No global of OpenTelemetry's is set.
+    OpenTelemetry's variables ``OTEL_BSP_*`` and ``OTEL_EXPORTER_OTLP_*`` configure batches, queue
+    and keys for the collector. This class sets no global of OpenTelemetry.
 
     Args:
         endpoint: URL of the collector; ``/v1/traces`` is added.
-        ratio: share of requests to trace where the caller does not say.
-        attributes: of the process, beside ``service.*``.
+        ratio: share of requests to trace if the caller does not decide.
+        attributes: of the process, besides ``service.*``.
     """
 
     def __init__(
         self, endpoint: str, ratio: float, version: str, attributes: Mapping[str, str]
     ) -> None:
-        # what the SDK says of a collector that is away, seldom and in our form
+        # the SDK's messages about an unreachable collector: seldom, and in our form
         sdk = logging.getLogger("opentelemetry")
         sdk.handlers = [_Seldom()]
         sdk.propagate = False
@@ -154,10 +154,10 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def request(self, headers: Mapping[str, str], started: float) -> RecordedSpan | None:
-        """Begin the span of a request; None where it is not sampled.
+        """Begin the span of a request; None if it is not sampled.
 
         Args:
-            headers: W3C ``traceparent`` and ``tracestate`` in them name and sample the parent.
+            headers: their W3C ``traceparent`` and ``tracestate`` name and sample the parent.
             started: on ``time.monotonic``'s clock.
         """
         shift = time.time_ns() - time.monotonic_ns()
@@ -170,17 +170,17 @@ class Tracing:
         return RecordedSpan(self._tracer, span, shift) if span.is_recording() else None
 
     def close(self) -> None:
-        """Send what waits; given up after a few seconds, so that no collector delays the end."""
+        """Send the waiting spans; stop after a few seconds, so that no collector delays the end."""
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(_FLUSH_SECONDS)
         if ending.is_alive():
-            log.warning("spans_lost", reason="the collector did not take them in time")
+            log.warning("spans_lost", reason="the collector did not accept them in time")
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class _Seldom(logging.Handler):
-    """Passes on one record a minute, with the number of those kept back."""
+    """Passes on one record a minute, with the number of suppressed records."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

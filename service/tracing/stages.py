@@ -1,6 +1,6 @@
-"""Stages of a request: measured always, spans where the request is traced.
+"""Stages of a request: always measured, and spans if the request is traced.
 
-Nothing of OpenTelemetry is imported here; ``service.tracing.exporter`` provides the spans.
+This module does not import OpenTelemetry; ``service.tracing.exporter`` provides the spans.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Span(Protocol):
-    """A span of a trace that is being recorded; times are on ``time.monotonic``'s clock."""
+    """A span of a recorded trace; times are on ``time.monotonic``'s clock."""
 
     @property
     def ended(self) -> bool:
-        """Whether ``end`` was called; work that outlives its request adds no spans to it."""
+        """Whether ``end`` was called. Work that outlives its request adds no spans to it."""
         ...
 
     def child(self, name: str, started: float, *, client: bool = False) -> Span:
-        """Begin a span below this one; ``client``: it is a call to another server."""
+        """Begin a child span. ``client`` marks a call to another server."""
         ...
 
     def end(self, ended: float, attributes: Attributes, error: BaseException | None = None) -> None:
-        """Finish it; of ``error`` the class is kept, not the message."""
+        """Finish the span; it keeps the class of ``error``, not the message."""
         ...
 
 
@@ -37,7 +37,7 @@ _current: ContextVar[Span | None] = ContextVar("docsplit_span", default=None)
 
 @contextmanager
 def current(span: Span | None) -> Iterator[None]:
-    """Let stages inside be children of ``span``; with None they are measured only."""
+    """Make stages inside children of ``span``; with None they are only measured."""
     token = _current.set(span)
     try:
         yield
@@ -46,11 +46,11 @@ def current(span: Span | None) -> Iterator[None]:
 
 
 class Stage:
-    """A context manager that measures what it encloses; stages inside become its children.
+    """A context manager that measures its block; stages inside become its children.
 
     Args:
-        name: of the span.
-        client: it is a call to another server.
+        name: name of the span.
+        client: marks a call to another server.
     """
 
     __slots__ = (
@@ -94,20 +94,20 @@ class Stage:
 
     @property
     def seconds(self) -> float:
-        """From the start to ``stop``, or to now."""
+        """Seconds from the start to ``stop``, or until now."""
         return (time.monotonic() if self._ended is None else self._ended) - self._started
 
     def note(self, attributes: Attributes) -> None:
-        """Add attributes: our counts and names, never the caller's data."""
+        """Add attributes: only our counts and names, never the caller's data."""
         if self._span is not None:
             self._attributes.update(attributes)
 
     def fail(self, error: BaseException) -> None:
-        """It failed of an error that is handled inside."""
+        """Mark the stage as failed by an error that is handled inside."""
         self._error = error
 
     def stop(self) -> None:
-        """End it here and not with the block: what follows belongs to the enclosing stage."""
+        """End the stage before its block ends: the rest belongs to the enclosing stage."""
         if self._ended is None:
             self._ended = time.monotonic()
             if self._span is not None:
@@ -121,7 +121,7 @@ def record(
     attributes: Attributes,
     error: BaseException | None = None,
 ) -> None:
-    """Add a stage that other threads went through, by its times on ``time.monotonic``'s clock."""
+    """Add a stage that ran in other threads, by its times on ``time.monotonic``'s clock."""
     parent = _parent()
     if parent is not None:
         parent.child(name, started).end(ended, attributes, error)

@@ -1,4 +1,4 @@
-"""The shipped balancer configurations before replicas of this machine."""
+"""The shipped balancer configurations, with replicas on this machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NGINX = ROOT / "deploy" / "nginx" / "nginx.conf"
 
 
 def find(program: str) -> str | None:
-    """Where a program is; Debian keeps those of administrators out of users' PATH."""
+    """The path of a program; Debian keeps administrators' programs out of users' PATH."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def haproxy_configuration(port: int, replicas: Sequence[int], metrics: int, inside: int) -> str:
-    """The shipped one, with these ports of the loopback address in place of its names."""
+    """The shipped configuration, with these loopback ports in place of its names."""
     text = HAPROXY.read_text(encoding="utf-8")
     servers = "\n".join(f"    server r{at} 127.0.0.1:{at}" for at in replicas)
     for pattern, times, new in (
@@ -41,13 +41,13 @@ def haproxy_configuration(port: int, replicas: Sequence[int], metrics: int, insi
 
 
 def nginx_configuration(port: int, replicas: Sequence[int], folder: Path) -> str:
-    """The shipped one, with these ports of the loopback address, and all its files in a folder."""
+    """The shipped configuration, with these loopback ports, and all its files in a folder."""
     text = NGINX.read_text(encoding="utf-8")
     for number, at in enumerate(replicas, 1):
         text, changed = re.subn(rf"server docsplit-{number}:8080 ", f"server 127.0.0.1:{at} ", text)
-        # of each group
+        # once in each group
         assert changed == 3
-    # where there are fewer replicas than the file has
+    # if there are fewer replicas than the file has
     text = re.sub(r"^ +server docsplit-.*\n", "", text, flags=re.MULTILINE)
     text, changed = re.subn(r"listen 8080;", f"listen 127.0.0.1:{port};", text)
     assert changed == 1
@@ -70,7 +70,7 @@ def nginx(folder: Path, replicas: Sequence[int]) -> Iterator[str]:
     port = free_port()
     file = folder / "nginx.conf"
     file.write_text(nginx_configuration(port, replicas, folder))
-    # its processes must reach the folder of the test
+    # nginx's processes must reach the folder of the test
     user = " user root;" if os.getuid() == 0 else ""
     command = [str(find("nginx")), "-p", str(folder), "-c", str(file), "-g", f"daemon off;{user}"]
     with _running(command, folder / "nginx.log", port):
@@ -82,7 +82,7 @@ def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
     with log.open("wb") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
-        due = time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while True:
             try:
                 if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
@@ -90,7 +90,7 @@ def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
             except httpx.TransportError:
                 pass
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < due, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A replica that fails as it is told to: for faults that the service itself must not have."""
+"""A replica that fails on command, for faults that the service itself must not have."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 
 from tests.conftest import free_port
 
-# the header of a request that says what its replica shall do; without it the answer is 200
+# this header of a request names the replica's action; without it the answer is 200
 ORDER = "x-order"
-# longer than two checks a second apart
+# longer than two checks at an interval of one second
 STALL_SECONDS = 4.5
 
 
 @dataclass
 class Orders:
-    """What all replicas did, by order.
+    """The actions of all replicas, by order.
 
     Attributes:
-        seen: requests that came whole, by order.
-        most: how often an order is carried out; after that the answer is 200.
+        seen: number of completely received requests, by order.
+        most: how often an order is executed; after that the answer is 200.
     """
 
     seen: Counter[str] = field(default_factory=Counter)
@@ -32,11 +32,11 @@ class Orders:
 
 
 class FakeReplica:
-    """Answers 200 to everything but orders.
+    """Answers 200, except to orders.
 
-    ``die``: closes its port and all its connections, without an answer. ``drop``: closes the
-    connection. ``stall``: does nothing at all for a while. ``503``, ``413``: answers so. ``503 of
-    NAME``: answers 503 if that is its name.
+    ``die``: close the port and all connections, without an answer. ``drop``: close the connection.
+    ``stall``: do nothing for a while. ``503``, ``413``: answer with this status. ``503 of NAME``:
+    answer 503 if this is the replica's name.
     """
 
     def __init__(self, name: str, orders: Orders) -> None:
@@ -53,7 +53,7 @@ class FakeReplica:
         self._thread.start()
 
     def close(self) -> None:
-        """End it, dead or alive."""
+        """End the replica, dead or alive."""
 
         async def ended() -> None:
             self._die()
@@ -105,7 +105,7 @@ class FakeReplica:
 
 
 async def _request(reader: asyncio.StreamReader) -> dict[str, str]:
-    """The head of a request, once its body has come."""
+    """The head of a request, once its body has arrived."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
     if headers.get("transfer-encoding") == "chunked":
@@ -119,7 +119,7 @@ async def _request(reader: asyncio.StreamReader) -> dict[str, str]:
 
 @contextmanager
 def fakes(orders: Orders, count: int) -> Iterator[list[FakeReplica]]:
-    """So many replicas, named ``1``, ``2`` and so on."""
+    """This number of replicas, named ``1``, ``2`` and so on."""
     with ExitStack() as stack:
         made = [FakeReplica(str(number), orders) for number in range(1, count + 1)]
         for one in made:

@@ -1,4 +1,4 @@
-"""A service before which a balancer stands."""
+"""A service behind a balancer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from tests.conftest import ROOT, Server, free_port, wait_ready
 
-# above the time in which HAProxy notices: two checks, a second apart
+# longer than HAProxy needs to notice: two checks, one second apart
 DRAIN_SECONDS = 3
 
 
 @dataclass
 class Replica:
-    """A service on a port of its own that can be ended and started again."""
+    """A service on its own port that can be stopped and restarted."""
 
     folder: Path
     name: str
@@ -28,7 +28,7 @@ class Replica:
     server: Server = field(init=False)
 
     def start(self) -> None:
-        """Start it; ``wait_ready`` waits for it."""
+        """Start the service; ``wait_ready`` waits for it."""
         command = [sys.executable, "-m", "service", "--port", str(self.port), "--threads", "1"]
         command += ["--calibrate", "0", "--drain-seconds", str(DRAIN_SECONDS), *self.flags]
         env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
@@ -43,7 +43,7 @@ class Replica:
         return self.server.process.wait(60)
 
     def restart(self, number: int) -> None:
-        """As a roll-out does."""
+        """Restart the service like a roll-out."""
         self.end(number)
         self.start()
         wait_ready(self.server)

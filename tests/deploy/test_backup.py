@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/operate.md that back up and restore, while documents are written."""
+"""The commands of docs/how-to/operate.md for backup and restore, tested during writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def texts(first: int, last: int) -> list[dict[str, str]]:
     return [{"id": f"{n:03}", "text": f"Document {n} of {n * 7919}."} for n in range(first, last)]
 
 
-def test_what_was_acknowledged_before_a_backup_is_restored(tmp_path: Path) -> None:
+def test_writes_acknowledged_before_a_backup_are_restored(tmp_path: Path) -> None:
     backup, restored = tmp_path / "backup", tmp_path / "restored"
     backup.mkdir()
     restored.mkdir()
@@ -70,13 +70,13 @@ def test_what_was_acknowledged_before_a_backup_is_restored(tmp_path: Path) -> No
         while not written and writer.is_alive():
             time.sleep(0.01)
         try:
-            # whatever came or went meanwhile is no fault
+            # documents written or deleted in between do not count
             assert block("backup", index, backup) in (0, 1)
         finally:
             over.set()
             writer.join()
     assert block("restore", restored, backup) == 0
-    # the control: half of it is nothing
+    # the control: half of a backup is useless
     half = tmp_path / "half"
     half.mkdir()
     subprocess.run(["tar", "--extract", "--file", backup / "rest.tar"], cwd=half, check=True)
@@ -98,11 +98,11 @@ def test_what_was_acknowledged_before_a_backup_is_restored(tmp_path: Path) -> No
             assert [p["label"] for p in again[0]] == [p["label"] for p in known[0]]
             scores, former = ([p["score"] for p in one[0]] for one in (again, known))
             assert np.allclose(scores, former, atol=1e-4)
-            # and it can be written to
+            # and the restored table accepts writes
             body = {"documents": texts(500, 501)}
             client.post("/indexes/papers/documents", json=body).raise_for_status()
 
 
 @pytest.mark.parametrize("name", ["backup", "restore"])
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path, name: str) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path, name: str) -> None:
     assert block(name, tmp_path / "nowhere", tmp_path) != 0

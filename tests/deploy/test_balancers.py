@@ -1,6 +1,6 @@
-"""Three replicas behind the shipped HAProxy and nginx: no request fails, whatever happens to them.
+"""Three replicas behind the shipped HAProxy and nginx: no request fails, whatever happens.
 
-One replica never reaches Redis, one never the index; callers must not notice that either.
+One replica never reaches Redis, and one never reaches the index; callers must not notice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TEXTS = [f"Document {number} speaks of {number * 7919 % 1000} things." for numbe
 
 @dataclass
 class Cluster:
-    """Replicas, their Redis, the URLs of the balancers, and what may be answered for ``TEXTS``."""
+    """Replicas, their Redis, the URLs of the balancers, and the right answers for ``TEXTS``."""
 
     replicas: list[Replica]
     redis: RedisServer
@@ -66,14 +66,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def vectors(replica: Replica) -> NDArray[np.float64]:
-    """Its own of ``TEXTS``."""
+    """The replica's own vectors of ``TEXTS``."""
     answer = httpx.post(f"{replica.server.url}/embed", json={"inputs": TEXTS}, timeout=60)
     return np.array(answer.json())
 
 
 @dataclass
 class Load:
-    """What came of the requests of clients that never rest."""
+    """The answers to clients that send requests without pause."""
 
     answered: dict[str, int]
     failures: list[str]
@@ -81,7 +81,7 @@ class Load:
 
 @contextmanager
 def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
-    """Embed through both balancers all the while; every answer is compared with the right one."""
+    """Embed through both balancers all the time, and compare every answer with the right one."""
     over = threading.Event()
     result = Load(dict.fromkeys(cluster.urls, 0), [])
     numbers = itertools.count()
@@ -89,7 +89,7 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
     def one(name: str, client: httpx.Client) -> None:
         number = next(numbers)
         known = number % len(TEXTS)
-        # one text that may be in the cache, and one that cannot
+        # one text that may be in the cache, and one that cannot be
         body = {"inputs": [TEXTS[known], f"Never seen before: {number}."]}
         answer = client.post("/embed", json=body)
         if answer.status_code != 200:
@@ -106,7 +106,7 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
                     one(name, client)
                 except httpx.TransportError as error:
                     result.failures.append(f"{name}: {error!r}")
-                # leaves starting replicas something of the processor
+                # leave some processor time to starting replicas
                 time.sleep(0.1)
 
     threads = [
@@ -123,15 +123,15 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
 
 
 def more(result: Load, requests: int = 15) -> None:
-    """Return when so many further requests were answered through each balancer."""
+    """Return after this number of further answers through each balancer."""
     wanted = {name: count + requests for name, count in result.answered.items()}
-    due = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while any(result.answered[name] < count for name, count in wanted.items()):
-        assert time.monotonic() < due, f"nothing is answered any more: {result}"
+        assert time.monotonic() < deadline, f"there are no more answers: {result}"
         time.sleep(0.02)
 
 
-def test_the_replicas_are_as_they_should_be(cluster: Cluster) -> None:
+def test_the_replicas_have_the_intended_faults(cluster: Cluster) -> None:
     def degraded(replica: Replica) -> bool:
         said: bool = httpx.get(f"{replica.server.url}/readyz").json()["degraded"]
         return said
@@ -147,7 +147,7 @@ def test_the_replicas_are_as_they_should_be(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])
-def test_a_replica_without_its_index_is_passed_over(cluster: Cluster, name: str) -> None:
+def test_requests_pass_over_a_replica_without_its_index(cluster: Cluster, name: str) -> None:
     with httpx.Client(base_url=cluster.urls[name], timeout=60) as client:
         assert client.put(f"/indexes/{name}", json={}).status_code in (200, 201)
         for number in range(9):
@@ -189,7 +189,7 @@ def test_no_request_fails_when_all_are_restarted_with_another_bundle(
             replica.flags = (*replica.flags, *flags)
             replica.restart(signal.SIGTERM)
             more(result, 5)
-        # nothing of the former bundle comes out of Redis, which still has it
+        # Redis still has the former bundle's vectors, but none is used
         cluster.right = [other]
         more(result)
     assert result.failures == []
@@ -221,17 +221,17 @@ def test_a_document_can_keep_its_replica(cluster: Cluster, name: str) -> None:
         )
 
     with httpx.Client(base_url=cluster.urls[name], timeout=60) as client:
-        # a replica that comes back into the rotation meanwhile takes documents over
+        # a replica that returns to the rotation in between takes over documents
         kept = any(keeps(client, turn) for turn in range(5))
         anywhere = [second(client, f"{name} sends {n} anywhere", {}) for n in range(12)]
     cluster.redis.start()
     assert kept
-    # by chance alone all twelve would stay in one of half a million turns
+    # by pure chance, all twelve would stay in one of half a million runs
     assert "miss" in anywhere
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])
-def test_metrics_stay_inside_and_large_bodies_outside(cluster: Cluster, name: str) -> None:
+def test_balancers_refuse_metrics_and_large_bodies(cluster: Cluster, name: str) -> None:
     url = cluster.urls[name]
     assert httpx.get(f"{url}/metrics").status_code == 404
     assert httpx.get(f"{cluster.replicas[0].server.url}/metrics").status_code == 200
@@ -251,14 +251,14 @@ def test_balancers_log_no_path(cluster: Cluster) -> None:
         assert secret not in log
 
 
-def test_the_load_would_tell(cluster: Cluster) -> None:
-    """The control: without a balancer the same load fails when its replica is killed."""
+def test_the_load_notices_failures(cluster: Cluster) -> None:
+    """The control: without a balancer, the same load fails when its replica is killed."""
     doomed = cluster.replicas[2]
-    alone = Cluster([doomed], cluster.redis, {"alone": doomed.server.url}, cluster.right)
-    with load(alone) as result:
+    direct = Cluster([doomed], cluster.redis, {"direct": doomed.server.url}, cluster.right)
+    with load(direct) as result:
         more(result)
         doomed.end(signal.SIGKILL)
-        due = time.monotonic() + 10
-        while not result.failures and time.monotonic() < due:
+        deadline = time.monotonic() + 10
+        while not result.failures and time.monotonic() < deadline:
             time.sleep(0.02)
     assert result.failures

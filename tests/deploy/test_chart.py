@@ -1,6 +1,6 @@
 """The chart, rendered for each file of values and validated against Kubernetes' schemas.
 
-What it needs is large, so it is an extra of its own: ``pip install -e '.[charts]'``.
+This needs large packages, so it has its own extra: ``pip install -e '.[charts]'``.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def variables(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [None, *VALUES], ids=lambda p: p.stem if p else "defaults")
-def test_it_is_what_kubernetes_takes(path: Path | None) -> None:
+def test_kubernetes_accepts_the_objects(path: Path | None) -> None:
     linted = helm_python.lint(str(CHART), values(path), strict=True)
     assert linted["errors"] == []
-    # 1 is a hint
+    # status 1 is only a hint
     assert {message["severity"] for message in linted["messages"]} <= {0, 1}
     objects = render(values(path))
     assert ("Deployment", "prod-docsplit") in objects
@@ -63,7 +63,7 @@ def test_it_is_what_kubernetes_takes(path: Path | None) -> None:
             kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_the_schemas_would_tell() -> None:
+def test_the_schemas_notice_errors() -> None:
     broken = render({})["Deployment", "prod-docsplit"]
     broken["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -71,7 +71,9 @@ def test_the_schemas_would_tell() -> None:
 
 
 @pytest.mark.parametrize("path", [None, *VALUES], ids=lambda p: p.stem if p else "defaults")
-def test_the_service_takes_its_settings(path: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_accepts_its_settings(
+    path: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = {f"DOCSPLIT_{name.upper()}" for name in Settings.model_fields}
     given = variables(render(values(path)))
     ours = {name: value for name, value in given.items() if name.startswith("DOCSPLIT_")}
@@ -86,7 +88,7 @@ def test_the_service_takes_its_settings(path: Path | None, monkeypatch: pytest.M
     assert grace["terminationGracePeriodSeconds"] > needed
 
 
-def test_nothing_runs_with_rights() -> None:
+def test_no_container_has_extra_rights() -> None:
     for (kind, _), one in render({}).items():
         if kind != "Deployment":
             continue
@@ -101,17 +103,17 @@ def test_nothing_runs_with_rights() -> None:
             }
 
 
-def test_probes_ask_routes_that_are_there() -> None:
+def test_probes_use_existing_routes() -> None:
     api = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     found = container(render({}))
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert f"`GET {found[probe]['httpGet']['path']}`" in api
     assert found["livenessProbe"]["httpGet"]["path"] == "/livez"
-    # the model may take minutes to be ready, and the endpoints change before a replica closes
+    # the model may take minutes to get ready, and the endpoints change before a replica closes
     assert found["startupProbe"]["periodSeconds"] * found["startupProbe"]["failureThreshold"] >= 120
 
 
-def test_each_variant_has_what_it_is_for() -> None:
+def test_each_variant_has_its_special_parts() -> None:
     plain = render({})
     assert ("Deployment", "prod-docsplit-redis") in plain
     assert variables(plain)["DOCSPLIT_REDIS_URL"] == "redis://prod-docsplit-redis:6379/0"
@@ -135,13 +137,13 @@ def test_each_variant_has_what_it_is_for() -> None:
     assert variables(bundle)["DOCSPLIT_BUNDLE"] == "/bundle"
 
 
-def test_two_places_for_the_index_are_refused() -> None:
+def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
         render(both)
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     project = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{chart["appVersion"]}"' in project

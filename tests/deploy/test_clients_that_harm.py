@@ -1,4 +1,4 @@
-"""Slow, huge and many clients at a running service: they are cut off, others are served."""
+"""Slow, huge and many clients at a running service: it cuts them off and serves others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CROWD = 10_000
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A service that is soon out of patience."""
+    """A service with short time limits."""
     flags = ("--header-timeout", "1.5", "--body-timeout", "1.5", "--max-header-bytes", "8192")
     with serving(tmp_path_factory.mktemp("harmed") / "log", *flags) as running:
         yield running
@@ -37,13 +37,13 @@ def closed(server: Server, reason: str) -> float:
     return float(found[1]) if found else 0
 
 
-def served(server: Server) -> None:
+def check_served(server: Server) -> None:
     answer = httpx.post(f"{server.url}/embed", json={"inputs": "others are served"}, timeout=10)
     assert answer.status_code == 200
 
 
 def answer(opened: socket.socket) -> bytes:
-    """All until the service closes; an empty answer where it only closes."""
+    """All bytes until the service closes; empty if it only closes."""
     received = b""
     with suppress(ConnectionResetError):
         while part := opened.recv(65_536):
@@ -52,7 +52,7 @@ def answer(opened: socket.socket) -> bytes:
 
 
 def dripped(opened: socket.socket, drop: bytes, most: int = 100) -> bytes:
-    """Send a drop at a time until the service has had enough."""
+    """Send one drop at a time until the service closes."""
     with suppress(ConnectionError):
         for _ in range(most):
             opened.sendall(drop)
@@ -60,17 +60,17 @@ def dripped(opened: socket.socket, drop: bytes, most: int = 100) -> bytes:
     return answer(opened)
 
 
-def test_a_head_that_drips_is_cut_off(server: Server) -> None:
+def test_a_slow_head_is_cut_off(server: Server) -> None:
     before = closed(server, "slow_head")
     with closing(connect(server, 10)) as first, closing(connect(server, 10)) as second:
         first.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n")
-        # nothing at all on the second
+        # the second connection sends nothing
         assert dripped(first, b"x: y\r\n") == b""
         assert answer(second) == b""
     assert closed(server, "slow_head") == before + 2
 
 
-def test_a_head_that_drips_on_a_kept_connection_is_cut_off(server: Server) -> None:
+def test_a_slow_head_on_a_kept_connection_is_cut_off(server: Server) -> None:
     with closing(connect(server, 10)) as opened:
         for rest in (2, 0):
             opened.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -78,13 +78,13 @@ def test_a_head_that_drips_on_a_kept_connection_is_cut_off(server: Server) -> No
             while not received.endswith(b"}"):
                 received += opened.recv(4096)
             assert received.startswith(b"HTTP/1.1 200")
-            # to be idle for longer than a head may take is no fault
+            # idling for longer than a head may take is allowed
             time.sleep(rest)
         assert dripped(opened, b"\r\n") == b""
 
 
 @pytest.mark.parametrize("one", [True, False])
-def test_a_head_that_is_too_large_is_refused(server: Server, one: bool) -> None:
+def test_a_large_head_is_refused(server: Server, one: bool) -> None:
     before = closed(server, "head")
     headers = f"x: {'y' * 9000}\r\n" if one else "x: y\r\n" * 2000
     with closing(connect(server, 10)) as opened:
@@ -102,7 +102,7 @@ def test_a_head_just_below_the_limit_is_answered(server: Server) -> None:
 
 
 @pytest.mark.parametrize("start", ["GET /livez HTTP/1.1\r\nx: ", "GET /"])
-def test_a_head_without_end_is_refused(server: Server, start: str) -> None:
+def test_an_endless_head_is_refused(server: Server, start: str) -> None:
     with closing(connect(server, 10)) as opened:
         opened.sendall(start.encode())
         with suppress(ConnectionError):
@@ -110,11 +110,11 @@ def test_a_head_without_end_is_refused(server: Server, start: str) -> None:
                 time.sleep(0.01)
                 opened.sendall(b"y" * 1000)
         assert answer(opened)[:12] in (b"HTTP/1.1 431", b"")
-    served(server)
+    check_served(server)
 
 
 @pytest.mark.parametrize("start", ["0\r\nx: ", "1;x="])
-def test_trailers_and_extensions_without_end_are_cut_off(server: Server, start: str) -> None:
+def test_endless_trailers_and_extensions_are_cut_off(server: Server, start: str) -> None:
     before = closed(server, "head")
     with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n{start}".encode())
@@ -126,13 +126,13 @@ def test_trailers_and_extensions_without_end_are_cut_off(server: Server, start: 
     assert closed(server, "head") == before + 1
 
 
-def test_a_body_that_drips_gets_408(server: Server) -> None:
+def test_a_slow_body_gets_408(server: Server) -> None:
     with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Content-Length: 1000\r\nx-request-timeout: 60\r\n\r\n".encode())
         assert dripped(opened, b" ").startswith(b"HTTP/1.1 408")
 
 
-def test_a_body_that_keeps_up_is_waited_for(server: Server) -> None:
+def test_the_service_waits_for_a_body_of_sufficient_speed(server: Server) -> None:
     body = b'{"inputs": "' + b"word " * 16_000 + b'"}'
     with closing(connect(server, 10)) as opened:
         opened.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode())
@@ -150,7 +150,7 @@ def test_a_body_after_its_answer_is_not_read_for_ever(server: Server) -> None:
     assert closed(server, "unread") == before + 1
 
 
-def test_a_bomb_is_not_unfolded(server: Server) -> None:
+def test_a_compressed_bomb_is_not_decompressed(server: Server) -> None:
     bomb = gzip.compress(b'{"inputs": "' + b"a " * (50 * MIB) + b'"}')
     assert len(bomb) < MIB
     before = server.metric("process_resident_memory_bytes")
@@ -160,11 +160,11 @@ def test_a_bomb_is_not_unfolded(server: Server) -> None:
     assert server.metric("process_resident_memory_bytes") - before < 50 * MIB
 
 
-def test_who_does_not_read_the_answer_is_cut_off(server: Server) -> None:
+def test_a_client_that_does_not_read_its_answer_is_cut_off(server: Server) -> None:
     before = closed(server, "slow_reader")
     body = json.dumps({"inputs": ["a"] * 2048}).encode()
     with closing(socket.socket()) as opened:
-        # as little as the kernel takes on the client's behalf
+        # the smallest buffer that the kernel allows for the client
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         opened.settimeout(10)
         opened.connect(("127.0.0.1", urlsplit(server.url).port))
@@ -176,7 +176,7 @@ def test_who_does_not_read_the_answer_is_cut_off(server: Server) -> None:
     assert len(whole.json()) == 2048
 
 
-def test_upgrades_are_not_taken(server: Server) -> None:
+def test_upgrades_are_refused(server: Server) -> None:
     headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
     headers["sec-websocket-key"] = "AAAAAAAAAAAAAAAAAAAAAA=="
     assert httpx.get(f"{server.url}/livez", headers=headers).status_code == 200
@@ -189,19 +189,19 @@ def test_ten_thousand_idle_connections_leave_room(tmp_path: Path) -> None:
         pytest.skip(f"this process may open {hard} files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CROWD + 500), hard))
     with serving(tmp_path / "log") as server, ExitStack() as opened:
-        served(server)
+        check_served(server)
         before = server.metric("process_resident_memory_bytes")
         for number in range(CROWD):
             opened.enter_context(closing(connect(server, 10)))
             if number % 2000 == 0:
-                served(server)
-        served(server)
+                check_served(server)
+        check_served(server)
         assert server.metric("docsplit_connections") <= 2048
         assert closed(server, "crowd") >= CROWD - 2048
         assert server.metric("process_resident_memory_bytes") - before < 200 * MIB
 
 
-def test_answers_tell_browsers_what_not_to_do(server: Server) -> None:
+def test_answers_have_security_headers(server: Server) -> None:
     for path in ("/livez", "/nowhere", "/docs"):
         headers = httpx.get(f"{server.url}{path}").headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -222,7 +222,7 @@ def test_origins_must_be_named(tmp_path: Path, server: Server) -> None:
         assert allowed.headers["access-control-allow-origin"] == "https://app.example"
         other = httpx.options(f"{opened.url}/embed", headers=asked | {"origin": "https://evil"})
         assert "access-control-allow-origin" not in other.headers
-        # the key is asked for all the same, and the script may read why it was refused
+        # the key is still required, and the script may read the reason for the refusal
         unknown = httpx.post(f"{opened.url}/embed", json={}, headers=asked)
         assert unknown.status_code == 401
         assert unknown.headers["access-control-allow-origin"] == "https://app.example"

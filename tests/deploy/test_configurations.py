@@ -30,7 +30,7 @@ def run(*command: str | Path, cwd: Path = DEPLOY) -> subprocess.CompletedProcess
 
 
 def program(name: str) -> str:
-    """Where it is; skips the test where it is not."""
+    """The path of a program; skips the test if it is not installed."""
     found = find(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
     if found is None:
         pytest.skip(f"{name} is not installed")
@@ -43,7 +43,7 @@ def test_haproxy_reads_its_configuration(tmp_path: Path) -> None:
     file.write_text(haproxy_configuration(8080, [8082, 8083, 8084], 8405, 8081))
     checked = run(haproxy, "-c", "-f", file)
     assert checked.returncode == 0, checked.stderr
-    # as it stands: a server's name is resolved when it runs
+    # the file as shipped: HAProxy resolves the servers' names only when it runs
     shipped = run(haproxy, "-c", "-f", DEPLOY / "haproxy" / "haproxy.cfg")
     assert shipped.returncode == 0, shipped.stderr
     assert "WARNING" not in shipped.stderr
@@ -76,7 +76,7 @@ def compose() -> dict[str, Any]:
     return loaded
 
 
-def test_compose_sets_what_is_a_setting_and_mounts_what_is_there(compose: dict[str, Any]) -> None:
+def test_compose_uses_existing_settings_and_files(compose: dict[str, Any]) -> None:
     known = {f"DOCSPLIT_{name.upper()}" for name in Settings.model_fields}
     services = compose["services"]
     assert set(services["docsplit"]["environment"]) <= known
@@ -88,7 +88,7 @@ def test_compose_sets_what_is_a_setting_and_mounts_what_is_there(compose: dict[s
                 assert (DEPLOY / source).exists(), (name, source)
 
 
-def test_compose_lets_nothing_in_but_by_the_balancer(compose: dict[str, Any]) -> None:
+def test_compose_publishes_only_balancer_and_dashboard(compose: dict[str, Any]) -> None:
     services = compose["services"]
     assert {name for name, service in services.items() if "ports" in service} == {
         "haproxy",
@@ -103,13 +103,13 @@ def test_compose_lets_nothing_in_but_by_the_balancer(compose: dict[str, Any]) ->
         assert "no-new-privileges:true" in service["security_opt"]
 
 
-def test_a_replica_is_given_time_to_end(compose: dict[str, Any]) -> None:
+def test_a_replica_has_time_to_end(compose: dict[str, Any]) -> None:
     defaults = Settings.model_construct()
     needed = defaults.drain_seconds + defaults.request_timeout
     assert int(compose["services"]["docsplit"]["stop_grace_period"].removesuffix("s")) > needed
 
 
-def test_balancers_notice_before_a_replica_closes() -> None:
+def test_balancers_notice_a_drain_before_the_replica_closes() -> None:
     text = (DEPLOY / "haproxy" / "haproxy.cfg").read_text()
     checks = re.findall(r"check inter (\d+)s fall (\d+)", text)
     assert len(checks) == 2

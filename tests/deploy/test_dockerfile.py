@@ -1,4 +1,4 @@
-"""What can be said of the Dockerfile without building it."""
+"""Checks of the Dockerfile that need no build."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bundles.default import DEFAULT_BUNDLE
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
-# what podman, buildah and docker do not all read alike, or cannot read offline
+# features that podman, buildah and docker read differently, or cannot read offline
 FORBIDDEN = {
     "parser directive": r"\A(#.*\n)*#\s*(syntax|check|escape)\s*=",
     "heredoc": r"^(RUN|COPY|ADD)\b.*<<-?\s*[\"']?\w",
@@ -103,8 +103,8 @@ def test_the_default_bundle_is_copied_and_no_other() -> None:
     assert re.findall(r"^COPY (models\S*) (\S+)$", DOCKERFILE, re.M) == [(own, f"./{own}")]
 
 
-def test_the_image_runs_as_a_number_that_is_not_root() -> None:
-    # runAsNonRoot of Kubernetes refuses a name: it cannot tell whose it is
+def test_the_image_runs_as_a_numeric_user_other_than_root() -> None:
+    # Kubernetes' runAsNonRoot refuses a name, because it cannot look up the user
     user, group = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.M)[-1]
     assert int(user) > 0
     assert int(group) > 0

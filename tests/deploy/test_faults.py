@@ -1,4 +1,4 @@
-"""The shipped HAProxy and nginx before replicas that fail on a request: how far it gets."""
+"""The shipped HAProxy and nginx with replicas that fail on a request: how far it gets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("name", BALANCERS)
 
 
 @dataclass
-class Front:
+class Cluster:
     """A balancer, the replicas behind it, and a client that keeps its connection."""
 
     client: httpx.Client
@@ -50,25 +50,25 @@ class Front:
     def living(self) -> int:
         return sum(replica.alive for replica in self.replicas)
 
-    def serves(self, times: int = 12, size: int = 10) -> None:
-        """Everything is answered at once and by whoever is there, large or small."""
+    def check_serves(self, times: int = 12, size: int = 10) -> None:
+        """Check that a replica answers every request at once, small or large."""
         for method in ("POST", "PUT", "DELETE") * (times // 3):
             answer = self.ask(size=size, method=method)
             assert (answer.status_code, answer.text[:3]) == (200, "200")
 
 
 @contextmanager
-def before(name: str, folder: Path, count: int = 3, most: dict[str, int] | None = None):  # type: ignore[no-untyped-def]
+def balanced(name: str, folder: Path, count: int = 3, most: dict[str, int] | None = None):  # type: ignore[no-untyped-def]
     orders = Orders(most=most or {})
     with (
         fakes(orders, count) as replicas,
         BALANCERS[name](folder, [replica.port for replica in replicas]) as url,
         httpx.Client(base_url=url, timeout=30) as client,
     ):
-        front = Front(client, replicas, orders)
-        # balancers treat requests on a kept connection otherwise, and so on theirs to replicas
-        front.serves(6)
-        yield front
+        cluster = Cluster(client, replicas, orders)
+        # balancers treat requests on kept connections differently, and on their own kept ones too
+        cluster.check_serves(6)
+        yield cluster
 
 
 @both
@@ -77,58 +77,58 @@ def before(name: str, folder: Path, count: int = 3, most: dict[str, int] | None 
     ("size", "chunked", "reached"),
     [(10, False, 2), (SMALL, False, 2), (SMALL, True, 2), (LARGE, False, 1), (LARGE, True, 1)],
 )
-def test_a_request_that_kills_reaches_few_replicas(
+def test_a_request_that_kills_replicas_reaches_few(
     name: str, method: str, size: int, chunked: bool, reached: int, tmp_path: Path
 ) -> None:
-    with before(name, tmp_path) as front:
-        answer = front.ask("die", size, method=method, chunked=chunked)
+    with balanced(name, tmp_path) as cluster:
+        answer = cluster.ask("die", size, method=method, chunked=chunked)
         assert answer.status_code == 502
-        assert front.orders.seen["die"] == reached
-        assert front.living == 3 - reached
-        front.serves()
-        front.serves(3, LARGE)
+        assert cluster.orders.seen["die"] == reached
+        assert cluster.living == 3 - reached
+        cluster.check_serves()
+        cluster.check_serves(3, LARGE)
 
 
 @both
 def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path, most={"die": 1}) as front:
-        answer = front.ask("die", SMALL)
+    with balanced(name, tmp_path, most={"die": 1}) as cluster:
+        answer = cluster.ask("die", SMALL)
         assert answer.status_code == 200
-        assert front.orders.seen["die"] == 2
-        assert front.living == 2
+        assert cluster.orders.seen["die"] == 2
+        assert cluster.living == 2
 
 
 @both
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("order", ["drop", "503", "413", "504"])
-def test_no_answer_and_no_lost_connection_takes_a_replica_out(
+def test_no_answer_and_no_lost_connection_removes_a_replica(
     name: str, order: str, count: int, tmp_path: Path
 ) -> None:
-    with before(name, tmp_path, count) as front:
+    with balanced(name, tmp_path, count) as cluster:
         for _ in range(3):
             for _ in range(5):
-                answer = front.ask(order, LARGE)
+                answer = cluster.ask(order, LARGE)
                 assert answer.status_code == (502 if order == "drop" else int(order))
-            front.serves(3)
-        # the answer of the replica itself, not the balancer's
+            cluster.check_serves(3)
+        # the replica's own answer, not the balancer's
         assert answer.text[:3] == order or order == "drop"
 
 
 @both
 def test_only_503_is_sent_to_other_replicas(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path) as front:
+    with balanced(name, tmp_path) as cluster:
         for order in ("413", "429", "504", "503"):
-            front.ask(order)
-        seen = front.orders.seen
+            cluster.ask(order)
+        seen = cluster.orders.seen
         assert (seen["413"], seen["429"], seen["504"]) == (1, 1, 1)
         assert seen["503"] >= 3
 
 
-def test_nginx_leaves_a_replica_that_takes_no_connection(tmp_path: Path) -> None:
+def test_nginx_leaves_a_replica_that_accepts_no_connection(tmp_path: Path) -> None:
     with socket.socket() as full, socket.socket() as first, fakes(Orders(), 1) as [replica]:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        # its queue has room for one connection, which nobody takes
+        # its queue has room for one connection, which nobody accepts
         first.connect(full.getsockname())
         with nginx(tmp_path, [full.getsockname()[1], replica.port]) as url:
             time.sleep(2)
@@ -137,41 +137,41 @@ def test_nginx_leaves_a_replica_that_takes_no_connection(tmp_path: Path) -> None
         assert "504, 200" in (tmp_path / "nginx.log").read_text().splitlines()[-1]
 
 
-def test_a_replica_that_is_slow_to_answer_checks_stays_in(tmp_path: Path) -> None:
-    with before("haproxy", tmp_path, 1) as front, ThreadPoolExecutor(20) as pool:
-        asked = [pool.submit(front.ask, "stall")]
+def test_a_replica_that_answers_checks_slowly_stays(tmp_path: Path) -> None:
+    with balanced("haproxy", tmp_path, 1) as cluster, ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(cluster.ask, "stall")]
         for _ in range(15):
             time.sleep(0.3)
-            asked.append(pool.submit(front.ask))
+            asked.append(pool.submit(cluster.ask))
         assert [one.result().status_code for one in asked] == [200] * 16
 
 
 @both
-def test_a_replica_that_cannot_is_passed_over(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path) as front:
+def test_requests_pass_over_a_replica_that_answers_503(name: str, tmp_path: Path) -> None:
+    with balanced(name, tmp_path) as cluster:
         for size in (10, SMALL) * 10:
-            assert front.ask("503 of 2", size).status_code == 200
-        front.serves()
+            assert cluster.ask("503 of 2", size).status_code == 200
+        cluster.check_serves()
 
 
 def test_nginx_offers_a_large_request_to_another_replica_after_503(tmp_path: Path) -> None:
-    with before("nginx", tmp_path) as front:
+    with balanced("nginx", tmp_path) as cluster:
         for chunked in (False, True) * 5:
-            assert front.ask("503 of 2", LARGE, chunked=chunked).status_code == 200
+            assert cluster.ask("503 of 2", LARGE, chunked=chunked).status_code == 200
 
 
 @both
 def test_a_refused_connection_costs_nothing(name: str, tmp_path: Path) -> None:
-    with before(name, tmp_path) as front:
-        for replica in front.replicas[:2]:
+    with balanced(name, tmp_path) as cluster:
+        for replica in cluster.replicas[:2]:
             replica._loop.call_soon_threadsafe(replica._die)
-        while front.living > 1:
+        while cluster.living > 1:
             time.sleep(0.01)
-        front.serves(12)
-        front.serves(6, LARGE)
+        cluster.check_serves(12)
+        cluster.check_serves(6, LARGE)
 
 
-# how /metrics can be written that a replica would read as such, and neighbours of it
+# spellings of /metrics that a replica would accept, and similar paths
 METRICS = [
     "/metrics",
     "/%6detrics",
@@ -198,7 +198,7 @@ METRICS = [
 
 
 def raw(url: str, target: str) -> bytes:
-    """The first bytes of the answer to a target as it stands; none where it is cut off."""
+    """First bytes of the answer to a target in exactly this form; empty if it is cut off."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as opened:
         opened.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
@@ -219,10 +219,10 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("target", METRICS)
-def test_metrics_stay_inside_however_they_are_written(real: tuple[str, str], target: str) -> None:
+def test_balancers_refuse_every_spelling_of_metrics(real: tuple[str, str], target: str) -> None:
     outside, inside = real
-    told = raw(outside, target)
-    assert b"docsplit_requests_total" not in told
-    assert told[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
-    # the control: what these balancers stand before does tell
+    answer = raw(outside, target)
+    assert b"docsplit_requests_total" not in answer
+    assert answer[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
+    # the control: the service behind these balancers does return metrics
     assert b"docsplit_requests_total" in raw(inside, "/%6detrics")

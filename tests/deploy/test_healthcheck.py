@@ -30,7 +30,7 @@ def check(**variables: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def answering(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[int]:
-    """A port that gives one connection these bytes and closes it; None: it stays silent."""
+    """A port that sends these bytes to one connection and closes it; with None it stays silent."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as listener:
 
@@ -84,7 +84,7 @@ def test_not_ready(answer: bytes | None, said: str) -> None:
 
 
 @pytest.mark.parametrize("port", ["http", "99999999"])
-def test_a_port_that_is_none(port: str) -> None:
+def test_an_invalid_port(port: str) -> None:
     done = check(DOCSPLIT_PORT=port)
     assert done.returncode == 1
     assert port in done.stdout

@@ -1,7 +1,7 @@
-"""The image itself: built by podman, run without rights, checked, stopped.
+"""The image: podman builds it, runs it without rights, checks and stops it.
 
-Needs podman, the base image in its storage, and a package index for the build. The image stays in
-podman's storage as ``localhost/docsplit:test``, so that a second run builds from its layers; the
+This needs podman, the base image in its storage, and a package index for the build. The image stays
+in podman's storage as ``localhost/docsplit:test``, so a second run builds from its layers. The
 containers do not stay.
 """
 
@@ -81,7 +81,7 @@ class Container:
 
 @contextmanager
 def started(*flags: str) -> Iterator[Container]:
-    """Run the image, remove the container afterwards."""
+    """Run the image, and remove the container afterwards."""
     name = f"docsplit-test-{uuid.uuid4().hex[:12]}"
     try:
         podman("run", "-d", "--pull=never", "-p=127.0.0.1::8080", f"--name={name}", *flags, IMAGE)
@@ -92,7 +92,7 @@ def started(*flags: str) -> Iterator[Container]:
 
 @pytest.fixture(scope="module", autouse=True)
 def image() -> None:
-    """Build the image, or skip where podman cannot."""
+    """Build the image, or skip if podman cannot."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
     [base] = re.findall(r"^ARG BASE=(\S+)", (ROOT / "Dockerfile").read_text(), re.M)
@@ -103,19 +103,19 @@ def image() -> None:
         pytest.skip(f"podman cannot start a container here: {probe.stderr.strip()}")
     settings = os.environ.get("PIP_CONFIG_FILE", "")
     secret = [f"--secret=id=pip.conf,src={settings}"] if Path(settings).is_file() else []
-    # HEALTHCHECK is no part of podman's own image format
+    # HEALTHCHECK is not part of podman's own image format
     podman("build", "--format=docker", "--pull=never", *secret, f"--tag={IMAGE}", str(ROOT))
 
 
 @pytest.fixture(scope="module")
 def hardened() -> Iterator[Container]:
-    """The service with nothing to write to and no capabilities."""
+    """The service without writable folders and capabilities."""
     with started(*HARDENED) as container:
         container.wait_healthy()
         yield container
 
 
-def test_what_the_image_says_of_itself() -> None:
+def test_the_labels_of_the_image() -> None:
     described = json.loads(podman("image", "inspect", IMAGE).stdout)[0]
     config = described["Config"]
     assert config["User"] == "65532:65532"
@@ -141,7 +141,7 @@ print(json.dumps({
 """  # noqa: E501
 
 
-def test_it_holds_what_it_runs_and_no_more() -> None:
+def test_it_contains_only_the_files_it_needs() -> None:
     content = json.loads(
         podman(
             "run", "--rm", "--pull=never", "--user=0", "--entrypoint=python", IMAGE, "-c", CONTENT
@@ -150,14 +150,14 @@ def test_it_holds_what_it_runs_and_no_more() -> None:
     assert content["app"] == ["export", "models", "sbom.cdx.json", "service"]
     assert content["suffixes"] == [".py", ".pyc"]
     assert content["bytecode"] == content["sources"] > 0
-    # the last name of each list shows that the search finds
+    # the last name of each list proves that the search works
     assert content["tools"] == ["docsplit-serve"]
     assert content["modules"] == ["openvino"]
     assert content["left"] == []
     assert content["writable"] == []
 
 
-def test_it_says_what_is_installed() -> None:
+def test_it_lists_the_installed_packages() -> None:
     command = ("--pull=never", "--entrypoint=cat", IMAGE, "/app/sbom.cdx.json")
     listed = json.loads(podman("run", "--rm", *command).stdout)
     assert listed["bomFormat"] == "CycloneDX"
@@ -169,7 +169,7 @@ def test_it_says_what_is_installed() -> None:
     assert "openvino-telemetry" not in versions
 
 
-def test_it_serves_without_rights(hardened: Container) -> None:
+def test_it_serves_without_capabilities(hardened: Container) -> None:
     answer = hardened.embed("A document.")
     assert answer.status_code == 200, answer.text
     assert math.hypot(*answer.json()[0]) == pytest.approx(1, abs=1e-3)
@@ -211,7 +211,7 @@ def test_its_log_is_json_without_a_warning(hardened: Container) -> None:
 
 def test_onnxruntime_reports_to_nobody() -> None:
     def said(*flags: str) -> str:
-        # where nothing can be written the reporter complains that it cannot keep its identifier
+        # without a writable folder, the reporter complains that it cannot keep its identifier
         command = ("--read-only", "--read-only-tmpfs=false", "--entrypoint=python", *flags, IMAGE)
         return podman("run", "--rm", "--pull=never", *command, "-c", "import onnxruntime").stderr
 
@@ -226,12 +226,12 @@ def test_the_healthcheck_can_fail(hardened: Container) -> None:
     assert elsewhere.returncode == 1
 
 
-def test_it_writes_nothing_where_it_could() -> None:
+def test_it_writes_nothing_into_writable_folders() -> None:
     def changed(container: Container) -> set[str]:
         return set(podman("diff", container.name).stdout.splitlines())
 
     with started("--user=0", "--entrypoint=sleep") as idle:
-        # what podman itself writes; `sleep` without an operand ends at once
+        # files that podman itself writes; `sleep` without an operand ends at once
         by_podman = changed(idle)
     with started("--user=0") as container:
         container.wait_healthy()
@@ -253,7 +253,7 @@ def test_another_bundle_is_mounted(tmp_path: Path) -> None:
         assert httpx.get(f"{c.url}/info").json()["model_id"] == "mounted"
 
 
-def test_a_bundle_that_is_not_there_is_named() -> None:
+def test_a_missing_bundle_is_named() -> None:
     with started(*HARDENED, "-e=DOCSPLIT_BUNDLE=/bundle") as container:
         assert podman("wait", container.name).stdout.strip() == "2"
         assert "/bundle/bundle.json: no such file" in podman("logs", container.name).stderr
@@ -261,7 +261,7 @@ def test_a_bundle_that_is_not_there_is_named() -> None:
 
 @dataclass(frozen=True)
 class Stopped:
-    """What came of a container that was stopped while it computed."""
+    """The results of a container that was stopped while it computed."""
 
     answer: httpx.Response
     exit_code: object
@@ -269,7 +269,7 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 def stopped() -> Stopped:
-    """`podman stop` with a request in flight; without a drain, so that it outlives it."""
+    """`podman stop` during a request; without a drain, so that the request outlives it."""
     document = " ".join(f"Sentence {n} speaks of {n * 7919 % 1000} things." for n in range(1500))
     answers: list[httpx.Response] = []
     with started(*HARDENED, "-e=DOCSPLIT_DRAIN_SECONDS=0", "-e=DOCSPLIT_THREADS=1") as container:
@@ -285,9 +285,9 @@ def stopped() -> Stopped:
         return Stopped(answers[0], container.state["ExitCode"])
 
 
-def test_stopping_answers_what_is_in_flight(stopped: Stopped) -> None:
+def test_stopping_answers_requests_in_progress(stopped: Stopped) -> None:
     assert stopped.answer.status_code == 200, stopped.answer.text
 
 
-def test_the_exit_code_tells_of_sigterm(stopped: Stopped) -> None:
+def test_the_exit_code_shows_sigterm(stopped: Stopped) -> None:
     assert stopped.exit_code == 143

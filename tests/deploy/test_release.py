@@ -1,4 +1,4 @@
-"""What can be said of the release workflow without running it, and SECURITY.md."""
+"""Checks of SECURITY.md, and of the release workflow without running it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def steps(release: dict[Any, Any], job: str) -> list[dict[str, Any]]:
 
 
 def uses(release: dict[Any, Any], job: str) -> dict[str, dict[str, Any]]:
-    """What each action of a job is given, by the action's name."""
+    """The inputs of each action of a job, by the action's name."""
     named = [step for step in steps(release, job) if "uses" in step]
     return {step["uses"].split("@")[0]: step.get("with", {}) for step in named}
 
@@ -37,12 +37,12 @@ def commands(release: dict[Any, Any], job: str) -> str:
     return "\n".join(step.get("run", "") for step in steps(release, job))
 
 
-def test_it_runs_on_tags_and_on_nothing_else(release: dict[Any, Any]) -> None:
+def test_it_runs_only_on_tags(release: dict[Any, Any]) -> None:
     # YAML 1.1 reads `on` as true
     assert release[True] == {"push": {"tags": ["v*"]}}
 
 
-def test_every_job_has_the_rights_that_it_needs_and_no_more(release: dict[Any, Any]) -> None:
+def test_every_job_has_only_the_rights_it_needs(release: dict[Any, Any]) -> None:
     assert release["permissions"] == {}
     signing = {"contents": "read", "id-token": "write", "attestations": "write"}
     assert {name: job["permissions"] for name, job in release["jobs"].items()} == {
@@ -54,7 +54,7 @@ def test_every_job_has_the_rights_that_it_needs_and_no_more(release: dict[Any, A
     }
 
 
-def test_nothing_is_released_that_was_not_tested(release: dict[Any, Any]) -> None:
+def test_only_tested_versions_are_released(release: dict[Any, Any]) -> None:
     jobs = release["jobs"]
     assert jobs["test"]["uses"] == "./.github/workflows/ci.yaml"
     ci = yaml.safe_load((WORKFLOWS / "ci.yaml").read_text(encoding="utf-8"))
@@ -78,12 +78,12 @@ def test_wheel_and_image_have_provenance_parts_and_signatures(release: dict[Any,
     said = commands(release, "image")
     assert 'cosign sign --yes "$IMAGE"' in said
     assert "cosign attest --yes --type cyclonedx" in said
-    # a tag could be another image by now
+    # a tag could point to another image by now
     [signing] = [step for step in steps(release, "image") if "cosign sign" in step.get("run", "")]
     assert signing["env"]["IMAGE"].endswith("@${{ steps.build.outputs.digest }}")
 
 
-def test_the_image_is_built_from_hashes_on_a_base_of_a_digest(release: dict[Any, Any]) -> None:
+def test_the_image_is_built_from_hashes_on_a_pinned_base(release: dict[Any, Any]) -> None:
     given = uses(release, "image")["docker/build-push-action"]["build-args"].split()
     arguments = dict(one.split("=", 1) for one in given if "=" in one)
     assert arguments["HASHES"] == "1"
@@ -98,7 +98,7 @@ def test_the_image_is_built_from_hashes_on_a_base_of_a_digest(release: dict[Any,
     assert files == {f"hashes/{name}.txt" for name in ("cpu", "gpu", "build", "sbom")}
 
 
-def test_versions_that_were_not_tested_stop_it(release: dict[Any, Any], tmp_path: Path) -> None:
+def test_untested_versions_stop_the_release(release: dict[Any, Any], tmp_path: Path) -> None:
     [step] = [s for s in steps(release, "hashes") if "versions()" in s.get("run", "")]
     (tmp_path / "hashes").mkdir()
 
@@ -106,7 +106,7 @@ def test_versions_that_were_not_tested_stop_it(release: dict[Any, Any], tmp_path
         for extra, pins in (("cpu", "constraints.txt"), ("gpu", "constraints-gpu.txt")):
             (tmp_path / "hashes" / f"{extra}.txt").write_text(found)
             (tmp_path / pins).write_text("a-b==1.2\nc==3 ; sys_platform == 'linux'\n")
-        # as the runner does
+        # like the runner
         command = ["bash", "-eo", "pipefail", "-c", step["run"]]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
 
@@ -117,23 +117,23 @@ def test_versions_that_were_not_tested_stop_it(release: dict[Any, Any], tmp_path
     assert status("") != 0
 
 
-def test_no_hash_is_kept_in_the_repository() -> None:
-    """Each must come from the index that the release's builder reads, at that time."""
+def test_the_repository_contains_no_hash() -> None:
+    """At release time, each hash must come from the index that the builder reads."""
     assert "/hashes/*.txt" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_actions_have_versions_and_commands_no_foreign_text(path: Path) -> None:
+def test_actions_have_versions_and_commands_contain_no_foreign_text(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     for job in workflow["jobs"].values():
         for step in job.get("steps", []):
             if "uses" in step:
                 assert re.fullmatch(r"[\w./-]+@(v\d+|[0-9a-f]{40})", step["uses"]), step
-            # what a tag or a title holds would be run; variables are not
+            # a tag's or title's content would be executed; variables are not
             assert "${{" not in step.get("run", ""), step
 
 
-def test_the_policy_leads_to_private_reporting() -> None:
+def test_the_policy_points_to_private_reporting() -> None:
     policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "Report a vulnerability" in policy
     assert "## Supported versions" in policy

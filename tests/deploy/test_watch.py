@@ -1,4 +1,4 @@
-"""Alerts, dashboard and runbook against the metrics that the service exports."""
+"""Alerts, dashboard and runbook, compared with the metrics that the service exports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "docsplit.json"
 RUNBOOK = (ROOT / "docs" / "how-to" / "runbook.md").read_text(encoding="utf-8")
-# which Prometheus gives every series
+# labels that Prometheus gives every series
 ADDED = {"job", "instance"}
 ENGINE = {"engine", "precision", "device", "model", "revision"}
 
@@ -26,7 +26,7 @@ def exported() -> dict[str, set[str]]:
     """Names of series, with their labels."""
     found: dict[str, set[str]] = {"up": set()}
     registry = Metrics().registry
-    # a metric without samples does not tell its labels by itself
+    # a metric without samples does not show its labels
     for collector in list(registry._collector_to_names):
         labels = set(getattr(collector, "_labelnames", ()))
         for metric in collector.collect():
@@ -61,7 +61,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def selectors(node: Any) -> Iterator[Any]:
-    """Every selector of series below a node of a parsed query."""
+    """All selectors of series below a node of a parsed query."""
     if isinstance(node, promql_parser.VectorSelector):
         yield node
     elif isinstance(node, promql_parser.MatrixSelector):
@@ -74,10 +74,10 @@ def selectors(node: Any) -> Iterator[Any]:
 
 
 def faults(query: str) -> list[str]:
-    """What a query names that is not exported."""
+    """Names in a query that are not exported."""
     parsed = promql_parser.parse(query.replace("$__rate_interval", "5m"))
     found = list(selectors(parsed))
-    # none was passed over
+    # the search missed none
     assert len(found) == len(re.findall(r"\b(?:docsplit_|process_|up\b)", query))
     wrong = []
     for selector in found:
@@ -90,7 +90,7 @@ def faults(query: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("place", "query"), list(queries()))
-def test_a_query_names_what_is_exported(place: str, query: str) -> None:
+def test_a_query_names_only_exported_metrics(place: str, query: str) -> None:
     assert faults(query) == []
 
 
@@ -106,15 +106,15 @@ def test_the_check_finds(query: str, fault: str) -> None:
     assert any(fault in found for found in faults(query))
 
 
-def test_every_metric_of_ours_is_on_the_dashboard() -> None:
+def test_every_docsplit_metric_is_on_the_dashboard() -> None:
     text = DASHBOARD.read_text()
     shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in METRICS}
     left = {name for name in shown if name.startswith("docsplit_") and name not in text}
-    # the dashboard has it from two counters, for the time that is shown
+    # the dashboard computes it from two counters, for the displayed time
     assert left == {"docsplit_padding_waste_ratio"}
 
 
-def test_every_alert_is_in_the_runbook_and_nothing_else() -> None:
+def test_the_runbook_has_exactly_the_alerts() -> None:
     names = [rule["alert"] for rule in alerts()]
     assert re.findall(r"^## (\w+)$", RUNBOOK, re.M) == names
     for rule in alerts():

@@ -75,7 +75,7 @@ LABELS = ["a", "a", "b", "b"]
         ({"index": "nowhere", "ids": IDS, "labels": LABELS}, 404, "no index"),
         ({"ids": ["x", IDS[0], "y", "z"], "labels": LABELS}, 422, "3 of 4 are not in the index"),
         ({"ids": [IDS[0], IDS[1], "y", IDS[2]], "labels": LABELS}, 422, "position 2"),
-        ({"ids": [*IDS[:3], IDS[0]], "labels": LABELS}, 422, "position 3 stands at position 0"),
+        ({"ids": [*IDS[:3], IDS[0]], "labels": LABELS}, 422, "positions 0 and 3 have the same id"),
         ({"ids": IDS, "labels": LABELS[:3]}, 422, "4 ids and 3 labels"),
         ({"ids": IDS, "labels": LABELS, "inputs": ["x"] * 4}, 422, "either inputs"),
         ({"ids": None, "labels": LABELS}, 422, "either inputs"),

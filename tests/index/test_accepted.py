@@ -59,7 +59,7 @@ def document(name: str = "a", **rest: Any) -> dict[str, Any]:
         ({"metadata": {str(i): i for i in range(65)}}, "65 keys; the limit is 64"),
         ({"metadata": {"x": "y" * 65_536}}, "the limit is 65536"),
         ({"title": "x" * 4097}, "title: 4097 characters; the limit is 4096"),
-        ({"title": LONE}, "title: the text holds a lone surrogate"),
+        ({"title": LONE}, "title: the text has half a surrogate pair"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_its_position(

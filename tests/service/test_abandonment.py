@@ -1,6 +1,6 @@
-"""Clients that leave, at a running service: what they began ends, and nothing of it stays.
+"""Clients that leave a running service: their work ends, and nothing of theirs remains.
 
-200 requests are left in all; with HYPOTHESIS_PROFILE=nightly each route is left 200 times.
+The tests send 200 requests and leave; with HYPOTHESIS_PROFILE=nightly, 200 for each route.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.conftest import Server, connect, serving, wait_until
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 LEFT_AFTER = (0.01, 0.1, 1.0)
 AT_ONCE = 20
-# over what the same leavings left before, in bytes
+# more bytes than after the first round of such requests
 MORE_MEMORY = 200_000_000
-# the pools start threads as they need them
+# the pools start threads when needed
 MORE_THREADS = 8
 
 RIGHTS = {
@@ -65,7 +65,7 @@ class House:
         return answer.json() if answer.content else None
 
     def leave(self, method: str, path: str, body: Any, seconds: float, by: str = "boss") -> None:
-        """Send a whole request, and leave without having read the answer."""
+        """Send a whole request, and leave without reading the answer."""
         connection = self.send(method, path, body, by)
         time.sleep(seconds)
         connection.close()
@@ -94,14 +94,14 @@ class House:
         return httpx.get(f"{self.server.url}/indexes", headers=headers).status_code == 200
 
     def threads_busy(self, pool: str = ".*") -> float:
-        told = httpx.get(f"{self.server.url}/metrics").text
+        text = httpx.get(f"{self.server.url}/metrics").text
         pattern = rf'^docsplit_threads_busy\{{pool="{pool}"\}} (.*)$'
-        values = re.findall(pattern, told, re.MULTILINE)
+        values = re.findall(pattern, text, re.MULTILINE)
         assert values
         return sum(map(float, values))
 
     def quiet(self) -> bool:
-        """Whether nothing of any request is left."""
+        """Whether no request has left work, memory or connections behind."""
         return (
             self.server.metric("docsplit_inflight_bytes") == 0
             and self.server.metric("docsplit_queue_tokens") == 0
@@ -114,7 +114,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> Ite
     folder = tmp_path_factory.mktemp("abandonment")
     keys = folder / "keys.toml"
     keys.write_text("".join(entry(name, fields) for name, fields in RIGHTS.items()))
-    # no cache: the same text is work each time
+    # no cache, so that the same text needs work each time
     flags = ("--keys-file", str(keys), "--cache-bytes", "0", "--model-aliases", "docsplit")
     with serving(folder / "log", *flags) as server:
         made = House(server, keys)
@@ -151,7 +151,7 @@ def large() -> dict[str, Any]:
 
 
 def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
-    """Every kind of request that takes work: method, path and body; each call gives new ones."""
+    """Every kind of request that takes work: method, path and body; each call returns new ones."""
     number = next(_numbers)
     text = f"number {number} " + peps["pep-8"]
     return {
@@ -185,7 +185,7 @@ def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
 
 
 def abandon(house: House, peps: dict[str, str], times: int) -> None:
-    """Leave requests of all kinds, mixed, ``AT_ONCE`` at a time."""
+    """Send requests of all kinds, mixed, ``AT_ONCE`` at a time, and leave."""
     kinds = list(requests(peps))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         left = [
@@ -201,7 +201,7 @@ def abandon(house: House, peps: dict[str, str], times: int) -> None:
 
 
 def settle(house: House) -> None:
-    """Wait until what was left has ended, trainings in the background among it."""
+    """Wait until all abandoned work has ended, including trainings in the background."""
 
     def trained() -> bool:
         names = house.ask("GET", "/classifiers")["classifiers"]
@@ -215,8 +215,8 @@ def settle(house: House) -> None:
     wait_until(house.quiet, 30)
 
 
-def test_trainings_that_were_left_hold_up_neither_writes_nor_revocations(house: House) -> None:
-    # more than asyncio's default executor has threads on two cores
+def test_abandoned_trainings_delay_neither_writes_nor_revocations(house: House) -> None:
+    # more trainings than asyncio's default executor has threads on two cores
     for number in range(8):
         connection = house.send("PUT", f"/classifiers/row-{number}", large())
         wait_until(lambda: house.threads_busy("training") == 1, 30)
@@ -242,7 +242,7 @@ def test_only_a_few_trainings_wait(house: House) -> None:
     for answer in refused:
         assert b" 429 " in answer.split(b"\r\n")[0]
         assert b"retry-after" in answer
-        assert b"trainings wait" in answer
+        assert b"trainings are waiting" in answer
     wait_until(house.quiet, 30)
 
 
@@ -254,17 +254,17 @@ def _answered(connection: socket.socket) -> bool:
         return False
 
 
-def test_a_client_that_left_is_charged_for_what_it_began(house: House, long_document: str) -> None:
+def test_a_client_that_left_is_charged_for_begun_work(house: House, long_document: str) -> None:
     connection = house.send("POST", "/embed", {"inputs": long_document[:400_000]}, by="thrifty")
     wait_until(lambda: house.server.metric("docsplit_queue_tokens") > 0, 30)
     connection.close()
     refused = house.ask("POST", "/embed", {"inputs": "a"}, 429, by="thrifty")
-    assert "rate of this API key" in refused["error"]
+    assert "this API key exceeds its rate" in refused["error"]
     wait_until(house.quiet, 30)
 
 
-def test_nothing_stays_of_requests_that_were_left(house: House, peps: dict[str, str]) -> None:
-    # as many as ever are at once, so that all threads and buffers are there that there will be
+def test_abandoned_requests_leave_nothing_behind(house: House, peps: dict[str, str]) -> None:
+    # first reach the peak of parallel requests, so that all threads and buffers exist
     abandon(house, peps, 3 * len(requests(peps)))
     settle(house)
     threads, memory = house.server.threads(), house.server.memory()

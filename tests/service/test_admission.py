@@ -1,4 +1,4 @@
-"""Who gets in, over a real socket: bytes in flight, shares of clients, and crowds that leave."""
+"""Admission over a real socket: bytes in flight, shares of clients, and crowds that leave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Room for four bodies of a mebibyte, two of one client alone, and for little work."""
+    """Room for four bodies of a mebibyte, two of them for one client, and for little work."""
     log = tmp_path_factory.mktemp("narrow") / "log"
     flags = ["--max-body-bytes", str(MIB), "--max-body-values", "1024"]
     flags += ["--max-inflight-bytes", str(4 * needed(MIB, 1024))]
@@ -74,7 +74,7 @@ def test_bodies_without_room_are_refused_before_they_are_read(narrow: Server) ->
         assert int(headers["retry-after"]) >= 1
         assert json.loads(said)["error_type"] == "Overloaded"
         assert inflight(narrow) == 2 * needed(size)
-        # the room that my bodies left is another client's
+        # another client gets the room that my bodies left
         yours = begin(YOURS)
         yours.sendall(
             b'{"inputs": "a',
@@ -88,7 +88,7 @@ def test_bodies_without_room_are_refused_before_they_are_read(narrow: Server) ->
     assert httpx.post(f"{narrow.url}/embed", json={"inputs": "a"}, headers=key).status_code == 200
 
 
-def test_a_body_of_unknown_length_is_refused_when_its_room_is_used_up(narrow: Server) -> None:
+def test_a_body_of_unknown_length_is_refused_once_the_room_is_full(narrow: Server) -> None:
     size = MIB - 1000
     with ExitStack() as stack:
         for _ in range(2):
@@ -114,7 +114,7 @@ def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
 
     def ask(key: str) -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"}
-        # no two alike: windows in flight are computed once
+        # all texts differ, because equal windows in flight are computed once
         text = " ".join(random.Random(next(numbers)).sample(words, len(words)))
         return httpx.post(
             f"{narrow.url}/embed", json={"inputs": text}, headers=headers, timeout=120
@@ -123,7 +123,7 @@ def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
     def flood() -> None:
         while not over.is_set():
             statuses.append(ask(MINE).status_code)
-            # so that refusals leave the processor to what was admitted
+            # leave the processor to the admitted requests
             over.wait(0.2)
 
     threads = [threading.Thread(target=flood) for _ in range(6)]
@@ -176,7 +176,7 @@ def test_a_client_is_a_key_or_else_an_address(
     [((), "127.0.0.1"), (("--trusted-proxies", "10.0.0.0/8,127.0.0.1"), "192.0.2.7")],
     ids=["nobody", "the peer"],
 )
-def test_forwarded_addresses_are_believed_of_trusted_proxies_only(
+def test_forwarded_addresses_count_only_from_trusted_proxies(
     tmp_path: Path, flags: tuple[str, ...], named: str
 ) -> None:
     with serving(tmp_path / "log", *flags) as server:
@@ -191,12 +191,12 @@ def test_forwarded_addresses_are_believed_of_trusted_proxies_only(
 CROWD = 512
 
 
-def test_a_crowd_that_comes_at_once_and_leaves_costs_next_to_nothing(
+def test_a_crowd_that_leaves_at_once_costs_almost_nothing(
     server: Server, peps: dict[str, str]
 ) -> None:
     words = " ".join(peps.values()).split()
     texts = [" ".join(words[at : at + 800]) for at in range(0, 800 * CROWD, 800)]
-    # windows that no other test has left in the cache
+    # no other test has put these windows into the cache
     texts = [" ".join(f"{word} crowd" for word in text.split()) for text in texts]
 
     async def come_and_go() -> float:

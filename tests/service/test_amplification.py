@@ -1,4 +1,4 @@
-"""The worst body of 16 MB to every route: its memory is bounded, and its answer is clear."""
+"""The worst body of 16 MB for every route: its memory is bounded, and its answer is clear."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.security.amplification import prepare, send
 from benchmarks.security.worst_bodies import attacks
 from tests.conftest import Server, serving
 
-# of one request, over what the idle service takes
+# memory of one request, beyond the idle service's
 MOST_BYTES = 600_000_000
-# what a route may answer to a body that is too much for it
+# statuses that a route may return for a body that is too large
 CLEAR = {200, 202, 400, 404, 409, 413, 422, 429, 504}
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -35,7 +35,7 @@ def test_memory_of_the_worst_bodies_is_bounded(target: Server, route: str) -> No
     for attack in (a for a in ATTACKS if a.route == route):
         target.forget_peak()
         idle = target.memory()
-        # what the service takes up is stopped soon: taking it up is what costs memory
+        # the service's work on an accepted body is stopped early: accepting it costs the memory
         answer = send(target.url, attack, 2, {})
         peak = target.memory("VmHWM") - idle
         assert answer.status_code in CLEAR, (attack.name, answer.status_code, answer.text[:200])
@@ -43,7 +43,7 @@ def test_memory_of_the_worst_bodies_is_bounded(target: Server, route: str) -> No
         assert peak < MOST_BYTES, (attack.name, peak)
 
 
-def test_every_route_with_a_body_is_attacked(target: Server) -> None:
+def test_the_attacks_cover_every_route_with_a_body(target: Server) -> None:
     paths = httpx.get(f"{target.url}/openapi.json").json()["paths"]
     with_body = {
         (method.upper(), path)

@@ -1,4 +1,4 @@
-"""Embedding in batches, where the queue is full and where documents are at fault."""
+"""Embedding in batches, with a full queue and with faulty documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from service.errors import OverloadedError
 
 
 class Faulty:
-    """In place of an embedder: ``full`` times its queue is full, and ``-`` is an empty document."""
+    """Replaces an embedder: its queue is full ``full`` times, and ``-`` is an empty document."""
 
     queued_tokens = 0
 
@@ -63,7 +63,7 @@ def run(
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_batches_keep_the_order_and_their_bounds(exclusive: bool) -> None:
+def test_batches_keep_order_and_size_limits(exclusive: bool) -> None:
     texts = ["x" * (1 + 137 * i % 9001) for i in range(400)] + ["y" * 900_000, "z"]
     fake = Faulty()
     outcomes = run(fake, texts, exclusive=exclusive)
@@ -73,19 +73,19 @@ def test_batches_keep_the_order_and_their_bounds(exclusive: bool) -> None:
     sizes = [sum(map(len, batch)) for batch in fake.batches if len(batch) > 1]
     assert max(sizes) <= background.MOST_CHARACTERS
     assert max(map(len, fake.batches)) <= background.MOST_DOCUMENTS
-    # where requests share the engine, batches are small until they prove to be fast
+    # if requests share the engine, batches are small until they prove fast
     assert (sizes[0] <= background.FIRST_CHARACTERS) is not exclusive
     assert max(sizes) > background.FIRST_CHARACTERS
     assert ["y" * 900_000] in fake.batches
 
 
-def test_a_full_queue_is_waited_for() -> None:
+def test_the_background_waits_for_a_full_queue() -> None:
     fake = Faulty(full=3)
     assert len(run(fake, ["a", "bb"])) == 2
     assert fake.full == 0
 
 
-def test_an_empty_document_is_named_and_the_others_are_embedded_in_one_pass() -> None:
+def test_an_empty_document_is_named_and_the_others_are_embedded() -> None:
     texts = ["a" * 9000] * 5 + ["b", "-", "c"]
     fake = Faulty()
     outcomes = run(fake, texts)

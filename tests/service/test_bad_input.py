@@ -1,4 +1,4 @@
-"""Bad input gets a clear 4xx, or a served answer where it is valid; never a 5xx or a hang."""
+"""Bad input gets a clear 4xx, unusual valid input gets an answer; neither gets 5xx or hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def send(
     return httpx.post(f"{server.url}{path}", content=content, headers=JSON | headers, timeout=60)
 
 
-def refused(answer: httpx.Response, status: int, *hints: str) -> None:
+def check_refused(answer: httpx.Response, status: int, *hints: str) -> None:
     assert answer.status_code == status, answer.text[:300]
     error = answer.json()["error"]
     message = error if isinstance(error, str) else error["message"]
@@ -45,8 +45,8 @@ def refused(answer: httpx.Response, status: int, *hints: str) -> None:
         ({"inputs": True}, 422, "give a string or a list of strings"),
         ({"inputs": [["a", "b"]]}, 422, "item 0"),
         ({"inputs": ["a", None]}, 422, "item 1: give a string"),
-        ({"inputs": [101, 2023, 102]}, 422, "token ids are not taken"),
-        ({"inputs": [[101, 2023], [102]]}, 422, "token ids are not taken"),
+        ({"inputs": [101, 2023, 102]}, 422, "token ids are not accepted"),
+        ({"inputs": [[101, 2023], [102]]}, 422, "token ids are not accepted"),
         ({}, 422, "inputs: Field required"),
         ([], 422, "send a JSON object"),
         ("text", 422, "send a JSON object"),
@@ -61,7 +61,7 @@ def refused(answer: httpx.Response, status: int, *hints: str) -> None:
     ],
 )
 def test_wrong_fields(server: Server, path: str, body: Any, status: int, hint: str) -> None:
-    refused(send(server, json.dumps(body), path), status, hint)
+    check_refused(send(server, json.dumps(body), path), status, hint)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_wrong_fields(server: Server, path: str, body: Any, status: int, hint: s
     [
         ({"input": "a"}, 422, "model"),
         ({"input": "a", "model": "gpt"}, 404, "GET /v1/models"),
-        ({"input": [1, 2], "model": "docsplit-minilm-l6-w512"}, 422, "token ids are not taken"),
+        ({"input": [1, 2], "model": "docsplit-minilm-l6-w512"}, 422, "token ids are not accepted"),
         ({"input": "", "model": "docsplit-minilm-l6-w512"}, 400, "empty"),
     ],
 )
 def test_openai_errors_have_openai_form(server: Server, body: Any, status: int, hint: str) -> None:
     answer = send(server, json.dumps(body), "/v1/embeddings")
-    refused(answer, status, hint)
+    check_refused(answer, status, hint)
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
@@ -92,24 +92,24 @@ def test_openai_errors_have_openai_form(server: Server, body: Any, status: int, 
     ],
 )
 def test_broken_bodies(server: Server, content: bytes, status: int) -> None:
-    refused(send(server, content), status)
+    check_refused(send(server, content), status)
 
 
 def test_wrong_media(server: Server) -> None:
-    refused(send(server, b"{}", **{"content-type": "text/plain"}), 415, "application/json")
-    refused(send(server, b"{}", **{"content-encoding": "gzip"}), 415, "uncompressed")
+    check_refused(send(server, b"{}", **{"content-type": "text/plain"}), 415, "application/json")
+    check_refused(send(server, b"{}", **{"content-encoding": "gzip"}), 415, "uncompressed")
     latin = {"content-type": "application/json; charset=latin-1"}
-    refused(send(server, b"{}", **latin), 415, "UTF-8")
+    check_refused(send(server, b"{}", **latin), 415, "UTF-8")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "nan", "inf", "601"])
 def test_wrong_deadlines(server: Server, value: str) -> None:
-    refused(send(server, b'{"inputs": "a"}', **{"x-request-timeout": value}), 422, "seconds")
+    check_refused(send(server, b'{"inputs": "a"}', **{"x-request-timeout": value}), 422, "seconds")
 
 
 def test_a_deadline_that_passes(server: Server, long_document: str) -> None:
     body = json.dumps({"inputs": "a deadline of its own. " + long_document})
-    refused(send(server, body, **{"x-request-timeout": "0.3"}), 504, "deadline")
+    check_refused(send(server, body, **{"x-request-timeout": "0.3"}), 504, "deadline")
     assert server.metric("docsplit_queue_tokens") == 0
 
 
@@ -118,8 +118,8 @@ def test_unknown_fields_are_ignored(server: Server) -> None:
 
 
 def test_unknown_routes_and_methods(server: Server) -> None:
-    refused(httpx.get(f"{server.url}/nowhere"), 404, "/docs")
-    refused(httpx.get(f"{server.url}/embed"), 405, "/docs")
+    check_refused(httpx.get(f"{server.url}/nowhere"), 404, "/docs")
+    check_refused(httpx.get(f"{server.url}/embed"), 405, "/docs")
 
 
 def test_five_megabytes_of_one_word(server: Server) -> None:
@@ -142,25 +142,25 @@ def test_control_characters_and_emoji_are_served(server: Server) -> None:
 
 
 def test_too_many_inputs(server: Server) -> None:
-    refused(send(server, json.dumps({"inputs": ["a"] * 10_000})), 413, "10000", "2048")
+    check_refused(send(server, json.dumps({"inputs": ["a"] * 10_000})), 413, "10000", "2048")
 
 
 def test_a_document_over_the_limit(server: Server) -> None:
     body = json.dumps({"inputs": ["fine", "one two " * 140_000]})
-    refused(send(server, body), 413, "input 1", "more than 262144", "truncate=true")
+    check_refused(send(server, body), 413, "input 1", "more than 262144", "truncate=true")
     short = send(server, json.dumps({"inputs": "one two " * 140_000, "truncate": True}))
     assert short.headers["x-truncated"] == "true"
 
 
 def test_a_body_over_the_limit(server: Server) -> None:
-    refused(send(server, b" " * 16_777_217), 413, "16777216")
+    check_refused(send(server, b" " * 16_777_217), 413, "16777216")
 
     def chunks() -> Iterator[bytes]:
         for _ in range(300):
             yield b" " * 65_536
 
     answer = httpx.post(f"{server.url}/embed", content=chunks(), headers=JSON)
-    refused(answer, 413, "16777216")
+    check_refused(answer, 413, "16777216")
 
 
 def head(length: int) -> str:
@@ -181,7 +181,7 @@ def test_half_a_body_gets_408_at_the_deadline(server: Server) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_half_a_body_and_gone_leaves_nothing(server: Server) -> None:
+def test_a_client_that_leaves_after_half_a_body_leaves_nothing_behind(server: Server) -> None:
     for _ in range(20):
         raw(server, head(100), b'{"inputs":').close()
     assert send(server, b'{"inputs": "still there"}').status_code == 200
@@ -196,7 +196,7 @@ def test_a_client_that_leaves_frees_the_queue(server: Server, long_document: str
     assert send(server, b'{"inputs": "still quick"}').status_code == 200
 
 
-def test_nothing_of_the_caller_is_echoed_or_logged(server: Server) -> None:
+def test_no_answer_or_log_repeats_the_callers_text(server: Server) -> None:
     secret = "caller-secret-7261"
     for body in (
         {"inputs": {"x": secret}},
@@ -214,7 +214,7 @@ def test_nothing_of_the_caller_is_echoed_or_logged(server: Server) -> None:
     assert secret not in server.log.read_text()
 
 
-def test_every_refusal_of_this_file_was_no_server_error(server: Server) -> None:
+def test_no_refusal_in_this_file_was_a_server_error(server: Server) -> None:
     for line in httpx.get(f"{server.url}/metrics").text.splitlines():
         if line.startswith("docsplit_requests_total"):
             assert 'status="500"' not in line
@@ -232,7 +232,7 @@ def test_a_wrong_key(locked: Server, value: str | None) -> None:
     headers = {} if value is None else {b"authorization": value.encode("latin-1")}
     for path in ("/embed", "/v1/embeddings", "/info", "/nowhere"):
         answer = httpx.post(f"{locked.url}{path}", headers=headers, content=b"{")
-        refused(answer, 401, "Authorization: Bearer")
+        check_refused(answer, 401, "Authorization: Bearer")
         assert answer.headers["www-authenticate"] == "Bearer"
     assert KEY not in locked.log.read_text()
 

@@ -25,7 +25,7 @@ NAN = 14
 
 
 class FakeEngine:
-    """Answers with the first token of each row; waits at a gate; fails on POISON."""
+    """Returns the first token of each row; waits at a gate; fails on POISON."""
 
     name: EngineName = "onnx-cpu"
     arithmetic: Arithmetic = "f32"
@@ -96,7 +96,7 @@ def run(scenario: Awaitable[None]) -> None:
     asyncio.run(bounded())
 
 
-def test_vectors_come_back_in_the_order_of_the_windows(
+def test_vectors_have_the_order_of_the_windows(
     batcher: Batcher, reports: list[BatchReport]
 ) -> None:
     async def scenario() -> None:
@@ -109,9 +109,9 @@ def test_vectors_come_back_in_the_order_of_the_windows(
     assert all(report.padded_tokens >= report.tokens for report in reports)
 
 
-def test_a_batch_that_raises_fails_alone(batcher: Batcher) -> None:
+def test_a_batch_that_raises_fails_no_other_batch(batcher: Batcher) -> None:
     async def scenario() -> None:
-        # lengths apart, so that they share no batch
+        # different lengths, so that they share no batch
         bad = asyncio.create_task(batcher.compute([window(POISON, 64)], soon()))
         good = asyncio.create_task(batcher.compute([window(5, 8)], soon()))
         with pytest.raises(EngineFailedError):
@@ -122,7 +122,7 @@ def test_a_batch_that_raises_fails_alone(batcher: Batcher) -> None:
     assert batcher.queued_tokens == 0
 
 
-def test_a_poisoned_window_fails_alone_even_in_a_shared_batch(
+def test_a_poisoned_window_fails_no_other_window_of_its_batch(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     async def scenario() -> None:
@@ -140,11 +140,11 @@ def test_a_poisoned_window_fails_alone_even_in_a_shared_batch(
         assert all(isinstance(results[i], EngineFailedError) for i in (1, 3))
 
     run(scenario())
-    assert max(len(batch) for batch in engine.batches) == 5, "they were to share a batch"
+    assert max(len(batch) for batch in engine.batches) == 5, "they should share a batch"
     assert batcher.queued_tokens == 0
 
 
-def test_a_wedged_engine_is_seen(batcher: Batcher, engine: FakeEngine) -> None:
+def test_a_hanging_engine_is_noticed(batcher: Batcher, engine: FakeEngine) -> None:
     async def scenario() -> None:
         assert batcher.longest_batch == 0
         engine.gate.clear()
@@ -157,7 +157,7 @@ def test_a_wedged_engine_is_seen(batcher: Batcher, engine: FakeEngine) -> None:
     run(scenario())
 
 
-def test_vectors_that_are_not_finite_never_leave(batcher: Batcher) -> None:
+def test_vectors_that_are_not_finite_are_never_returned(batcher: Batcher) -> None:
     async def scenario() -> None:
         with pytest.raises(EngineFailedError):
             await batcher.compute([window(NAN)], soon())
@@ -165,9 +165,7 @@ def test_vectors_that_are_not_finite_never_leave(batcher: Batcher) -> None:
     run(scenario())
 
 
-def test_cancelled_work_is_dropped_before_it_costs_anything(
-    batcher: Batcher, engine: FakeEngine
-) -> None:
+def test_cancelled_work_is_dropped_before_it_runs(batcher: Batcher, engine: FakeEngine) -> None:
     async def scenario() -> None:
         engine.gate.clear()
         running = asyncio.create_task(batcher.compute([window(1, 64)], soon()))
@@ -202,7 +200,7 @@ def test_the_deadline_passes_while_waiting_and_while_computing(
     assert [batch[0, 0] for batch in engine.batches] == [1, 3]
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back(
+def test_a_full_queue_refuses_and_says_when_to_try_again(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     async def scenario() -> None:
@@ -221,7 +219,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(
     run(scenario())
 
 
-def test_work_larger_than_the_queue_is_taken_when_nothing_waits(batcher: Batcher) -> None:
+def test_work_larger_than_the_queue_is_accepted_when_nothing_waits(batcher: Batcher) -> None:
     async def scenario() -> None:
         computed = await batcher.compute([window(i + 20, 64) for i in range(20)], soon())
         assert len(computed.vectors) == 20
@@ -229,7 +227,7 @@ def test_work_larger_than_the_queue_is_taken_when_nothing_waits(batcher: Batcher
     run(scenario())
 
 
-def test_a_batch_that_memory_does_not_hold_is_halved_until_it_does(
+def test_a_batch_too_large_for_memory_is_halved_until_it_fits(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     engine.memory = 16
@@ -243,7 +241,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved_until_it_does(
     assert {batch.size for batch in engine.batches} == {64, 32, 16}
 
 
-def test_what_was_computed_of_a_request_that_failed_is_handed_over(batcher: Batcher) -> None:
+def test_a_failed_request_hands_over_its_computed_vectors(batcher: Batcher) -> None:
     kept: dict[int, float] = {}
 
     def partial(positions: Sequence[int], vectors: NDArray[np.float32]) -> None:
@@ -256,12 +254,12 @@ def test_what_was_computed_of_a_request_that_failed_is_handed_over(batcher: Batc
         assert kept == {0: 5, 2: 6, 3: 7, 5: 8}
         kept.clear()
         await batcher.compute([window(9)], soon(), partial)
-        assert kept == {}, "nothing is partial of what was done"
+        assert kept == {}, "complete work is never partial"
 
     run(scenario())
 
 
-def test_what_was_computed_of_a_request_that_was_given_up_is_handed_over(
+def test_a_cancelled_request_hands_over_its_computed_vectors(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     kept: list[int] = []
@@ -286,7 +284,7 @@ async def compute_for(name: str, batcher: Batcher, *windows: NDArray[np.int32]) 
         await batcher.compute(windows, soon())
 
 
-def test_a_flood_of_one_client_leaves_room_for_another(
+def test_one_clients_flood_leaves_room_for_another_client(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     async def scenario() -> None:
@@ -295,7 +293,7 @@ def test_a_flood_of_one_client_leaves_room_for_another(
         running = asyncio.create_task(compute_for("flood", batcher, window(1, 64)))
         await until(lambda: engine.entered == 2)
         flood = [asyncio.create_task(compute_for("flood", batcher, window(2))) for _ in range(100)]
-        # 200 tokens are what a client may have waiting alone
+        # one client by itself may have 200 tokens waiting
         await until(lambda: sum(task.done() for task in flood) == 75)
         assert batcher.queued_tokens == 200
         refused = [task.exception() for task in flood if task.done()]
@@ -307,10 +305,10 @@ def test_a_flood_of_one_client_leaves_room_for_another(
 
     run(scenario())
     firsts = [set(batch[:, 0].tolist()) for batch in engine.batches]
-    assert 3 in firsts[2], "the other client's request goes next, 25 of the flood's before it"
+    assert 3 in firsts[2], "the other client's request goes next, after 25 of the flood's"
 
 
-def test_however_many_clients_come_what_waits_is_bounded(
+def test_the_queue_is_bounded_for_any_number_of_clients(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     async def scenario() -> None:
@@ -331,9 +329,7 @@ def test_however_many_clients_come_what_waits_is_bounded(
     run(scenario())
 
 
-def test_the_wait_that_a_refused_client_is_told_follows_from_the_measured_rate(
-    batcher: Batcher, engine: FakeEngine
-) -> None:
+def test_retry_after_follows_from_the_measured_rate(batcher: Batcher, engine: FakeEngine) -> None:
     async def scenario() -> None:
         await compute_for("flood", batcher, window(1))
         batcher._rate.add(10**6, 10**6)
@@ -345,7 +341,7 @@ def test_the_wait_that_a_refused_client_is_told_follows_from_the_measured_rate(
         await until(lambda: batcher.queued_tokens == 128)
         with pytest.raises(OverloadedError) as own:
             await compute_for("flood", batcher, *[window(2, 40)] * 2)
-        # 208 tokens held beside 192 free are 16 too much; a token served counts on both sides
+        # 208 tokens held against 192 free are 16 too many; a served token counts on both sides
         assert own.value.retry_after == pytest.approx(8)
         with pytest.raises(OverloadedError) as huge:
             await compute_for("other", batcher, *[window(2, 40)] * 10)
@@ -356,7 +352,7 @@ def test_the_wait_that_a_refused_client_is_told_follows_from_the_measured_rate(
     run(scenario())
 
 
-def test_what_the_queue_would_keep_past_its_deadline_is_refused_at_once(
+def test_work_that_would_wait_past_its_deadline_is_refused_at_once(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     async def scenario() -> None:
@@ -377,14 +373,14 @@ def test_what_the_queue_would_keep_past_its_deadline_is_refused_at_once(
     run(scenario())
 
 
-def test_a_batch_without_company_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
-    lone = FakeEngine()
-    batcher.lone = lone
+def test_the_only_batch_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
+    single = FakeEngine()
+    batcher.single_stream = single
 
     async def scenario() -> None:
         await batcher.compute([window(1)], soon())
-        assert (len(lone.batches), len(engine.batches)) == (1, 0)
+        assert (len(single.batches), len(engine.batches)) == (1, 0)
         await batcher.compute([window(2, 64), window(3, 64)], soon())
-        assert (len(lone.batches), len(engine.batches)) == (2, 1), "the first had company"
+        assert (len(single.batches), len(engine.batches)) == (2, 1), "two at once"
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""The CUDA engine's way of running a graph, with the CPU's kernels."""
+"""The way in which the CUDA engine runs a graph, tested with the CPU's kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def session() -> Any:
 
 
 def batch(rows: int, tokens: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random ids; every row is as long as its place says, the first the longest."""
+    """Random ids; rows have falling lengths, the first is the longest."""
     ids = np.random.default_rng(seed).integers(1_000, 20_000, size=(rows, tokens))
     mask = (np.arange(tokens) < np.linspace(tokens, 2, rows).round()[:, None]).astype(np.int64)
     return ids * mask, mask
@@ -39,7 +39,7 @@ def unbound(session: Any, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (5, 21), (9, 40), (17, 33)])
-def test_bound_and_rounded_up_the_vectors_are_those_of_a_plain_run(
+def test_binding_and_rounding_up_do_not_change_vectors(
     session: Any, shape: tuple[int, int]
 ) -> None:
     engine = OnnxCudaEngine(session, buckets(BUNDLE))
@@ -50,7 +50,7 @@ def test_bound_and_rounded_up_the_vectors_are_those_of_a_plain_run(
     assert np.abs(vectors - unbound(session, ids, mask)).max() < 1e-3
 
 
-def test_what_is_added_would_count_if_it_were_not_masked(
+def test_added_tokens_would_count_without_the_mask(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids, mask = batch(5, 21)

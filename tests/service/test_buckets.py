@@ -1,4 +1,4 @@
-"""Shapes that batches are rounded up to on a device."""
+"""Rounding batches up to a few shapes for a device."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BUCKETS = Buckets(WINDOW, pad_token_id=7)
 
 
 @given(rows=st.integers(1, 5_000), tokens=st.integers(1, WINDOW))
-def test_a_bucket_holds_its_batch_and_little_more(rows: int, tokens: int) -> None:
+def test_a_bucket_is_little_larger_than_its_batch(rows: int, tokens: int) -> None:
     many, long = BUCKETS.shape(rows, tokens)
     assert rows <= many <= rows * (1 + 1 / PARTS)
     assert tokens <= long <= min(max(tokens + STEP - 1, tokens * (1 + 1 / PARTS)), WINDOW)
     assert BUCKETS.shape(many, long) == (many, long)
 
 
-def test_there_are_few() -> None:
+def test_there_are_few_buckets() -> None:
     shapes = {BUCKETS.shape(r, t) for t in range(1, WINDOW + 1) for r in range(1, 8192 // t + 1)}
     before = sum(8192 // t for t in range(1, WINDOW + 1))
     assert before > 50_000
@@ -34,7 +34,7 @@ def test_a_window_beyond_the_longest_keeps_its_length() -> None:
     assert BUCKETS.shape(1, WINDOW + 1) == (1, WINDOW + 1)
 
 
-def test_what_is_added_is_masked_but_one_token_a_row() -> None:
+def test_added_rows_are_masked_except_for_one_token() -> None:
     ids = np.arange(1, 17 * 21 + 1).reshape(17, 21)
     mask = (ids % 5 > 0).astype(np.int64)
     filled, masked = BUCKETS.fill(ids, mask)
@@ -46,7 +46,7 @@ def test_what_is_added_is_masked_but_one_token_a_row() -> None:
     assert list(masked[17]) == [1, *(23 * [0])]
 
 
-def test_a_batch_that_fits_is_left_alone() -> None:
+def test_a_batch_that_fits_does_not_change() -> None:
     ids = np.ones((4, 64), dtype=np.int64)
     assert BUCKETS.fill(ids, ids)[0] is ids
 
@@ -60,13 +60,13 @@ def test_no_batch_needs_more_than_the_largest(budget: int) -> None:
         many, padded = BUCKETS.shape(max(1, budget // long), long)
         assert many * padded <= tokens
         assert many * padded**2 <= products
-    # the control: they are buckets of this budget, and not just large
+    # the control: they are the buckets of this budget, and not simply large
     assert tokens <= max(budget * (1 + 1 / PARTS) ** 2, WINDOW)
     assert products <= max(budget * WINDOW * (1 + 1 / PARTS) ** 2, WINDOW**2)
 
 
 class Recorder:
-    """An engine that notes what it is asked for."""
+    """An engine that records its batches."""
 
     name: EngineName = "onnx-cuda"
     arithmetic: Arithmetic = "fp16"
@@ -87,12 +87,12 @@ class Recorder:
         return np.ones((rows, 2), dtype=np.float32)
 
 
-def test_the_largest_are_run_in_every_stream() -> None:
+def test_the_largest_buckets_run_in_every_stream() -> None:
     engine = Recorder(10**9)
     reserve(engine, BUCKETS, 4_096)
     assert sorted(engine.shapes) == sorted(2 * BUCKETS.largest(4_096))
 
 
-def test_too_little_memory_is_told_with_a_way_out() -> None:
-    with pytest.raises(EngineError, match=r"2 batches of .* less as batch_tokens: no room"):
+def test_too_little_memory_gives_an_error_with_a_remedy() -> None:
+    with pytest.raises(EngineError, match=r"2 batches of .* lower batch_tokens: no room"):
         reserve(Recorder(1_000), BUCKETS, 4_096)

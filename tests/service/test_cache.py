@@ -1,4 +1,4 @@
-"""Nothing computed twice; Redis slow, frozen, damaged or gone costs speed only."""
+"""The cache computes nothing twice; a slow, frozen, damaged or lost Redis only costs speed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     server.close()
 
 
-def test_the_process_layer_is_bounded_and_forgets_the_least_used() -> None:
+def test_the_process_layer_is_bounded_and_evicts_the_least_used() -> None:
     cache = ProcessCache(4 * (WIDE * 4 + 450))
     keys = [str(i).encode() for i in range(6)]
     for key in keys[:4]:
@@ -70,11 +70,11 @@ def test_identical_windows_in_flight_are_computed_once() -> None:
         await cache.get([b"2"], compute)
 
     asyncio.run(scenario())
-    # the last call is the control: nothing is in flight or held any more
+    # the last call is the control: nothing is in flight or kept any more
     assert calls == [[b"1", b"2"], [b"3"], [b"2"]]
 
 
-def test_a_flight_that_is_given_up_is_taken_over_by_who_waits() -> None:
+def test_a_waiting_request_takes_over_a_cancelled_computation() -> None:
     started = 0
 
     async def compute(keys: Sequence[bytes]) -> Vectors:
@@ -144,7 +144,7 @@ async def written(cache: SharedCache, keys: list[bytes]) -> list[Vectors | None]
     raise AssertionError("the write never arrived")
 
 
-def test_redis_holds_vectors_with_an_expiry(redis_server: RedisServer) -> None:
+def test_redis_stores_vectors_with_an_expiry(redis_server: RedisServer) -> None:
     async def scenario(cache: SharedCache, errors: list[str]) -> None:
         assert await cache.get([b"1", b"2"]) == [None, None]
         cache.put([b"1", b"2"], rows([b"1", b"2"]))
@@ -158,7 +158,7 @@ def test_redis_holds_vectors_with_an_expiry(redis_server: RedisServer) -> None:
     with_redis(redis_server.url, scenario)
 
 
-def test_a_huge_value_and_one_of_another_type_cost_the_others_nothing(
+def test_a_huge_value_or_one_of_another_type_does_not_affect_others(
     redis_server: RedisServer,
 ) -> None:
     huge = 20_000_000
@@ -178,14 +178,14 @@ def test_a_huge_value_and_one_of_another_type_cost_the_others_nothing(
         assert [value is not None for value in found] == [True, False, False]
         assert errors == ["damaged", "damaged"]
         assert cache.healthy
-        # the control: who reads it whole is sent all of it
+        # the control: a client that reads the value whole receives all of it
         client.get("t:2")
         assert sent() - before > huge
 
     with_redis(redis_server.url, scenario)
 
 
-def test_a_frozen_redis_costs_little_and_is_found_again(redis_server: RedisServer) -> None:
+def test_a_frozen_redis_costs_little_and_is_used_again_later(redis_server: RedisServer) -> None:
     async def scenario(cache: SharedCache, errors: list[str]) -> None:
         cache.put([b"1"], rows([b"1"]))
         await written(cache, [b"1"])
@@ -193,7 +193,7 @@ def test_a_frozen_redis_costs_little_and_is_found_again(redis_server: RedisServe
         for _ in range(50):
             assert await asyncio.wait_for(cache.get([b"1"]), 1) == [None]
         assert not cache.healthy
-        # the breaker kept most of the fifty calls away
+        # the breaker prevented most of the fifty calls
         assert len(errors) < 10
         redis_server.thaw()
         await written(cache, [b"1"])

@@ -1,4 +1,4 @@
-"""Values that Redis gives back: checked, authenticated, and never stored where they are not."""
+"""Values from Redis: checked, authenticated, and never stored without authentication."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(keys: Sequence[bytes]) -> Vectors:
 
 
 @pytest.mark.parametrize("codec", [PLAIN, SIGNED])
-def test_packed_vectors_come_back_to_fp16_precision(codec: Codec) -> None:
+def test_unpacked_vectors_have_fp16_precision(codec: Codec) -> None:
     one = vector(1)
     again = codec.unpack(b"a", codec.pack(b"a", one))
     assert again == pytest.approx(one, abs=1e-3)
@@ -64,7 +64,7 @@ def test_every_flipped_bit_is_noticed(codec: Codec) -> None:
 
 
 def former(one: Vectors) -> bytes:
-    """As versions before this one wrote it."""
+    """The format of earlier versions."""
     body = one.astype("<f2").tobytes()
     return zlib.crc32(body).to_bytes(4, "little") + body
 
@@ -107,7 +107,7 @@ def test_without_the_secret_no_value_passes() -> None:
         assert SIGNED.unpack(b"a", forged) is Fault.FORGED
 
 
-# What a server may answer when two keys are read. RESP2 and RESP3 alike.
+# Possible answers of a server to a read of two keys, in RESP2 and RESP3.
 GOOD = PLAIN.pack(b"t:1", vector(1))
 BULK = b"$%d\r\n%s\r\n" % (len(GOOD), GOOD)
 ANSWERS = {
@@ -134,11 +134,11 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
-def test_whatever_redis_answers_is_a_miss_at_worst(answer: bytes) -> None:
+def test_any_answer_of_redis_is_at_worst_a_miss(answer: bytes) -> None:
     async def scenario() -> tuple[list[Vectors | None], list[str]]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while command := await reader.read(65_536):
-                # each of the handshake's commands gets an OK of its own
+                # each command of the handshake gets its own OK
                 commands = command.count(b"CLIENT") + command.count(b"SELECT")
                 writer.write(answer if b"EVAL" in command else b"+OK\r\n" * max(commands, 1))
             writer.close()
@@ -166,7 +166,7 @@ def test_whatever_redis_answers_is_a_miss_at_worst(answer: bytes) -> None:
 
 
 class Foreign:
-    """A shared layer that has wrong vectors for everything; ``signed`` says whether it can."""
+    """A shared layer with wrong vectors for everything; ``signed`` says if it authenticates."""
 
     def __init__(self, *, signed: bool) -> None:
         self.signed = signed
@@ -185,19 +185,19 @@ async def compute(keys: Sequence[bytes]) -> Vectors:
     return rows(keys)
 
 
-def test_lasting_work_takes_nothing_that_is_not_authenticated() -> None:
+def test_lasting_work_uses_only_authenticated_vectors() -> None:
     async def scenario() -> None:
         cache = Cache(ProcessCache(1 << 20), Foreign(signed=False))  # type: ignore[arg-type]
         passing = await cache.get([b"1"], compute)
         assert passing[b"1"][1] is Source.REDIS
-        # it is in this process's memory now
+        # this process now has the vector in memory
         again = await cache.get([b"1"], compute)
         assert again[b"1"][1] is Source.PROCESS
         assert again[b"1"][0] == pytest.approx(-vector(1))
         kept = await cache.get([b"1"], compute, lasting=True)
         assert kept[b"1"][1] is Source.ENGINE
         assert kept[b"1"][0] == pytest.approx(vector(1))
-        # what was computed takes the place of what was not, for everybody
+        # the computed vector replaces the unauthenticated one, for all work
         after = await cache.get([b"1"], compute)
         assert after[b"1"][1] is Source.PROCESS
         assert after[b"1"][0] == pytest.approx(vector(1))
@@ -206,7 +206,7 @@ def test_lasting_work_takes_nothing_that_is_not_authenticated() -> None:
     asyncio.run(scenario())
 
 
-def test_lasting_work_does_not_wait_for_what_another_reads_from_redis() -> None:
+def test_lasting_work_does_not_wait_for_reads_from_redis() -> None:
     async def scenario() -> None:
         cache = Cache(ProcessCache(0), Foreign(signed=False))  # type: ignore[arg-type]
         passing, kept = await asyncio.gather(
@@ -219,7 +219,7 @@ def test_lasting_work_does_not_wait_for_what_another_reads_from_redis() -> None:
     asyncio.run(scenario())
 
 
-def test_lasting_work_takes_what_is_authenticated() -> None:
+def test_lasting_work_uses_authenticated_vectors() -> None:
     async def scenario() -> None:
         cache = Cache(ProcessCache(1 << 20), Foreign(signed=True))  # type: ignore[arg-type]
         for source in (Source.REDIS, Source.PROCESS):
@@ -228,7 +228,7 @@ def test_lasting_work_takes_what_is_authenticated() -> None:
     asyncio.run(scenario())
 
 
-def test_lasting_work_is_told_to_what_it_starts() -> None:
+def test_tasks_of_lasting_work_are_lasting_too() -> None:
     async def scenario() -> list[bool]:
         async def said() -> bool:
             return lasting.current()
@@ -242,7 +242,7 @@ def test_lasting_work_is_told_to_what_it_starts() -> None:
 
 @dataclass
 class Pair:
-    """Two services at one Redis: with the secret, and without."""
+    """Two services with one Redis: one with the secret, one without."""
 
     redis: RedisServer
     signed: Server
@@ -291,7 +291,7 @@ def errors(server: Server, kind: str) -> float:
         return 0
 
 
-def test_a_forged_a_moved_and_a_former_value_are_misses_where_there_is_a_secret(
+def test_with_a_secret_forged_moved_and_former_values_are_misses(
     pair: Pair,
 ) -> None:
     name, right = entry(pair, pair.signed, "piers of a bridge")
@@ -304,7 +304,7 @@ def test_a_forged_a_moved_and_a_former_value_are_misses_where_there_is_a_secret(
         assert source == "miss"
         assert found == pytest.approx(right, abs=1e-5)
         assert errors(pair.signed, "forged") == number
-        # what was computed took its place
+        # the computed vector replaced it
         wait_until(partial(_replaced, pair, name, value), 20)
     assert embed(pair.signed, "piers of a bridge")[1] == "hit"
     pair.redis.client.set(name, former(wrong))
@@ -312,7 +312,7 @@ def test_a_forged_a_moved_and_a_former_value_are_misses_where_there_is_a_secret(
     assert errors(pair.signed, "damaged") == 1
 
 
-def test_no_value_is_shared_between_those_with_and_those_without_the_secret(pair: Pair) -> None:
+def test_services_with_and_without_the_secret_share_no_value(pair: Pair) -> None:
     entry(pair, pair.signed, "one of two worlds")
     entry(pair, pair.plain, "one of two worlds")
 
@@ -323,7 +323,7 @@ def test_poison_in_redis_is_never_stored(pair: Pair, how: str) -> None:
     name, right = entry(pair, pair.plain, text)
     _, wrong = entry(pair, pair.plain, poison)
     pair.redis.client.set(name, Codec(len(wrong)).pack(name, wrong))
-    # the control: who can write to Redis can change answers that are not stored
+    # the control: a writer to Redis can change answers that are not stored
     assert embed(pair.plain, text)[0] == pytest.approx(wrong, abs=1e-3)
     with httpx.Client(base_url=pair.plain.url, timeout=60) as client:
         if how == "documents":
@@ -342,16 +342,16 @@ def test_poison_in_redis_is_never_stored(pair: Pair, how: str) -> None:
             assert said.status_code == (202 if background else 200), said.text
             path = f"/classifiers/{how}"
             wait_until(lambda: "training" not in client.get(path).json(), 60)
-    # what was computed for storage took the poison's place
+    # the vector computed for storage replaced the poison
     found, _ = embed(pair.plain, text)
     assert found == pytest.approx(right, abs=1e-3)
 
 
-def test_the_log_tells_once_that_values_are_not_authenticated(pair: Pair) -> None:
-    def told(server: Server) -> int:
+def test_the_log_warns_once_about_unauthenticated_values(pair: Pair) -> None:
+    def warnings(server: Server) -> int:
         events = [json.loads(line) for line in server.log.read_text().splitlines()]
         return sum(event["event"] == "cache_not_authenticated" for event in events)
 
-    assert told(pair.plain) == 1
-    assert told(pair.signed) == 0
+    assert warnings(pair.plain) == 1
+    assert warnings(pair.signed) == 0
     assert SECRET not in pair.signed.log.read_text()

@@ -1,4 +1,4 @@
-"""The choice of threads, streams and batch size; engine and clock are fakes, for timing only."""
+"""The choice of threads, streams and batch size. Engine and clock are fakes, only for timing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from service.embedding.engines.calibration import Calibration, calibrate, splits
 from service.embedding.engines.interface import Arithmetic, EngineName
 from tests.conftest import serving
 
-# seconds a token, by streams and tokens of a batch
+# seconds per token, by streams and tokens of a batch
 Cost = Callable[[int, int], float]
 
 
 class Clock:
-    """Goes on by what engines compute."""
+    """Advances by the time that engines compute."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Engine:
-    """Takes the time that a cost function says."""
+    """Takes the time of a cost function."""
 
     name: EngineName = "openvino"
     arithmetic: Arithmetic = "f32"
@@ -107,7 +107,7 @@ def test_smaller_batches_are_found() -> None:
 
 
 @pytest.mark.parametrize("gain", [1.0, 1.04])
-def test_the_default_stays_where_nothing_is_clearly_faster(gain: float) -> None:
+def test_the_default_stays_if_nothing_is_clearly_faster(gain: float) -> None:
     found = run(lambda streams, tokens: 1e-5 / (gain if streams == 1 or tokens > 2048 else 1))
     assert chosen(found) == (4, 4, 2048)
     assert "nothing was faster" in found.reason
@@ -119,11 +119,11 @@ def test_a_machine_whose_speed_jumps_keeps_the_default() -> None:
     assert chosen(run(lambda *_: 1e-5 * noise.choice([1, 3]))) == (4, 4, 2048)
 
 
-def test_settings_are_not_touched() -> None:
+def test_calibration_keeps_explicit_settings() -> None:
     small = run(lambda _, tokens: 1e-5 * (1 + tokens / 8192), batch_tokens=4096)
     assert chosen(small) == (4, 4, 4096)
-    alone = run(lambda streams, _: 1e-5 * streams, others=())
-    assert chosen(alone) == (4, 4, 2048)
+    default_only = run(lambda streams, _: 1e-5 * streams, others=())
+    assert chosen(default_only) == (4, 4, 2048)
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_settings_are_not_touched() -> None:
         (0, 2, 8, []),
     ],
 )
-def test_only_what_was_left_open_is_tried(
+def test_calibration_tries_only_open_settings(
     threads: int, streams: int, cores: int, tried: list[tuple[int, int]]
 ) -> None:
     assert splits(threads, streams, cores) == tried
 
 
-def test_an_engine_that_raises_for_a_candidate_loses_the_candidate_only() -> None:
+def test_a_candidate_that_raises_is_only_left_out() -> None:
     def cost(_streams: int, tokens: int) -> float:
         if tokens > 2048:
             raise MemoryError("too large")
@@ -154,7 +154,7 @@ def test_an_engine_that_raises_for_a_candidate_loses_the_candidate_only() -> Non
     assert {line["reason"] for line in lines} == {"no such stream", "too large"}
 
 
-def test_an_engine_that_raises_falls_back_to_the_default_and_says_so() -> None:
+def test_a_failing_measurement_keeps_the_default_and_reports_it() -> None:
     def cost(_streams: int, _tokens: int) -> float:
         raise RuntimeError("broken")
 
@@ -166,16 +166,16 @@ def test_an_engine_that_raises_falls_back_to_the_default_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.2, 1, 3])
-def test_the_time_is_kept_on_a_slow_machine(limit: float) -> None:
+def test_calibration_keeps_its_time_limit_on_a_slow_machine(limit: float) -> None:
     found = run(lambda *_: 1 / 4000, limit=limit)
     assert chosen(found) == (4, 4, 2048)
-    # one small measurement is made before the speed is known
+    # one small measurement runs before the speed is known
     assert found.seconds <= limit + 4 * 256 / 4000
     if limit < 1:
         assert "too short" in found.reason
 
 
-def test_a_real_engine_is_calibrated_and_says_so(tmp_path: Path) -> None:
+def test_a_real_engine_is_calibrated_and_reports_it(tmp_path: Path) -> None:
     with serving(
         tmp_path / "log", "--calibrate", "20", "--threads", "2", "--streams", "0"
     ) as server:
@@ -190,7 +190,7 @@ def test_a_real_engine_is_calibrated_and_says_so(tmp_path: Path) -> None:
     assert '"event": "calibrated"' in server.log.read_text()
 
 
-def test_it_can_be_turned_off(tmp_path: Path) -> None:
+def test_calibration_can_be_turned_off(tmp_path: Path) -> None:
     with serving(tmp_path / "log", "--calibrate", "0", "--batch-tokens", "1000") as server:
         engine = httpx.get(f"{server.url}/info").json()["engine"]
     assert (engine["calibration"], engine["batch_tokens"]) == (None, 1000)

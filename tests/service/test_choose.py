@@ -1,4 +1,4 @@
-"""Which engine is taken, and the reason that is given."""
+"""The chosen engine, and the reason for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chosen(choice: Choice) -> tuple[str, str, str]:
         (processor(), ("openvino", "f32", "fp16")),
     ],
 )
-def test_auto_goes_by_the_processor(machine: Processor, expected: tuple[str, str, str]) -> None:
+def test_auto_depends_on_the_processor(machine: Processor, expected: tuple[str, str, str]) -> None:
     choice = choose("auto", "auto", machine, BOTH)
     assert chosen(choice) == expected
     assert "processor has" in choice.reason
@@ -41,7 +41,7 @@ def test_auto_goes_by_the_processor(machine: Processor, expected: tuple[str, str
         ({"fp16", "int8"}, "fp16", "no packed graph"),
     ],
 )
-def test_cuda_takes_the_packed_graph_where_there_is_one(
+def test_cuda_uses_the_packed_graph_if_there_is_one(
     precisions: set[PrecisionName], graph: str, reason: str
 ) -> None:
     choice = choose("onnx-cuda", "auto", processor(), precisions)
@@ -49,7 +49,7 @@ def test_cuda_takes_the_packed_graph_where_there_is_one(
     assert reason in choice.reason
 
 
-def test_a_cpu_never_takes_the_packed_graph() -> None:
+def test_a_cpu_never_uses_the_packed_graph() -> None:
     for engine in ("openvino", "onnx-cpu"):
         assert choose(engine, "auto", processor(), {"fp16", "packed"}).graph == "fp16"
 
@@ -58,7 +58,7 @@ def test_auto_without_an_int8_graph_stays_in_f32() -> None:
     assert chosen(choose("auto", "auto", processor(int8=True), {"fp16"}))[1] == "f32"
 
 
-def test_a_wish_is_granted_and_named_as_the_reason() -> None:
+def test_a_setting_is_obeyed_and_named_as_the_reason() -> None:
     choice = choose("openvino", "int8", processor(), BOTH)
     assert chosen(choice) == ("openvino", "int8", "int8")
     assert "asked for" in choice.reason
@@ -74,13 +74,13 @@ def test_a_wish_is_granted_and_named_as_the_reason() -> None:
         ("onnx-cuda", "f32", BOTH, "fp16"),
     ],
 )
-def test_what_cannot_be_met_is_refused_with_a_way_out(
+def test_an_impossible_setting_is_refused_with_a_remedy(
     engine: EngineWish, arithmetic: ArithmeticWish, precisions: set[PrecisionName], hint: str
 ) -> None:
     with pytest.raises(EngineError, match=hint):
         choose(engine, arithmetic, processor(), precisions)
 
 
-def test_this_machine_is_read() -> None:
+def test_the_processor_of_this_machine_is_detected() -> None:
     assert detect().cores >= 1
     assert "cores" in detect().summary

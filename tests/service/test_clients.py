@@ -1,4 +1,4 @@
-"""Clients as their makers ship them, and a smoke of many at once."""
+"""Released client libraries, and a smoke test of many clients at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 
 def test_openai_in_both_encodings(client: openai.OpenAI) -> None:
-    # openai asks for base64 unless told otherwise
+    # openai requests base64 by default
     default = client.embeddings.create(model=MODEL, input=["one", "two"])
     plain = client.embeddings.create(model=MODEL, input=["one", "two"], encoding_format="float")
     assert default.model == MODEL
@@ -78,7 +78,7 @@ def test_hub_inference_client(server: Server) -> None:
 
 
 def test_many_clients_at_once_are_all_answered(server: Server, peps: dict[str, str]) -> None:
-    """As the load tests of text-embeddings-inference post: one text, `truncate` on."""
+    """Like the load tests of text-embeddings-inference: one text, `truncate` on."""
     texts = [text[:800] for text in list(peps.values())[:96]]
 
     async def smoke() -> list[httpx.Response]:

@@ -1,4 +1,4 @@
-"""What bounded connections need of uvicorn: when a request begins, and when it is answered."""
+"""Bounded connections inside uvicorn: they must see requests begin, and answers end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
 class Server:
-    """uvicorn around an application that answers when it may; one connection at most."""
+    """uvicorn with an application that answers on command; one connection at most."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -68,7 +68,7 @@ def server() -> Iterator[Server]:
 
 
 def read(connection: socket.socket, answers: int = 1) -> bytes:
-    """So many answers of the application."""
+    """Read this number of answers of the application."""
     received = b""
     while received.count(b"\r\n\r\nok") < answers:
         part = connection.recv(4096)
@@ -79,7 +79,7 @@ def read(connection: socket.socket, answers: int = 1) -> bytes:
 
 def test_an_answered_connection_makes_room(server: Server) -> None:
     with server.connect() as first, server.connect() as second:
-        # the second came while the first had sent nothing
+        # the second connection came while the first had sent nothing
         assert first.recv(1) == b""
         for number in (1, 2):
             second.sendall(number * REQUEST)
@@ -92,11 +92,11 @@ def test_an_answered_connection_makes_room(server: Server) -> None:
     assert server.registry.get_sample_value("closed_total", {"reason": "crowd"}) == 2
 
 
-def test_a_connection_with_an_open_request_makes_none(server: Server) -> None:
+def test_a_connection_with_an_open_request_makes_no_room(server: Server) -> None:
     server.may_answer.clear()
     with ExitStack() as stack:
         first = stack.enter_context(server.connect())
-        # of two requests in a row the first is answered before the second begins
+        # of two pipelined requests, the first is answered before the second begins
         first.sendall(2 * REQUEST)
         wait_until(lambda: server.began == 1, 10)
         second = stack.enter_context(server.connect())

@@ -1,4 +1,4 @@
-"""The fp16 graph on a GPU, where there is one."""
+"""The fp16 graph on a GPU; skipped without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import serving
 
 
 def why_not() -> str | None:
-    """Why nothing can be computed on a GPU here; None where it can."""
+    """The reason why no GPU can compute here; None if one can."""
     try:
         version("onnxruntime-gpu")
     except PackageNotFoundError:
@@ -27,7 +27,7 @@ def why_not() -> str | None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
-def test_cuda_serves_the_vectors_of_the_cpu(tmp_path: Path) -> None:
+def test_cuda_returns_the_same_vectors_as_the_cpu(tmp_path: Path) -> None:
     body = {"inputs": ["a short text", "a longer text, " * 400]}
     with serving(tmp_path / "cuda", "--engine", "onnx-cuda") as server:
         info = httpx.get(f"{server.url}/info").json()

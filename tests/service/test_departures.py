@@ -1,4 +1,4 @@
-"""Requests that fail or are given up: what is kept of them, and what is not begun."""
+"""Requests that fail or are cancelled: which results are kept, and which work never begins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from windowing.tokens import DocumentTokenizer, Side, Tokens
 
 
 class Engine:
-    """Vectors of ones; fails on rows that hold a token."""
+    """Returns vectors of ones; fails on rows that contain a token."""
 
     name: EngineName = "onnx-cpu"
     arithmetic: Arithmetic = "f32"
@@ -46,7 +46,7 @@ class Engine:
 
 
 class CountingTokenizer(DocumentTokenizer):
-    """The bundle's; counts the pieces that it has begun, and stops before them at a gate."""
+    """The bundle's tokenizer; counts the pieces it has begun, and stops before each at a gate."""
 
     begun = 0
 
@@ -95,7 +95,7 @@ def soon() -> float:
     return time.monotonic() + 60
 
 
-def test_the_repetition_of_a_request_that_failed_computes_the_rest_only(
+def test_repeating_a_failed_request_computes_only_the_rest(
     embedder: Embedder, engine: Engine, tokenizer: CountingTokenizer, peps: dict[str, str]
 ) -> None:
     texts = [peps["pep-8"][:9000], "xylophone", peps["pep-20"][:9000]]
@@ -115,7 +115,7 @@ def test_the_repetition_of_a_request_that_failed_computes_the_rest_only(
     asyncio.run(scenario())
 
 
-def test_what_is_left_to_tokenise_of_clients_who_left_is_not_begun(
+def test_texts_of_clients_that_left_are_not_tokenised(
     embedder: Embedder, engine: Engine, tokenizer: CountingTokenizer
 ) -> None:
     async def scenario() -> None:
@@ -130,12 +130,12 @@ def test_what_is_left_to_tokenise_of_clients_who_left_is_not_begun(
         await embedder.embed(["a short probe"], soon())
 
     asyncio.run(scenario())
-    # two threads had begun a piece each, and the probe has one
+    # two threads had begun one piece each, and the probe has one
     assert tokenizer.begun == 3
     assert engine.windows == 1
 
 
-def test_long_texts_of_one_client_hold_up_anothers_short_one_by_a_piece_each(
+def test_one_clients_long_texts_delay_anothers_short_one_by_a_piece_each(
     embedder: Embedder, tokenizer: CountingTokenizer
 ) -> None:
     async def ask(name: str, text: str) -> int:

@@ -1,4 +1,4 @@
-"""Whole documents to vectors without a service, as the gate and the evaluation read them."""
+"""Whole documents to vectors without a service, as the gate and the evaluation compute them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tokenizer() -> DocumentTokenizer:
 
 
 def encode(ids: Wide, mask: Wide) -> Vectors:
-    """A direction of its own for each window, that padding does not change."""
+    """A distinct direction for each window, which padding does not change."""
     assert (ids[mask == 0] == PAD).all()
     assert ids.size <= BATCH_TOKENS
     rows = [row[own == 1].tolist() for row, own in zip(ids, mask, strict=True)]
@@ -36,7 +36,7 @@ def encode(ids: Wide, mask: Wide) -> Vectors:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def test_windows_hold_every_token_once(tokenizer: DocumentTokenizer) -> None:
+def test_windows_contain_every_token_once(tokenizer: DocumentTokenizer) -> None:
     documents = read(tokenizer, TEXTS)
     assert max(len(window.ids) for windows in documents for window in windows) <= WINDOW
     for text, windows in zip(TEXTS, documents, strict=True):
@@ -65,7 +65,7 @@ def test_a_document_is_the_weighted_mean_of_its_windows(tokenizer: DocumentToken
         total = sum(w.tokens * encode(*pad([w.ids], PAD))[0] for w in windows)
         assert vector == pytest.approx(total / np.linalg.norm(total), abs=1e-5)
     assert np.array_equal(found[0], found[3])
-    # the control: first windows by themselves are something else
+    # the control: the first windows by themselves differ
     heads = [windows[:1] for windows in documents]
     first = document_vectors(heads, encode, pad_token_id=PAD, batch_tokens=BATCH_TOKENS)
     assert np.abs(first - found).max() > 0.1
@@ -78,7 +78,7 @@ def test_a_text_without_tokens_has_a_vector(tokenizer: DocumentTokenizer) -> Non
     assert np.isfinite(found).all()
 
 
-def test_what_an_engine_gives_is_not_made_finite(tokenizer: DocumentTokenizer) -> None:
+def test_values_that_are_not_finite_are_kept(tokenizer: DocumentTokenizer) -> None:
     def broken(ids: Wide, mask: Wide) -> Vectors:
         vectors = encode(ids, mask)
         vectors[0, 0] = np.nan

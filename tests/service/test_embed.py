@@ -1,4 +1,4 @@
-"""Vectors over the socket against the encoder's source."""
+"""Vectors over the socket, compared with the encoder's source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import PUBLISHED_BUNDLE, Server, serving
 
 Matrix = NDArray[np.float32]
 
-# docs/reference/api.md publishes these
+# docs/reference/api.md publishes these tolerances
 BATCH_TOLERANCE = 1e-5
 INT8_BATCH_COSINE = 0.999
 
@@ -84,16 +84,16 @@ def expected(source: SentenceTransformer, short_texts: list[str]) -> Matrix:
     return np.asarray(source.encode(short_texts, normalize_embeddings=True), dtype=np.float32)
 
 
-def test_vectors_are_those_of_the_source(
+def test_vectors_equal_the_sources_vectors(
     server: Server, short_texts: list[str], expected: Matrix
 ) -> None:
     served = vectors(server, short_texts)
     assert cosines(served, expected).min() >= 0.9999
-    # the control: another text's vector is not that close
+    # the control: another text's vector is not as close
     assert cosines(served, np.roll(expected, 1, axis=0)).max() < 0.99
 
 
-def test_int8_vectors_are_near_those_of_the_source(
+def test_int8_vectors_are_near_the_sources_vectors(
     int8_server: Server, short_texts: list[str], expected: Matrix
 ) -> None:
     served = vectors(int8_server, short_texts)
@@ -111,15 +111,15 @@ def test_neighbours_in_a_batch_do_not_change_a_vector(
     chosen: Server = request.getfixturevalue(which)
     text = short_texts[7]
     neighbour = " ".join(long_document.split()[:5000])
-    alone = vectors(chosen, [text])[0]
+    single = vectors(chosen, [text])[0]
     in_batch = vectors(chosen, [text, *short_texts[10:73]])[0]
     beside_long = vectors(chosen, [neighbour, text])[1]
     for other in (in_batch, beside_long):
         if which == "uncached":
-            assert np.abs(alone - other).max() <= BATCH_TOLERANCE
+            assert np.abs(single - other).max() <= BATCH_TOLERANCE
         else:
-            assert alone @ other >= INT8_BATCH_COSINE
-    assert alone @ vectors(chosen, [text + " but another"])[0] < INT8_BATCH_COSINE
+            assert single @ other >= INT8_BATCH_COSINE
+    assert single @ vectors(chosen, [text + " but another"])[0] < INT8_BATCH_COSINE
 
 
 def test_a_long_document_is_embedded_whole(
@@ -135,7 +135,7 @@ def test_a_long_document_is_embedded_whole(
     weights = np.array([w["tokens"] for w in windows], dtype=np.float64)
     mean = weights @ np.array([w["embedding"] for w in windows])
     assert np.allclose(mean / np.linalg.norm(mean), body["embeddings"][0], atol=1e-6)
-    # each window's vector is the source's vector of the characters that it claims
+    # each window's vector is the source's vector of the window's characters
     some = windows[:: len(windows) // 5]
     texts = [long_document[w["start"] : w["end"]] for w in some]
     again = source.encode(texts, normalize_embeddings=True)
@@ -185,20 +185,20 @@ def test_without_normalisation_a_long_document_is_the_plain_mean(
     assert cosines(plain, unit).min() > 0.999999
 
 
-def test_base64_holds_the_same_floats(server: Server) -> None:
+def test_base64_encodes_the_same_floats(server: Server) -> None:
     [encoded] = post(server, inputs="a text", encoding_format="base64").json()
     decoded = np.frombuffer(base64.b64decode(encoded), dtype="<f4")
     assert np.array_equal(decoded, vectors(server, ["a text"])[0])
 
 
-def test_one_text_and_a_list_of_one_are_answered_alike(server: Server) -> None:
+def test_one_text_and_a_list_of_one_get_the_same_answer(server: Server) -> None:
     one = post(server, inputs="a text").json()
     assert (
         one == post(server, inputs=["a text"]).json() == post(server, "/", inputs="a text").json()
     )
 
 
-def test_headers_tell_what_it_took(server: Server) -> None:
+def test_headers_report_tokens_and_times(server: Server) -> None:
     answer = post(server, inputs=["never seen before", "hello world"])
     assert answer.headers["x-compute-tokens"] == str(5 + 4)
     assert answer.headers["x-compute-characters"] == str(17 + 11)

@@ -1,4 +1,4 @@
-"""Each kind of work has threads of its own, and none waits in asyncio's default executor."""
+"""Each kind of work has its own threads, and none waits in asyncio's default executor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import ROOT, until
 
 
 def shared_uses(tree: ast.AST) -> Iterator[int]:
-    """Lines that ask asyncio's default executor to run something."""
+    """Lines that run something in asyncio's default executor."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -53,13 +53,13 @@ def test_no_module_runs_anything_in_the_default_executor() -> None:
         "anyio.to_thread.run_sync(f)",
     ],
 )
-def test_such_a_call_would_be_found(code: str) -> None:
+def test_the_search_finds_such_a_call(code: str) -> None:
     assert list(shared_uses(ast.parse(code))) == [1]
     assert not list(shared_uses(ast.parse("loop.run_in_executor(self._pool, f)")))
 
 
 def test_every_route_and_dependency_is_a_coroutine() -> None:
-    """FastAPI runs others in forty threads of anyio's."""
+    """FastAPI runs all others in forty threads of anyio."""
     from fastapi.dependencies.models import Dependant
     from fastapi.routing import APIRoute
 
@@ -99,7 +99,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
     assert threaded == set()
 
 
-def test_a_call_that_was_given_up_is_stopped_and_counts_until_its_thread_is_free() -> None:
+def test_a_cancelled_call_is_stopped_and_counts_until_its_thread_is_free() -> None:
     pool = Pool("test", 1)
     begun, may_end, seen = threading.Event(), threading.Event(), threading.Event()
 
@@ -125,10 +125,10 @@ def test_a_call_that_was_given_up_is_stopped_and_counts_until_its_thread_is_free
 
 
 class _Load:
-    """Something large that a call needs."""
+    """A large object that a call needs."""
 
 
-def test_a_call_that_was_given_up_before_its_turn_never_begins_and_lets_go() -> None:
+def test_a_call_cancelled_before_its_turn_never_begins_and_releases_memory() -> None:
     pool = Pool("test", 1)
     gate = threading.Event()
     begun: list[object] = []
@@ -143,10 +143,10 @@ def test_a_call_that_was_given_up_before_its_turn_never_begins_and_lets_go() -> 
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         del load, second
-        # asyncio lets go of the exception a turn later
+        # asyncio releases the exception one turn later
         await asyncio.sleep(0.01)
         gc.collect()
-        # while the pool's thread is still busy
+        # the pool's thread is still busy
         assert pool.busy == 1
         assert kept() is None
         gate.set()
@@ -158,7 +158,7 @@ def test_a_call_that_was_given_up_before_its_turn_never_begins_and_lets_go() -> 
     assert begun == ["third"]
 
 
-def test_a_call_runs_in_the_context_of_its_task_and_raises_what_it_raised() -> None:
+def test_a_call_runs_in_the_context_of_its_task_and_its_errors_propagate() -> None:
     import structlog
 
     pool = Pool("test", 1)
@@ -172,7 +172,7 @@ def test_a_call_runs_in_the_context_of_its_task_and_raises_what_it_raised() -> N
     asyncio.run(scenario())
 
 
-def test_libraries_have_two_threads_that_are_counted() -> None:
+def test_libraries_have_two_counted_threads() -> None:
     gate = threading.Event()
 
     async def scenario() -> None:

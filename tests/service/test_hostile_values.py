@@ -1,4 +1,4 @@
-"""Whatever stands under a name in Redis, it is the vector that was put there or nothing."""
+"""For any value under a name in Redis, the cache returns the stored vector or nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ size = len(Codec(DIMENSIONS).pack(NAME, VECTOR))
 
 
 @given(secrets, st.binary(max_size=2 * size) | st.binary(min_size=size, max_size=size))
-def test_other_bytes_are_no_vector(secret: str | None, value: bytes) -> None:
+def test_other_bytes_give_no_vector(secret: str | None, value: bytes) -> None:
     assert isinstance(Codec(DIMENSIONS, secret).unpack(NAME, value), Fault)
 
 
 @given(secrets, st.integers(0, 8 * size - 1))
-def test_one_flipped_bit_is_no_vector(secret: str | None, bit: int) -> None:
+def test_one_flipped_bit_gives_no_vector(secret: str | None, bit: int) -> None:
     codec = Codec(DIMENSIONS, secret)
     value = bytearray(codec.pack(NAME, VECTOR))
     kept = codec.unpack(NAME, bytes(value))
@@ -32,5 +32,5 @@ def test_one_flipped_bit_is_no_vector(secret: str | None, bit: int) -> None:
 
 
 @given(secrets, st.none() | st.integers() | st.text() | st.lists(st.binary()))
-def test_other_types_are_no_vector(secret: str | None, value: object) -> None:
+def test_other_types_give_no_vector(secret: str | None, value: object) -> None:
     assert isinstance(Codec(DIMENSIONS, secret).unpack(NAME, value), Fault)

@@ -1,4 +1,4 @@
-"""The habits of the interpreter while it serves."""
+"""Settings of the interpreter while it serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restored")
-def test_what_late_modules_hold_is_kept_out_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_late_imports_are_excluded_from_collections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(interpreter, "_PAUSE_SECONDS", 0.001)
     gc.unfreeze()
 

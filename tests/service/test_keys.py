@@ -1,4 +1,4 @@
-"""Keys of a file, at a running service."""
+"""Keys from a file, in a running service."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def status(locked: Locked, name: str, method: str, path: str, **arguments: objec
     return locked.ask(name, method, path, **arguments).status_code
 
 
-def test_who_gets_in(locked: Locked) -> None:
+def test_valid_keys_get_in_and_invalid_ones_do_not(locked: Locked) -> None:
     text = {"inputs": "a"}
     assert httpx.post(f"{locked.server.url}/embed", json=text).status_code == 401
     assert locked.ask_by(TOKENS["boss"] + "x", "POST", "/embed", json=text).status_code == 401
@@ -83,7 +83,7 @@ def test_a_rate_of_requests(locked: Locked) -> None:
     late = locked.ask("narrow", "GET", "/info")
     assert late.status_code == 429
     assert 90 <= int(late.headers["retry-after"]) <= 100
-    # others are not concerned
+    # other clients are not affected
     assert status(locked, "boss", "GET", "/info") == 200
 
 
@@ -110,13 +110,13 @@ def concrete(path: str) -> str:
     return path.replace("{document_id}", "a")
 
 
-def test_no_route_of_a_name_lacks_the_check(locked: Locked) -> None:
+def test_every_route_with_a_name_checks_rights(locked: Locked) -> None:
     found = operations(locked, "/indexes/") + operations(locked, "/classifiers/")
     assert len(found) >= 15
     for method, path in found:
         body = {"index": "mine"}
         assert status(locked, "stranger", method, concrete(path), json=body) == 403, path
-        # the same with every right: it is not there, or the body is wrong, but never 403
+        # with every right, the answer is 404 or reports a wrong body, but never 403
         assert status(locked, "boss", method, concrete(path), json={"fields": 5}) != 403, path
     text = httpx.get(f"{locked.server.url}/metrics").text
     refused = re.search(r'^docsplit_keys_refused_total\{reason="forbidden"\} (\S+)', text, re.M)
@@ -131,9 +131,9 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     assert status(locked, "writer", "PUT", "/indexes/mine", json={}) == 201
     assert status(locked, "reader", "POST", place, json=documents) == 403
     assert status(locked, "writer", "POST", place, json=documents) == 200
-    # only who may read learns how many documents there are
-    told = locked.ask("writer", "PUT", "/indexes/mine", json={}).json()
-    assert set(told) == {"name", "model", "revision", "current", "fields"}
+    # only a reader learns the number of documents
+    answer = locked.ask("writer", "PUT", "/indexes/mine", json={}).json()
+    assert set(answer) == {"name", "model", "revision", "current", "fields"}
     assert locked.ask("boss", "PUT", "/indexes/mine", json={}).json()["documents"] == 2
     assert status(locked, "writer", "GET", f"{place}/a") == 403
     assert status(locked, "reader", "GET", f"{place}/a") == 200
@@ -157,9 +157,9 @@ def test_names_in_bodies_are_checked(locked: Locked) -> None:
     text = {"inputs": "a cat"}
     assert status(locked, "reader", "POST", "/classify", json=text) == 200
     assert status(locked, "writer", "POST", "/classify", json=text | {"classifier": "mine"}) == 403
-    alone = locked.ask("stranger", "POST", "/classify", json=text)
-    assert alone.status_code == 422
-    assert "mine" not in alone.text
+    unnamed = locked.ask("stranger", "POST", "/classify", json=text)
+    assert unnamed.status_code == 422
+    assert "mine" not in unnamed.text
     assert locked.ask("stranger", "GET", "/classifiers").json() == {"classifiers": []}
     suggest = {"index": "theirs"}
     assert status(locked, "reader", "POST", "/classifiers/mine/suggest", json=suggest) == 403
@@ -186,14 +186,14 @@ def test_keys_change_without_a_restart(locked: Locked) -> None:
     assert locked.server.metric("docsplit_keys_stale") == 0
 
 
-def test_the_log_names_the_key_and_holds_no_token(locked: Locked) -> None:
+def test_the_log_names_the_key_and_contains_no_token(locked: Locked) -> None:
     assert status(locked, "boss", "GET", "/info") == 200
     log = locked.server.log.read_text()
     assert '"key": "boss"' in log
     assert not [name for name, token in TOKENS.items() if token in log]
 
 
-def test_a_file_that_cannot_be_used_ends_the_start(
+def test_an_unusable_file_of_keys_ends_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "keys.toml"

@@ -1,4 +1,4 @@
-"""Large bodies: a thread parses and validates them in short steps, and answers are the same."""
+"""A thread parses and validates large bodies in short steps, and the answers are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from service.server import routes
 from service.server.edge import large_bodies
 from tests.conftest import Server
 
-# what a string may hold between its quotes, right or wrong
+# possible content of a string between its quotes, valid or not
 INSIDE = st.lists(
     st.sampled_from([*'a"\\/bnu0dDeE8\n\x00é漢😀\ud83d', "\\u", "\\ud83d\\ude00", "\\\\", "\\n"]),
     max_size=80,
@@ -31,7 +31,7 @@ PADDING = b" " * large_bodies.LARGE
 
 
 def outcome(call: Any, body: bytes) -> Any:
-    """The value as JSON, which shows NaN and lone surrogates too, or the mistake found."""
+    """The value as JSON, including NaN and half surrogate pairs, or the error."""
     try:
         return json.dumps(call(body))
     except json.JSONDecodeError as error:
@@ -51,7 +51,7 @@ def same(body: bytes) -> bool:
 @example("\\" * 41)
 @example("a" * 15 + "\\ud83d\\ude00")
 @example("a" * 20 + "\n")
-def test_strings_are_parsed_as_the_json_module_does(inside: str) -> None:
+def test_strings_are_parsed_like_the_json_module(inside: str) -> None:
     assert same(b'["' + inside.encode("utf-8", "surrogatepass") + b'", 1]')
 
 
@@ -63,7 +63,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans(), st.integers(0, 200))
-def test_values_are_parsed_as_the_json_module_does(value: Any, escaped: bool, end: int) -> None:
+def test_values_are_parsed_like_the_json_module(value: Any, escaped: bool, end: int) -> None:
     body = json.dumps(value, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
     assert same(body)
     assert same(body[:end])
@@ -93,7 +93,7 @@ def test_no_step_reads_more_than_its_characters(unit: str, monkeypatch: pytest.M
 
 
 class Note(BaseModel):
-    """A body that notes which threads validate it."""
+    """A body that records which threads validate it."""
 
     text: str
     threads: list[str] = []
@@ -104,7 +104,7 @@ class Note(BaseModel):
         return [*value, threading.current_thread().name]
 
 
-def test_the_event_loops_thread_leaves_large_bodies_to_another() -> None:
+def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     app = FastAPI()
     app.router.route_class = large_bodies.BodyRoute
 
@@ -122,7 +122,7 @@ def test_the_event_loops_thread_leaves_large_bodies_to_another() -> None:
     assert asyncio.run(asked()) == [[threading.current_thread().name], ["bodies_0"]]
 
 
-def test_every_route_with_a_body_leaves_large_ones_to_a_thread() -> None:
+def test_every_route_leaves_large_bodies_to_a_thread() -> None:
     modules = [
         importlib.import_module(f"{routes.__name__}.{m.name}")
         for m in pkgutil.iter_modules(routes.__path__)
@@ -159,7 +159,7 @@ def test_every_route_with_a_body_leaves_large_ones_to_a_thread() -> None:
         b"[]",
     ],
 )
-def test_a_large_body_gets_the_answer_of_a_small_one(
+def test_a_large_body_gets_the_same_answer_as_a_small_one(
     server: Server, path: str, body: bytes
 ) -> None:
     def answer(content: bytes) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Log lines: what they leave out."""
+"""The contents that log lines leave out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def said(form: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr
 
 
-def test_messages_of_exceptions_that_libraries_log_are_left_out() -> None:
+def test_libraries_log_exceptions_without_messages() -> None:
     lines = [json.loads(line) for line in said("json").splitlines()]
     assert {line["logger"] for line in lines} == {"uvicorn.error", "asyncio"}
     assert all("ValueError" in line["outline"] for line in lines)

@@ -1,4 +1,4 @@
-"""The metrics of a service that embeds, and of one whose Redis goes away."""
+"""The metrics of a service that embeds, and of one that loses its Redis."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_every_stage_is_timed(server: Server) -> None:
     assert set(counts.values()) == {counts["tokenise"]}
     assert seen["docsplit_stage_seconds_sum", "infer"] > 0
     assert seen["docsplit_tokens_per_second", ""] > 0
-    # nothing is said of a cache that is not configured
+    # there are no metrics of a cache that is not configured
     assert ("docsplit_cache_up", "redis") not in seen
 
 
-def test_cache_hits_are_counted_by_layer_and_the_breaker_is_seen(
+def test_metrics_count_cache_hits_by_layer_and_show_the_breaker(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     flags = ("--redis-url", redis_server.url, "--cache-bytes", "0")

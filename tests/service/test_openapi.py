@@ -1,4 +1,4 @@
-"""The service against its own OpenAPI document."""
+"""The service, tested against its own OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import Server
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-# Filters nest: the ways in which one can be wrong at every depth are 7,700 of the 8,600 requests of
-# this phase. The other phases send what is wrong at random.
+# Filters nest, so 7,700 of this phase's 8,600 requests would test wrong filters at every depth. The
+# other phases send wrong filters at random.
 _CONFIGURATION = """
 [[operations]]
 include-path = ["/similar", "/classifiers/{name}/suggest"]
@@ -24,14 +24,14 @@ phases.coverage.enabled = false
 
 # a thousand requests; in the nightly run, for up to half an hour
 @pytest.mark.timeout(3600 if NIGHTLY else 900)
-def test_every_route_keeps_its_word(server: Server, tmp_path: Path) -> None:
+def test_every_route_conforms_to_its_schema(server: Server, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
         f"{server.url}/openapi.json",
         "--checks=all",
-        # a schema cannot say that white space is no text, or which models and prompts there are
+        # a schema cannot express that white space is no text, or which models and prompts exist
         "--exclude-checks=positive_data_acceptance",
         f"--max-examples={1000 if NIGHTLY else 40}",
         *([] if NIGHTLY else ["--seed=1"]),

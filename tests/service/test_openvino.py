@@ -1,4 +1,4 @@
-"""What OpenVINO computes in."""
+"""The precision in which OpenVINO computes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITH = [*WITHOUT, "BF16"]
         ("f32", WITHOUT, "f32"),
     ],
 )
-def test_what_is_not_int8_is_bf16_where_the_processor_has_it(
+def test_operators_that_are_not_int8_use_bf16_if_available(
     arithmetic: Arithmetic, capabilities: list[str], expected: str
 ) -> None:
     assert floating(arithmetic, capabilities) == expected

@@ -1,4 +1,4 @@
-"""Padding and batches a token, by a simulation of the queue over lengths of real windows."""
+"""Padding and batches per token, in a simulation of the queue with lengths of real windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windowing.tokens import DocumentTokenizer
 from windowing.windows import cut
 
 BUDGET = 2048
-# what a batch costs beside its tokens, in tokens
+# fixed cost of a batch, in tokens
 OVERHEAD = 20
 STREAMS = 2
 
@@ -26,7 +26,7 @@ Documents = list[list[int]]
 
 @pytest.fixture(scope="module")
 def documents(peps: dict[str, str]) -> Documents:
-    """Lengths of the windows of articles of 300 to 20,000 characters, as requests have them."""
+    """Lengths of the windows of articles with 300 to 20,000 characters, like real requests."""
     tokenizer = DocumentTokenizer(DEFAULT_BUNDLE / "tokenizer.json", 512)
     sizes = random.Random(0)
     found = []
@@ -40,7 +40,7 @@ def documents(peps: dict[str, str]) -> Documents:
 
 @dataclass
 class Load:
-    """Callers who each send the next request when the last was answered."""
+    """Callers that each send their next request after the last answer."""
 
     documents: Documents
     callers: int
@@ -52,7 +52,7 @@ class Load:
     cost: int = 0
 
     def run(self, batches: int) -> Load:
-        """The engine's time is what a batch costs; answers come when the last window is done."""
+        """A batch takes its cost as time; an answer comes when its last window is done."""
         drawn = random.Random(0)
         left: dict[Job, int] = {}
         running: list[tuple[float, int, list[Job]]] = []
@@ -86,12 +86,12 @@ class Load:
 
     @property
     def waste(self) -> float:
-        """Share of padding in all tokens run."""
+        """Share of padding in all computed tokens."""
         return 1 - self.tokens / self.padded
 
     @property
     def efficiency(self) -> float:
-        """Tokens over what their batches cost."""
+        """Tokens over the cost of their batches."""
         return self.tokens / self.cost
 
 
@@ -102,16 +102,16 @@ def test_padding_is_below_five_percent_and_batches_stay_large(
 ) -> None:
     load = Load(documents, callers, group, named).run(1500)
     assert load.waste < 0.05
-    # the engine is handed each window alone: no padding but by rounding, and the most batches
-    alone = Load(documents, callers, group, named, WindowQueue(1, age_limit=1e9)).run(1500)
-    assert alone.waste < load.waste
-    assert load.efficiency > alone.efficiency
+    # one window per batch: padding only by rounding, and the largest number of batches
+    singles = Load(documents, callers, group, named, WindowQueue(1, age_limit=1e9)).run(1500)
+    assert singles.waste < load.waste
+    assert load.efficiency > singles.efficiency
 
 
-def test_the_wish_for_full_batches_would_waste_more(
+def test_preferring_full_batches_would_waste_more(
     documents: Documents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: where a batch is taken to cost a quarter of its budget, padding grows."""
+    """The control: if a batch is assumed to cost a quarter of its budget, padding grows."""
     monkeypatch.setattr("service.embedding.batching.queue.OVERHEAD", 0.25)
     load = Load(documents, 4, 1).run(1500)
     assert load.waste > 0.05

@@ -1,4 +1,4 @@
-"""The tokenizer gets a long text in bounded pieces, whose tokens are those of the whole text."""
+"""The tokenizer gets a long text in bounded pieces with the same tokens as the whole text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIDES: list[Side] = ["right", "left"]
 
 
 class Spy:
-    """A tokenizer that notes how many characters each call gets."""
+    """A tokenizer that records the number of characters in each call."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.longest = 0
@@ -69,7 +69,7 @@ def encoded(tokenizer: DocumentTokenizer, text: str, limit: int, side: Side) -> 
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_tokens_of_pieces_are_those_of_the_whole(
+def test_pieces_have_the_tokens_of_the_whole(
     spied: tuple[DocumentTokenizer, Spy], name: str
 ) -> None:
     tokenizer, spy = spied
@@ -81,7 +81,7 @@ def test_tokens_of_pieces_are_those_of_the_whole(
     np.testing.assert_array_equal(tokens.starts, starts)
 
 
-def test_an_endless_word_has_many_unknown_tokens_where_nothing_is_skipped() -> None:
+def test_an_endless_word_has_many_unknown_tokens_unless_skipped() -> None:
     text = HOSTILE["one word"]
     assert len(list(pieces.ranges(text, skip_long_words=True))) == 1
     assert len(list(pieces.ranges(text))) > 4
@@ -94,7 +94,7 @@ def test_tokenising_stops_past_the_limit(spied: tuple[DocumentTokenizer, Spy], s
     tokens = encoded(tokenizer, text, 1000, side)
     assert not tokens.complete
     assert 1000 < len(tokens.ids) - tokens.prompt <= 1000 + pieces.LONGEST
-    # the prompt's call is one of its own where the start of the text is not read
+    # the prompt has its own call if the start of the text is not read
     assert spy.calls == (1 if side == "right" else 2)
     edge = tokenizer.encode("first" if side == "right" else "last").ids[0]
     assert tokens.ids[tokens.prompt if side == "right" else -1] == edge

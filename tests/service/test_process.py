@@ -44,7 +44,9 @@ def test_the_import_check_can_fail() -> None:
     assert "torch" in imported("-c", "import torch")
 
 
-def test_sigterm_answers_what_is_in_flight_and_drains(tmp_path: Path, long_document: str) -> None:
+def test_sigterm_answers_requests_in_progress_and_drains(
+    tmp_path: Path, long_document: str
+) -> None:
     with serving(tmp_path / "log", "--drain-seconds", "1.5") as server:
         answers: list[httpx.Response] = []
 
@@ -77,7 +79,7 @@ def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     assert "docsplit[gpu]" in failed[0]["reason"]
 
 
-def test_a_misspelt_variable_is_said(tmp_path: Path) -> None:
+def test_a_misspelt_variable_is_reported(tmp_path: Path) -> None:
     env = os.environ | {"DOCSPLIT_PROT": "1"}
     command = [sys.executable, "-m", "service", "--bundle", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
@@ -96,14 +98,14 @@ def test_no_runtime_leaves_anything_in_the_home_directory(
     assert list(home.rglob("*")) == []
 
 
-def test_onnx_runtime_serves_the_same_vectors(tmp_path: Path) -> None:
+def test_onnx_runtime_returns_the_same_vectors(tmp_path: Path) -> None:
     published = ("--bundle", str(PUBLISHED_BUNDLE))
     with serving(tmp_path / "log", *published, "--engine", "onnx-cpu") as server:
         info = httpx.get(f"{server.url}/info").json()
         assert info["engine"]["name"] == "onnx-cpu"
         assert "asked for" in info["engine"]["reason"]
         one = httpx.post(f"{server.url}/embed", json={"inputs": "the same text"}).json()[0]
-    # onnx-cpu has f32 alone; by itself OpenVINO takes bf16 where the processor has it
+    # onnx-cpu has only f32; OpenVINO by default uses bf16 if the processor has it
     with serving(tmp_path / "log2", *published, "--precision", "f32") as server:
         texts = ["the same text", "the same texts"]
         two, other = httpx.post(f"{server.url}/embed", json={"inputs": texts}).json()
@@ -112,7 +114,7 @@ def test_onnx_runtime_serves_the_same_vectors(tmp_path: Path) -> None:
     assert np.dot(one, other) < 1 - 1e-3
 
 
-def test_logs_are_json_and_carry_the_request_id(tmp_path: Path) -> None:
+def test_logs_are_json_and_contain_the_request_id(tmp_path: Path) -> None:
     with serving(tmp_path / "log") as server:
         sent = {"x-request-id": "abc-123", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
         answer = httpx.post(f"{server.url}/embed", json={"inputs": "a"}, headers=sent)

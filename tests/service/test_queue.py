@@ -1,4 +1,4 @@
-"""The order and the make-up of batches."""
+"""The order and the composition of batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lengths(queue: WindowQueue, now: float = 0.0) -> list[int]:
     return [window.length for window in queue.take(now)]
 
 
-def test_a_batch_holds_like_lengths_within_the_budget() -> None:
+def test_a_batch_has_similar_lengths_within_the_budget() -> None:
     queue = WindowQueue(batch_tokens=512, age_limit=9)
     queue.add(job(*range(8, 257, 8)))
     while batch := queue.take(0):
@@ -35,13 +35,13 @@ def test_windows_of_several_jobs_share_a_batch() -> None:
     assert {window.job for window in queue.take(0)} == set(jobs)
 
 
-def test_a_window_over_the_budget_goes_alone() -> None:
+def test_a_window_over_the_budget_gets_its_own_batch() -> None:
     queue = WindowQueue(batch_tokens=100, age_limit=9)
     queue.add(job(400, 400))
     assert lengths(queue) == [400]
 
 
-def test_short_work_overtakes_a_long_document_that_was_served() -> None:
+def test_short_work_overtakes_a_long_document_in_progress() -> None:
     queue = WindowQueue(batch_tokens=512, age_limit=9)
     queue.add(job(*[512] * 20, arrived=0))
     assert lengths(queue) == [512]
@@ -84,19 +84,19 @@ def test_padding_is_less_than_a_rounding_step(length: int) -> None:
     assert 0 <= window.padded - length < 8
 
 
-def test_work_that_can_no_longer_be_done_in_time_is_dropped_before_it_costs_anything() -> None:
+def test_work_that_can_no_longer_meet_its_deadline_is_dropped_before_it_runs() -> None:
     queue = WindowQueue(batch_tokens=512, age_limit=9)
     late, early = job(64, 64, deadline=5), job(64, 64, deadline=8)
-    # it would have been late at once: as much of it is computed as can be
+    # it would be late in any case, so as much of it as possible is computed
     large = job(*[64] * 20, deadline=5)
     for each in (late, early, large):
         queue.add(each)
     assert queue.expire(now=4, rate=64) == [late]
     assert queue.tokens == early.waiting_tokens + large.waiting_tokens
-    assert queue.expire(now=4) == [], "the rate is not known"
+    assert queue.expire(now=4) == [], "the rate is unknown"
 
 
-def test_how_long_a_job_would_take_counts_what_goes_before_it() -> None:
+def test_the_estimate_for_a_job_counts_the_jobs_before_it() -> None:
     queue = WindowQueue(batch_tokens=512, age_limit=9)
     asked = job(64)
     assert queue.until_done(asked, rate=64) == 1

@@ -1,4 +1,4 @@
-"""No answer sends a client to a host of somebody else's choice."""
+"""No answer sends a client to a host that another party chose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE = {"host": "evil.example", "x-forwarded-host": "evil.example"}
         ("GET", "/docs/?next=//evil.example"),
     ],
 )
-def test_a_slash_too_many_is_not_found(server: Server, method: str, path: str) -> None:
+def test_a_path_with_an_extra_slash_is_not_found(server: Server, method: str, path: str) -> None:
     url = f"{server.url}{path}"
     answer = httpx.request(method, url, headers=HOSTILE, follow_redirects=False)
     assert answer.status_code == 404

@@ -1,4 +1,4 @@
-"""Requests that come again as they were."""
+"""Requests that repeat byte by byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def windows(server: Server, source: str) -> float:
         ("/embed", {"inputs": [TEXT, "On piers."]}),
         ("/embed", {"inputs": TEXT + " Twice.", "encoding_format": "base64"}),
         ("/v1/embeddings", {"input": TEXT, "model": "docsplit"}),
-        # so large that a thread hashes it
+        # large enough for a thread to hash it
         ("/embed", {"inputs": TEXT + " " * LARGE}),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_repeated_request_gets_the_same_answer_from_memory(
     asked = len(inputs) if isinstance(inputs, list) else 1
     assert windows(server, "answer") == before[0] + asked
     assert windows(server, "process") == before[1]
-    # the control: another body of the same meaning is worked on, and says the same
+    # the control: another body with the same meaning is computed, and gets the same answer
     spaced = httpx.post(
         f"{server.url}{path}",
         content=json.dumps(body, indent=1),
@@ -60,7 +60,7 @@ def test_a_repeated_request_gets_the_same_answer_from_memory(
     "body",
     [{"inputs": TEXT, "windows": True}, {"inputs": ""}, {"inputs": TEXT, "dimensions": 100_000}],
 )
-def test_what_tells_of_the_cache_or_of_faults_is_made_anew(
+def test_answers_about_the_cache_or_faults_are_not_repeated(
     server: Server, body: dict[str, Any]
 ) -> None:
     before = windows(server, "answer")
@@ -69,7 +69,7 @@ def test_what_tells_of_the_cache_or_of_faults_is_made_anew(
     assert len({answer.status_code for answer in answers}) == 1
 
 
-def test_answers_are_bounded_and_the_least_used_leave() -> None:
+def test_answers_are_bounded_and_the_least_used_are_evicted() -> None:
     answers = Answers(20 * (_OVERHEAD + 100))
     held = Answer({"type": "http.response.start", "status": 200, "headers": []}, b"x" * 100, {})
     answers.put(b"huge", Answer(held.start, b"x" * 10_000, {}))

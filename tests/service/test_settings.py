@@ -50,7 +50,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--trace-ratio", "1.1"], "trace_ratio"),
     ],
 )
-def test_a_bad_value_is_named(flags: list[str], named: str) -> None:
+def test_a_bad_value_is_reported_with_its_setting(flags: list[str], named: str) -> None:
     with pytest.raises((SettingsError, SystemExit)) as refused:
         load(flags)
     if isinstance(refused.value, SettingsError):
@@ -65,7 +65,7 @@ def test_a_bad_file_is_refused(tmp_path: Path, content: str) -> None:
         load(["--config", str(file)])
 
 
-def test_a_bad_environment_is_named(
+def test_a_bad_variable_is_reported_with_its_setting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCSPLIT_QUEUE_TOKENS", "many")
@@ -73,7 +73,7 @@ def test_a_bad_environment_is_named(
     assert "DOCSPLIT_QUEUE_TOKENS" in capsys.readouterr().err
 
 
-def test_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_bundle_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--bundle", str(tmp_path)]) == 2
     assert "bundle.json" in capsys.readouterr().err
 

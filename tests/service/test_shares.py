@@ -1,4 +1,4 @@
-"""Whose turn it is: order of service in the queue between clients and within one."""
+"""The order in which the queue serves clients, and the jobs of one client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from service.embedding.batching.clients import BACKGROUND, Client
 from service.embedding.batching.jobs import Job, Window
 from service.embedding.batching.queue import WindowQueue
-from service.embedding.batching.threshold import excess
+from service.embedding.batching.threshold import overflow
 
 FLOOD, OTHER, THIRD = Client("flood"), Client("other"), Client("third")
 FOR_EVER = 1e9
@@ -35,7 +35,7 @@ def tokens(batch: list[Window]) -> Counter[Client]:
     return counted
 
 
-def test_a_flood_delays_another_clients_request_by_no_batch() -> None:
+def test_a_flood_does_not_delay_another_clients_request() -> None:
     queue = filled(*(job(FLOOD, 256, 256) for _ in range(100)))
     queue.take(0)
     late = job(OTHER, 300, arrived=1)
@@ -43,7 +43,7 @@ def test_a_flood_delays_another_clients_request_by_no_batch() -> None:
     assert {window.job for window in queue.take(1)} == {late}
 
 
-def test_the_age_of_a_flood_gives_it_no_claim() -> None:
+def test_a_flood_gains_no_priority_by_its_age() -> None:
     queue = filled(*(job(FLOOD, 256, 256) for _ in range(100)), age_limit=2)
     queue.take(0)
     late = job(OTHER, 300, arrived=99)
@@ -51,8 +51,8 @@ def test_the_age_of_a_flood_gives_it_no_claim() -> None:
     assert {window.job for window in queue.take(99)} == {late}
 
 
-def test_without_names_the_same_flood_goes_first_by_its_age() -> None:
-    """The control: one client's jobs are served in the order of their age beyond the limit."""
+def test_within_one_client_the_same_flood_goes_first_by_its_age() -> None:
+    """The control: within one client, jobs over the limit run in the order of their age."""
     queue = filled(*(job(FLOOD, 256, 256) for _ in range(100)), age_limit=2)
     queue.take(0)
     late = job(FLOOD, 300, arrived=99)
@@ -70,7 +70,7 @@ def test_clients_share_the_engine_by_tokens_not_by_requests() -> None:
     assert served[FLOOD] == pytest.approx(served[OTHER], rel=0.06)
 
 
-def test_a_flood_of_like_lengths_does_not_fill_the_others_batches() -> None:
+def test_a_flood_of_similar_lengths_does_not_fill_other_clients_batches() -> None:
     queue = filled(*(job(FLOOD, *[64] * 16) for _ in range(50)))
     queue.take(0)
     asked = job(OTHER, *[64] * 16, arrived=1)
@@ -80,14 +80,14 @@ def test_a_flood_of_like_lengths_does_not_fill_the_others_batches() -> None:
     assert not asked.waiting, "its two batches and one of the flood's between them"
 
 
-def test_room_that_a_client_leaves_goes_to_the_others() -> None:
+def test_unused_room_goes_to_the_other_clients() -> None:
     queue = filled(job(OTHER, 64), *(job(FLOOD, 64) for _ in range(20)))
     batch = queue.take(0)
     assert batch[0].job.client is OTHER
     assert tokens(batch) == {OTHER: 64, FLOOD: 7 * 64}
 
 
-def test_the_background_gets_a_sixteenth_and_not_nothing() -> None:
+def test_the_background_gets_a_sixteenth() -> None:
     queue = filled(job(BACKGROUND, *[500] * 400), job(OTHER, *[500] * 400))
     served: Counter[Client] = Counter()
     for _ in range(170):
@@ -95,12 +95,12 @@ def test_the_background_gets_a_sixteenth_and_not_nothing() -> None:
     assert served[BACKGROUND] / served[OTHER] == pytest.approx(1 / 16, rel=0.1)
 
 
-def test_the_background_gets_all_when_nobody_else_waits() -> None:
+def test_the_background_gets_everything_when_nobody_else_waits() -> None:
     queue = filled(job(BACKGROUND, *[500] * 3))
     assert sum(len(queue.take(0)) for _ in range(3)) == 3
 
 
-def test_clients_who_come_anew_without_end_starve_nobody() -> None:
+def test_an_endless_series_of_new_clients_starves_nobody() -> None:
     queue = filled(job(FLOOD, *[500] * 100))
     turns = 0
     for number in range(100):
@@ -110,8 +110,8 @@ def test_clients_who_come_anew_without_end_starve_nobody() -> None:
     assert turns == pytest.approx(50, abs=2)
 
 
-def test_a_client_that_left_comes_back_with_what_it_was_served() -> None:
-    """Else, a client would get more by sending one request after the other."""
+def test_a_returning_client_keeps_its_virtual_time() -> None:
+    """Otherwise a client would get more by sending one request after another."""
     queue = filled(job(FLOOD, *[500] * 100), job(OTHER, *[500] * 100))
     served: Counter[Client] = Counter()
     for _ in range(90):
@@ -121,7 +121,7 @@ def test_a_client_that_left_comes_back_with_what_it_was_served() -> None:
     assert served[THIRD] == pytest.approx(30 * 500, abs=1000)
 
 
-def test_nobody_is_remembered_when_all_have_gone() -> None:
+def test_the_queue_forgets_all_clients_once_it_is_empty() -> None:
     queue = WindowQueue(batch_tokens=512, age_limit=9)
     for number in range(1000):
         queue.add(job(Client(str(number)), 500))
@@ -135,21 +135,21 @@ def test_nobody_is_remembered_when_all_have_gone() -> None:
     assert len(busy._ahead) <= 4
 
 
-def test_of_one_client_what_has_least_left_goes_first() -> None:
-    """Also before documents that came earlier and have had nothing yet."""
+def test_the_job_with_the_least_work_left_goes_first() -> None:
+    """This includes documents that came earlier and have had nothing yet."""
     documents = [job(FLOOD, *[400] * 5, arrived=number) for number in range(3)]
     short = job(FLOOD, 100, arrived=9)
     queue = filled(*documents, short)
     assert queue.take(9)[0].job is short
     first = queue.take(9)[0].job
     assert first is documents[0]
-    assert [queue.take(9)[0].job for _ in range(4)] == [first] * 4, "one is finished, not all begun"
+    assert [queue.take(9)[0].job for _ in range(4)] == [first] * 4, "one ends before others begin"
 
 
 @pytest.mark.parametrize(
     "bulk", [[64] * 2048, [510] * 126], ids=["2,048 inputs", "a long document"]
 )
-def test_bulk_holds_up_no_short_request_of_the_same_client_and_is_done_itself(
+def test_bulk_delays_no_short_request_of_its_client_and_still_ends(
     bulk: list[int],
 ) -> None:
     large = job(FLOOD, *bulk)
@@ -164,7 +164,7 @@ def test_bulk_holds_up_no_short_request_of_the_same_client_and_is_done_itself(
         batches += 1
         if now <= 2:
             assert first[0].job is short
-        # beyond the age limit the bulk may lead, and the short one is next at the latest
+        # beyond the age limit the bulk may lead once, and then the short one follows
         else:
             assert {large, short} <= {window.job for window in first + queue.take(now)}
         assert batches < 2 * len(bulk)
@@ -172,7 +172,7 @@ def test_bulk_holds_up_no_short_request_of_the_same_client_and_is_done_itself(
 
 
 def led_by_long(age_limit: float) -> int:
-    """How many of 40 batches an aged document leads while short work fills every one."""
+    """How many of 40 batches an aged document leads while short work could fill every batch."""
     document = job(FLOOD, *[512] * 100)
     queue = filled(document, age_limit=age_limit)
     queue.take(0)
@@ -183,28 +183,28 @@ def led_by_long(age_limit: float) -> int:
     return led
 
 
-def test_an_aged_document_gets_a_quarter_of_the_batches_and_leaves_the_rest_to_short_work() -> None:
+def test_an_aged_document_gets_only_a_quarter_of_the_batches() -> None:
     assert 8 <= led_by_long(age_limit=2) <= 11
     assert led_by_long(FOR_EVER) == 0
 
 
 @pytest.mark.parametrize("greedy", [1, 2, 3, 9])
-def test_thresholds_converge_to_equal_parts_and_leave_one_for_who_comes(greedy: int) -> None:
+def test_thresholds_converge_to_equal_parts_and_leave_one_for_a_newcomer(greedy: int) -> None:
     capacity, held = 10_000, [0] * greedy
     for _ in range(capacity):
         for client in range(greedy):
-            if excess(capacity, sum(held), held[client], 1) <= 0:
+            if overflow(capacity, sum(held), held[client], 1) <= 0:
                 held[client] += 1
     assert held == pytest.approx([capacity / (greedy + 1)] * greedy, abs=2)
     newcomer = capacity // (2 * (greedy + 1)) - 2
-    assert excess(capacity, sum(held), 0, newcomer) <= 0
+    assert overflow(capacity, sum(held), 0, newcomer) <= 0
 
 
-def test_a_threshold_is_never_passed_beyond_the_capacity() -> None:
+def test_the_total_never_exceeds_the_capacity() -> None:
     rng = np.random.default_rng(0)
     held: Counter[int] = Counter()
     for _ in range(5000):
         client, amount = int(rng.integers(500)), int(rng.integers(1, 400))
-        if excess(10_000, held.total(), held[client], amount) <= 0:
+        if overflow(10_000, held.total(), held[client], amount) <= 0:
             held[client] += amount
     assert 9_000 < held.total() <= 10_000

@@ -1,4 +1,4 @@
-"""Stages: measured with and without a trace, children of what encloses them, and their failures."""
+"""Stages: measured with and without a trace, nested, and with their failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windowing.pooling import Vectors
 
 
 class BusyEngine(FakeEngine):
-    """Says when it has a batch."""
+    """Signals when it has a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class BusyEngine(FakeEngine):
 
 
 class Trace:
-    """A request's span and what was finished below it."""
+    """The span of a request and the finished spans below it."""
 
     def __init__(self) -> None:
         self._memory = InMemorySpanExporter()
@@ -58,7 +58,7 @@ class Trace:
 
 
 def test_a_stage_is_measured_without_a_trace() -> None:
-    with Stage("alone") as stage:
+    with Stage("work") as stage:
         time.sleep(0.01)
         running = stage.seconds
     assert 0.01 <= running <= stage.seconds
@@ -67,7 +67,7 @@ def test_a_stage_is_measured_without_a_trace() -> None:
     assert stage.seconds == measured
 
 
-def test_stages_nest_and_one_that_was_stopped_encloses_nothing_more() -> None:
+def test_stages_nest_and_a_stopped_stage_gets_no_more_children() -> None:
     trace = Trace()
     with current(trace.root), Stage("outer") as outer:
         with Stage("inside"):
@@ -88,7 +88,7 @@ def test_stages_nest_and_one_that_was_stopped_encloses_nothing_more() -> None:
     assert (spans["outer"].end_time or 0) <= (spans["behind"].start_time or 0)
 
 
-def test_an_error_belongs_to_the_stage_that_it_happened_in() -> None:
+def test_an_error_belongs_to_the_stage_in_which_it_happened() -> None:
     trace = Trace()
 
     def work() -> None:

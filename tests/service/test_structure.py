@@ -20,7 +20,7 @@ VALUES = st.recursive(
 
 
 def marks(value: Any) -> int:
-    """Marks of a parsed value: one for each list, object and key, and those between items."""
+    """Marks of a parsed value: one per list, object and key, and one between two items."""
     if isinstance(value, dict):
         return 1 + len(value) + max(len(value) - 1, 0) + sum(map(marks, value.values()))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A caller learns nothing of what another sent, by ``x-cache``, usage or waiting."""
+"""A caller learns nothing about another's texts from ``x-cache``, usage or waiting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def names(client: str, tenants: Tenants) -> list[bytes]:
         return tenants.own([b"0" * 16, b"1" * 16])
 
 
-def test_separate_clients_have_names_of_their_own() -> None:
+def test_separate_clients_have_different_names() -> None:
     tenants = Tenants(separate=True)
     assert names("key a", tenants) == names("key a", tenants)
     everybody = [names(client, tenants) for client in ("key a", "key b", "", BACKGROUND.name)]
@@ -47,7 +47,7 @@ def test_separate_clients_have_names_of_their_own() -> None:
     assert names("key a", shared) == names("key b", shared) == [b"0" * 16, b"1" * 16]
 
 
-def test_keys_of_the_settings_are_told_apart_by_their_tokens() -> None:
+def test_keys_of_the_settings_are_distinguished_by_their_tokens() -> None:
     former = Tenants(separate=True, aliases=by_token([SecretStr(ONE), SecretStr(OTHER)]))
     latter = Tenants(separate=True, aliases=by_token([SecretStr(OTHER)]))
     first = identify({KEY: "0"}).name
@@ -67,13 +67,13 @@ def test_keys_of_the_settings_are_told_apart_by_their_tokens() -> None:
         (("--cache-sharing", "separate"), True),
     ],
 )
-def test_caches_are_separate_where_keys_are_several(flags: tuple[str, ...], separate: bool) -> None:
+def test_caches_are_separate_with_several_keys(flags: tuple[str, ...], separate: bool) -> None:
     settings: Settings = load(list(flags))
     assert settings.caches_are_separate is separate
 
 
 class Slow:
-    """A batcher that takes its time."""
+    """A batcher that computes slowly."""
 
     queued_tokens = 0
 
@@ -84,7 +84,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(("separate", "expected"), [(True, Source.ENGINE), (False, Source.FLIGHT)])
-def test_nobody_waits_for_what_another_has_computed(separate: bool, expected: Source) -> None:
+def test_no_client_waits_for_anothers_computation(separate: bool, expected: Source) -> None:
     async def scenario() -> Source:
         tenants = Tenants(separate=separate)
         vectors = CachedVectors(Cache(ProcessCache(0)), Slow(), tenants)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def shared(
 
 
 def ask(server: Server, token: str, path: str, body: dict[str, Any], spaces: int = 0) -> str:
-    """What ``x-cache`` says; bodies of other spaces are not those that came before."""
+    """The value of ``x-cache``; ``spaces`` makes bodies that differ from earlier ones."""
     answer = httpx.post(
         f"{server.url}{path}",
         content=json.dumps(body, indent=spaces or None),
@@ -156,6 +156,6 @@ def test_a_guessed_text_is_a_miss_for_another_key(
     before = redis.client.dbsize()
     assert ask(shared, ONE, path, body) == "miss"
     wait_until(lambda: redis.client.dbsize() > before, 20)
-    # the control: whoever sent it sees it again, as it was and in other bytes
+    # the control: the sender itself gets hits, for the same bytes and for others
     assert [ask(shared, ONE, path, body, spaces) for spaces in (0, 1)] == ["hit", "hit"]
     assert [ask(shared, OTHER, path, body, spaces) for spaces in (0, 1)] == ["miss", "hit"]

@@ -1,4 +1,4 @@
-"""Traces: what a collector gets of a request, what it never gets, and what it cannot break."""
+"""Traces: what a collector receives, what it never receives, and faults that it cannot cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNSAMPLED = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 
 @dataclass(frozen=True)
 class Traced:
-    """A service and the collector it sends to."""
+    """A service and its collector."""
 
     server: Server
     collector: Collector
@@ -54,7 +54,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans wait for the end of the process."""
+    """Keep spans until the end of the process."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
 
 
@@ -64,14 +64,14 @@ def embed(server: Server, text: str | list[str], **headers: str) -> httpx.Respon
 
 
 def events(server: Server, name: str) -> list[dict[str, object]]:
-    # the last line may be half written
+    # the last line may be incomplete
     whole = server.log.read_text().rpartition("\n")[0]
     lines = [json.loads(line) for line in whole.splitlines()]
     return [line for line in lines if line["event"] == name]
 
 
 def logged(server: Server, request_id: str) -> dict[str, object]:
-    """The log line of a request; it comes after the answer."""
+    """The log line of a request; it appears after the answer."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
         for line in events(server, "request"):
@@ -103,7 +103,7 @@ def test_the_spans_of_a_request(traced: Traced) -> None:
     cold, warm = collector.below(first), collector.below(second)
     assert list(cold) == ["tokenise", "cache", "queue", "infer", "pool"]
     assert list(warm) == ["tokenise", "cache", "pool"]
-    assert collector.below(collector.request("again")) == {}, "answered as it was before"
+    assert collector.below(collector.request("again")) == {}, "answered from memory"
     assert cold["cache"].attributes == sources(engine=1)
     assert warm["cache"].attributes == sources(process=1)
     assert cold["infer"].attributes == {"docsplit.windows": 1, "docsplit.tokens": 4}
@@ -119,7 +119,7 @@ def test_the_spans_of_a_request(traced: Traced) -> None:
             assert child.trace_id == parent.trace_id
             assert parent.encloses(child)
             assert not child.failed
-    # the control: another request's stages lie outside
+    # the control: another request's stages are outside
     assert not first.encloses(warm["tokenise"])
 
 
@@ -130,7 +130,7 @@ def sources(**counts: int) -> dict[str, int]:
     }
 
 
-def test_the_process_says_what_it_serves(traced: Traced) -> None:
+def test_spans_describe_the_process_and_its_bundle(traced: Traced) -> None:
     embed(traced.server, "a", x_request_id="whose")
     traced.collector.request("whose")
     info = httpx.get(f"{traced.server.url}/info").json()
@@ -144,7 +144,7 @@ def test_the_process_says_what_it_serves(traced: Traced) -> None:
     assert resource["k8s.pod.name"] == "pod-1"
 
 
-def test_the_caller_is_the_parent_and_says_whether_to_trace(traced: Traced) -> None:
+def test_the_caller_is_the_parent_and_decides_whether_to_trace(traced: Traced) -> None:
     unsampled = embed(traced.server, "a", x_request_id="unsampled", traceparent=UNSAMPLED)
     called = embed(traced.server, "a", x_request_id="called", traceparent=CALLER, tracestate="v=1")
     embed(traced.server, "a", x_request_id="misspelt", traceparent="00-nonsense")
@@ -153,7 +153,7 @@ def test_the_caller_is_the_parent_and_says_whether_to_trace(traced: Traced) -> N
     child, root = traced.collector.request("called"), traced.collector.request("misspelt")
     assert (child.trace_id, child.parent_id) == tuple(CALLER.split("-")[1:3])
     assert root.parent_id == ""
-    # what was asked for first would be here before these
+    # spans of the earlier requests would have arrived before these
     assert UNSAMPLED.split("-")[1] not in {span.trace_id for span in traced.collector.spans}
 
 
@@ -184,8 +184,8 @@ def test_without_a_collector_the_log_has_the_callers_trace(server: Server) -> No
 
 
 @pytest.mark.usefixtures("late")
-def test_nothing_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> None:
-    """Neither texts, ids, queries nor keys are in what is sent or logged, whatever the answer."""
+def test_no_data_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> None:
+    """No text, id, query or key is in any span or log line, whatever the answer."""
     key = "key-of-more-than-sixteen"
     flags = ("--otlp-endpoint", collector.url, "--api-keys", key, "--max-document-tokens", "50")
     with serving(tmp_path / "log", *flags) as server:
@@ -212,7 +212,7 @@ def test_nothing_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> N
     sent = b"".join(collector.bodies)
     logged = server.log.read_bytes()
     for place in (sent, logged):
-        # the control: the right places are looked at
+        # the control: the search looks in the right places
         assert b"/indexes/{name}/documents/{document_id:path}" in place
         assert b"wellhidden" not in place
         assert key.encode() not in place
@@ -244,7 +244,7 @@ def test_nothing_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("late")
-def test_sigterm_sends_what_waits_and_the_ratio_is_of_what_callers_do_not_decide(
+def test_sigterm_sends_waiting_spans_and_the_ratio_samples_undecided_requests(
     collector: Collector, tmp_path: Path
 ) -> None:
     flags = ("--otlp-endpoint", collector.url, "--trace-ratio", "0")
@@ -257,7 +257,7 @@ def test_sigterm_sends_what_waits_and_the_ratio_is_of_what_callers_do_not_decide
     assert [span.trace_id for span in collector.servers()] == [CALLER.split("-")[1]]
 
 
-def test_a_collector_that_is_away_costs_one_line(
+def test_an_unreachable_collector_costs_one_log_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
@@ -273,19 +273,19 @@ def test_a_collector_that_is_away_costs_one_line(
 
 
 @pytest.mark.usefixtures("late")
-def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_a_hanging_collector_does_not_delay_the_end(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         url = f"http://127.0.0.1:{hangs.getsockname()[1]}"
         with serving(tmp_path / "log", "--otlp-endpoint", url) as server:
             assert embed(server, "a").status_code == 200
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(30) == -signal.SIGTERM
-            # it did not wait for the export to be given up
+            # it did not wait until the export gave up
             assert len(events(server, "spans_lost")) == 1
             assert events(server, "tracing_failed") == []
 
 
-def test_off_is_off_whatever_the_environment_says(
+def test_tracing_stays_off_whatever_the_environment_contains(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
@@ -303,7 +303,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("endpoint", "loaded"), [("None", False), ("'http://127.0.0.1:1'", True)])
-def test_tracing_is_loaded_only_where_tracing_is_configured(endpoint: str, loaded: bool) -> None:
+def test_tracing_is_loaded_only_if_it_is_configured(endpoint: str, loaded: bool) -> None:
     code = f"""
 import sys
 from service.server import serving as server

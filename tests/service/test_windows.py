@@ -1,4 +1,4 @@
-"""Content-defined windows: what an edit changes, and what it must not."""
+"""Content-defined windows: the windows that an edit changes, and those that it must not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tokenizer() -> DocumentTokenizer:
 
 
 def content_defined(tokenizer: DocumentTokenizer, text: str) -> list[bytes]:
-    """Every window's content."""
+    """The content of every window."""
     tokens = tokenizer.encode(text)
     sentences, words = tokenizer.boundaries(text, tokens)
     edges = [0, *cut(tokens.ids, sentences, words, tokenizer.capacity)]
@@ -35,7 +35,7 @@ def content_defined(tokenizer: DocumentTokenizer, text: str) -> list[bytes]:
 
 
 def fixed_length(tokenizer: DocumentTokenizer, text: str) -> list[bytes]:
-    """The control: windows of equal length, as a plain chunker cuts them."""
+    """The control: windows of equal length, as a plain chunker makes them."""
     ids = tokenizer.encode(text).ids
     return [
         ids[a : a + tokenizer.capacity].tobytes() for a in range(0, len(ids), tokenizer.capacity)
@@ -43,7 +43,7 @@ def fixed_length(tokenizer: DocumentTokenizer, text: str) -> list[bytes]:
 
 
 def edited(text: str, seed: int) -> str:
-    """The text with one sentence around its middle replaced."""
+    """The text with one sentence near its middle replaced."""
     rng = random.Random(seed)
     sentences = text.split(". ")
     at = len(sentences) // 2 + rng.randint(-20, 20)
@@ -69,7 +69,7 @@ def test_edit_in_the_middle_changes_at_most_three_windows(
     assert control > 20
 
 
-def test_appended_text_leaves_all_windows_but_the_last(
+def test_appended_text_changes_only_the_last_window(
     tokenizer: DocumentTokenizer, long_document: str
 ) -> None:
     paragraphs = long_document.split("\n\n")
@@ -91,7 +91,7 @@ def test_windows_end_at_sentences(tokenizer: DocumentTokenizer, long_document: s
     assert len(inside) <= len(ends) // 50
 
 
-def test_pieces_of_a_long_text_tokenise_as_the_whole(
+def test_pieces_of_a_long_text_have_the_tokens_of_the_whole(
     tokenizer: DocumentTokenizer, peps: dict[str, str]
 ) -> None:
     longest = max(peps.values(), key=len)

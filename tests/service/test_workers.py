@@ -24,7 +24,7 @@ from tests.conftest import Server, serving, wait_ready, wait_until
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Two workers that serve."""
+    """Two serving workers."""
     flags = ("--workers", "2", "--engine-timeout", "10")
     with serving(tmp_path_factory.mktemp("workers") / "log", *flags) as server:
         wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
@@ -32,19 +32,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def events(server: Server, name: str) -> list[dict[str, Any]]:
-    """What was logged under a name; the last line may be half written."""
+    """The log events of a name; the last line may be incomplete."""
     lines = server.log.read_text().splitlines(keepends=True)
     logged = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
     return [event for event in logged if event["event"] == name]
 
 
 def pids(server: Server) -> dict[int, int]:
-    """Process id of the latest worker of each number."""
+    """Process id of the latest worker with each number."""
     return {event["worker"]: event["pid"] for event in events(server, "worker_started")}
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for yet does not."""
+    """Whether a process runs; an ended process that nobody has waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -70,7 +70,7 @@ def embed(client: httpx.Client, text: str) -> list[float]:
 
 
 def worker_of(server: Server, client: httpx.Client) -> int:
-    """Which worker has a client's connection."""
+    """The worker that has a client's connection."""
     name = uuid.uuid4().hex
     assert client.get("/info", headers={"x-request-id": name}).status_code == 200
     found: list[int] = []
@@ -85,7 +85,7 @@ def worker_of(server: Server, client: httpx.Client) -> int:
 
 
 def clients(server: Server, stack: ExitStack) -> dict[int, httpx.Client]:
-    """A client of each worker, each with one connection."""
+    """One client per worker, each with one connection."""
     found: dict[int, httpx.Client] = {}
     for _ in range(100):
         client = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
@@ -95,7 +95,7 @@ def clients(server: Server, stack: ExitStack) -> dict[int, httpx.Client]:
     raise AssertionError(f"all connections came to worker {set(found)}")
 
 
-def test_each_worker_gives_the_vectors_of_a_single_process(pair: Server, server: Server) -> None:
+def test_each_worker_returns_the_vectors_of_a_single_process(pair: Server, server: Server) -> None:
     one, other = "a text for every worker", "and another"
     with httpx.Client(base_url=server.url, timeout=60) as single:
         expected = embed(single, one)
@@ -106,7 +106,7 @@ def test_each_worker_gives_the_vectors_of_a_single_process(pair: Server, server:
             assert embed(client, other) != pytest.approx(expected, abs=1e-2)
 
 
-def test_metrics_are_those_of_all_workers(pair: Server) -> None:
+def test_metrics_cover_all_workers(pair: Server) -> None:
     before = samples(pair, "docsplit_documents_total")
     with ExitStack() as stack:
         for worker, client in clients(pair, stack).items():
@@ -139,7 +139,7 @@ def test_a_silent_worker_is_replaced(pair: Server) -> None:
     assert [event["worker"] for event in events(pair, "worker_silent")] == [1]
 
 
-def test_sigterm_answers_what_is_in_flight_at_every_worker(
+def test_sigterm_answers_requests_in_progress_at_every_worker(
     tmp_path: Path, long_document: str
 ) -> None:
     # an engine that is busy for seconds on any machine
@@ -161,7 +161,7 @@ def test_sigterm_answers_what_is_in_flight_at_every_worker(
             for thread in asking:
                 thread.start()
             wait_until(lambda: all(samples(server, "docsplit_queue_tokens").values()), 60)
-            # as a service manager does that signals every process
+            # as a service manager that signals every process
             for pid in (server.process.pid, *pids(server).values()):
                 os.kill(pid, signal.SIGTERM)
             wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 5)

@@ -1,1 +1,1 @@
-"""Windows of many requests become full batches."""
+"""Join windows of many requests into full batches."""

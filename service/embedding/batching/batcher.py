@@ -1,4 +1,4 @@
-"""Worker threads that carry batches from the queue through the engine."""
+"""Worker threads that take batches from the queue and run the engine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from service.embedding.batching import clients
 from service.embedding.batching.jobs import Ids, Job, Window
 from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.rate import Rate
-from service.embedding.batching.threshold import excess
+from service.embedding.batching.threshold import overflow
 from service.embedding.engines.interface import Engine
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
 from windowing.batches import pad
 
-# a wedged engine never returns, and must not keep the process from ending
+# a hanging engine never returns, but the process must still end
 _JOIN_SECONDS = 5.0
 
 
-# Vectors of a request's windows that were computed, by their positions.
+# Receives computed vectors of a request's windows, with the windows' positions.
 Partial = Callable[[Sequence[int], NDArray[np.float32]], None]
 
 
@@ -43,7 +43,7 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Vectors ``[windows, dimensions]`` and where the time went, in seconds."""
+    """Vectors ``[windows, dimensions]`` and their times, in seconds."""
 
     vectors: NDArray[np.float32]
     queued: float
@@ -55,16 +55,17 @@ class Batcher:
 
     Args:
         engine: computes ``engine.streams`` batches at once.
-        batch_tokens: padded tokens a batch, at most.
-        queue_tokens: tokens that may wait of one client, where no others wait; of all together
-            up to twice that, see ``threshold``. Work beyond is refused, unless nothing waits.
+        batch_tokens: most padded tokens in a batch.
+        queue_tokens: tokens of one client that may wait while no other client waits. The tokens of
+            all clients may reach twice that; see ``threshold``. The batcher refuses work beyond,
+            unless nothing waits.
         age_limit: see ``WindowQueue``.
-        pad_token_id: fills up shorter windows.
+        pad_token_id: fills shorter windows.
         report: called from a worker thread after every batch.
 
     Attributes:
-        lone: where there is one, it computes the batches that nothing runs or waits beside: on all
-            cores, where ``engine`` gives each of its streams some.
+        single_stream: if not None, an engine with all cores. It computes a batch when no other
+            batch runs or waits. Each stream of ``engine`` has only some cores.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Batcher:
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
         self._engine = engine
-        self.lone: Engine | None = None
+        self.single_stream: Engine | None = None
         self._busy = 0
         self._capacity = 2 * queue_tokens
         self._pad = pad_token_id
@@ -97,7 +98,7 @@ class Batcher:
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens that wait, padding not counted."""
+        """Waiting tokens, without padding."""
         return self._queue.tokens
 
     @property
@@ -109,12 +110,12 @@ class Batcher:
 
     @property
     def tokens_per_second(self) -> float:
-        """What the engine computes while it is busy, all streams, measured; 0 before that."""
+        """Measured rate of the busy engine, all streams together; 0 before the first batch."""
         return self._rate.value
 
     @property
     def longest_batch(self) -> float:
-        """Seconds that the batch longest in the engine has been there; 0 when none is."""
+        """Seconds since the oldest running batch began; 0 when none runs."""
         started = min(list(self._started.values()), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
@@ -124,15 +125,15 @@ class Batcher:
         deadline: float,
         partial: Partial = lambda _positions, _vectors: None,
     ) -> Computed:
-        """Vectors of windows, in their order, for the client that the task works for.
+        """Vectors of windows, in their order; the work counts for the task's client.
 
         Args:
             windows: model inputs, special tokens included.
             deadline: on ``time.monotonic``'s clock.
-            partial: called with what was computed where the whole fails, is too late or cancelled.
+            partial: receives the computed vectors if the rest fails, is late or cancelled.
 
         Raises:
-            OverloadedError: too much of this client, or of all, waits already.
+            OverloadedError: too much work of this client, or of all, is waiting.
             DeadlineError: ``deadline`` passed.
             EngineFailedError: the engine failed on a batch of these windows.
         """
@@ -148,7 +149,7 @@ class Batcher:
                 finished.set_exception(error)
 
         def done(error: BaseException | None) -> None:
-            # the loop may have closed while the last batch ran
+            # the loop may have closed during the last batch
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, error)
 
@@ -171,7 +172,7 @@ class Batcher:
         return Computed(vectors, started - job.arrived, time.monotonic() - started)
 
     def close(self) -> None:
-        """Let running batches end, then stop the workers."""
+        """Wait for the running batches, then stop the workers."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -181,7 +182,7 @@ class Batcher:
     def _admit(self, job: Job) -> None:
         with self._changed:
             total, held = self._queue.tokens, self._queue.held(job.client)
-            too_much = excess(self._capacity, total, held, job.waiting_tokens)
+            too_much = overflow(self._capacity, total, held, job.waiting_tokens)
             if total and too_much > 0:
                 raise OverloadedError(max(1.0, self._seconds_until(too_much, total, job.client)))
             late = self._lateness(job) if total else 0.0
@@ -191,14 +192,14 @@ class Batcher:
             self._changed.notify_all()
 
     def _lateness(self, job: Job) -> float:
-        """By how many seconds the queue keeps a job past the deadline that it alone would meet."""
+        """Seconds by which queueing makes a job late that would otherwise meet its deadline."""
         rate, allowed = self._rate.value, job.deadline - job.arrived
         if not rate or job.waiting_tokens / rate > allowed:
             return 0.0
         return self._queue.until_done(job, rate) - allowed
 
     def _seconds_until(self, too_much: int, total: int, client: clients.Client) -> float:
-        """What is served counts as what waits, and what of it is the client's as its own, too."""
+        """Seconds until the queue has room. The service counts running work like queued work."""
         rate = self._rate.value
         return min(too_much / (1 + self._queue.share(client)), total) / rate if rate else 1.0
 
@@ -222,15 +223,15 @@ class Batcher:
                 self._busy -= 1
 
     def _engine_for(self, batch: list[Window]) -> Engine:
-        if self.lone is None or self._busy or len(self._queue):
+        if self.single_stream is None or self._busy or len(self._queue):
             return self._engine
-        return self.lone
+        return self.single_stream
 
     def _run(self, batch: list[Window], engine: Engine) -> list[tuple[Window, Exception]]:
-        """Compute a batch; one that raises is halved, so that only what fails alone is failed.
+        """Compute a batch. Halve a batch that raises, so that only the faulty windows fail.
 
         Returns:
-            The windows that failed; all others have been settled by then.
+            The windows that failed; all others have their vectors.
         """
         started = time.monotonic()
         vectors = self._call(batch, engine)
@@ -293,7 +294,7 @@ class Batcher:
 
 
 def _trace(job: Job, error: BaseException | None) -> None:
-    """Spans of a job that is over, however it ended."""
+    """Record the spans of a job that has ended in any way."""
     now = time.monotonic()
     size = {"docsplit.windows": len(job.windows), "docsplit.tokens": sum(map(len, job.windows))}
     taken = job.first_taken

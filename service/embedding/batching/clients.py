@@ -1,4 +1,4 @@
-"""On whose behalf work is done: the unit between which the service is fair."""
+"""The client of the current work; the service is fair between clients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who waits for the work.
+    """A client whose work the service does.
 
     Attributes:
-        name: tells clients apart; holds no secret.
-        weight: share of the engine beside clients of weight 1.
+        name: identifies the client; contains no secret.
+        weight: share of the engine relative to clients of weight 1.
     """
 
     name: str
@@ -22,20 +22,20 @@ class Client:
 
 
 UNNAMED = Client("")
-# what nobody waits for at this moment: re-embedding and trainings
+# work that nobody waits for: re-embedding and trainings
 BACKGROUND = Client("background", 1 / 16)
 
 _current: ContextVar[Client] = ContextVar("client", default=UNNAMED)
 
 
 def current() -> Client:
-    """The client that the running task works for."""
+    """The client of the running task."""
     return _current.get()
 
 
 @contextmanager
 def working_for(client: Client) -> Iterator[None]:
-    """What runs inside, and tasks that it starts, work for ``client``."""
+    """Assign the block, and tasks that it starts, to ``client``."""
     token = _current.set(client)
     try:
         yield

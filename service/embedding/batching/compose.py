@@ -1,4 +1,4 @@
-"""Which windows share a batch."""
+"""Choose the windows that share a batch."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 
 def together(lengths: Sequence[int], lead: int, budget: int, overhead: int) -> slice:
-    """The windows that go with one of them, when all are batched at the least cost.
+    """The windows to batch with a given one, so that all windows together cost least.
 
-    A batch costs its padded tokens and ``overhead``; the cheapest division of sorted windows into
+    A batch costs its padded tokens plus ``overhead``. The cheapest division of sorted windows into
     runs follows from the cheapest divisions of their tails (dynamic programming).
 
     Args:
         lengths: padded lengths in tokens, descending.
-        lead: position of the window that has to go.
-        budget: padded tokens of a batch at most; a longer window goes alone.
-        overhead: what a batch costs beside its tokens, in tokens.
+        lead: position of the given window.
+        budget: most padded tokens in a batch; a longer window gets its own batch.
+        overhead: fixed cost of a batch, in tokens.
 
     Returns:
-        Positions of the run that holds ``lead``.
+        Positions of the run that contains ``lead``.
     """
     count = len(lengths)
     costs = np.zeros(count + 1)

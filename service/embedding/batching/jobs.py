@@ -1,4 +1,4 @@
-"""What waits for the engine: the windows of requests."""
+"""Work that waits for the engine: the windows of requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from service.embedding.batching.clients import UNNAMED, Client
 
 Ids = NDArray[np.int32]
 
-# Lengths are rounded up to a multiple, so that runtimes meet few shapes.
+# Lengths are rounded up to a multiple, so that runtimes see few shapes.
 ROUND = 8
-# Jobs of no more tokens are served in the order in which they came: a window of most models.
+# Jobs up to this many tokens run in order of arrival: one window of most models.
 SHORT = 512
 
 
@@ -24,13 +24,13 @@ class Job:
 
     Attributes:
         windows: token ids of each window.
-        deadline: on the queue's clock; the job is dropped when it has passed.
-        done: called with the error, or with None when the last vector has arrived.
-        client: who asked.
+        deadline: on the queue's clock; the queue drops the job after it.
+        done: called with the error, or with None once the last vector has arrived.
+        client: the client of the request.
         vectors: results by window.
-        left: windows without a result.
-        waiting: windows in no batch yet, the longest first.
-        waiting_tokens: of these windows.
+        left: number of windows without a result.
+        waiting: windows that are in no batch yet, the longest first.
+        waiting_tokens: tokens of these windows.
     """
 
     windows: Sequence[Ids]
@@ -54,10 +54,10 @@ class Job:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Jobs of lower rank go first: those with less left by its order, then those first here.
+        """Jobs of lower rank go first: those with less work left, then those that arrived first.
 
-        Up to 512 tokens, 2,048, 8,192 and so on are of one order: by the very number, the longest
-        of many short ones would wait for all that come after it.
+        The work left counts in steps: up to 512 tokens, 2,048, 8,192 and so on. Without steps, the
+        longest of many short jobs would wait for all that arrive after it.
         """
         return (((self.waiting_tokens - 1) // SHORT).bit_length() + 1) // 2, self.arrived
 
@@ -77,5 +77,5 @@ class Window:
 
     @property
     def padded(self) -> int:
-        """The length rounded up."""
+        """The length, rounded up."""
         return -(-self.length // ROUND) * ROUND

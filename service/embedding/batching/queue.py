@@ -1,17 +1,17 @@
-"""Waiting windows, handed out in batches that waste little padding.
+"""The queue of waiting windows. It makes batches with little padding.
 
-Whose turn it is: clients share the engine by start-time fair queueing (Goyal, Vin & Cheng,
-SIGCOMM 1996). Each has a virtual time that grows by the tokens it is served over its weight; the
-one furthest behind leads the next batch, and one that has had nothing waiting starts where the
-others are. A client that sends a hundred requests at once hence delays another's only one by the
-batches that run already. The clock also moves by the tokens handed out over the weights of those
-who wait, so that clients who come anew without end starve nobody.
+Clients share the engine by start-time fair queueing (Goyal, Vin & Cheng, SIGCOMM 1996). Each has a
+virtual time, which grows by the served tokens divided by the client's weight. The client with the
+smallest virtual time leads the next batch. A client that had no waiting work starts at the time of
+the others. A client that sends a hundred requests at once therefore delays another client's single
+request only by the running batches. The clock also grows by the served tokens divided by the
+weights of the waiting clients, so an endless series of new clients starves no client.
 
-Of a client's jobs one with the least left to compute leads, by orders of magnitude, so that a
-short request never waits behind a long document (shortest remaining processing time; Schrage 1968),
-except that of jobs older than ``age_limit`` the oldest leads one in four of the client's batches,
-so that long documents are not starved, and do not starve short ones. The age counts within a client
-only: the age of a flood gives it no claim.
+Within a client, a job with the least work left leads, in steps of size, so that a short request
+never waits behind a long document (shortest remaining processing time; Schrage 1968). There is one
+exception: the oldest job over ``age_limit`` leads one in four of the client's batches, so long
+documents neither starve nor starve short ones. Age counts only within a client, so a flood gains
+no priority by its age.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from service.embedding.batching.clients import Client
 from service.embedding.batching.compose import together
 from service.embedding.batching.jobs import ROUND, Job, Window
 
-# A batch is taken to cost this share of the budget beside its tokens; 18 tokens of 2,048 were
-# measured on an AVX2 core, and in simulation shares from 1/128 to 1/32 serve within 1.5 %.
+# Assumed fixed cost of a batch, as a share of the budget. An AVX2 core measured 18 tokens of 2,048;
+# in simulation, shares from 1/128 to 1/32 serve within 1.5 %.
 OVERHEAD = 1 / 64
-# Only windows of at least this share of the longest come into question for a batch,
+# Only windows of at least this share of the longest length may join a batch,
 MIX = 0.75
-# and of those no more than this, nearest in length: the choice runs under the batcher's lock.
+# and at most this many of the nearest length, because the choice holds the batcher's lock.
 CHOICE = 192
-# One in so many batches of a client goes to its oldest job where that is over the age limit.
+# The oldest job of a client leads one in this many batches if it is over the age limit.
 RESCUE = 4
 
 
 class _Backlog:
-    """What waits of one client; ``due`` is its virtual time."""
+    """The waiting work of one client, and the client's virtual time."""
 
-    def __init__(self, client: Client, due: float) -> None:
+    def __init__(self, client: Client, virtual_time: float) -> None:
         self.client = client
-        self.due = due
+        self.virtual_time = virtual_time
         self.tokens = 0
         self._since_rescue = RESCUE
         self.jobs: dict[Job, None] = {}
@@ -66,7 +66,7 @@ class _Backlog:
             del self.jobs[job]
 
     def lead(self, now: float, age_limit: float) -> Window:
-        """The longest window of the job whose turn it is."""
+        """The longest window of the job that goes next."""
         self._since_rescue += 1
         job = min(self.jobs, key=lambda job: job.arrived)
         if now - job.arrived > age_limit and self._since_rescue >= RESCUE:
@@ -76,12 +76,12 @@ class _Backlog:
         return next(iter(job.waiting))
 
     def of_length(self, length: int) -> Iterator[Window]:
-        """Windows of a padded length, those of the jobs with least left first."""
+        """Windows of a padded length; those of the jobs with the least work left come first."""
         for job in sorted(self._lengths.get(length, ()), key=lambda job: job.rank):
             yield from self._lengths[length][job]
 
     def companions(self, lead: Window, budget: int, overhead: int) -> list[Window]:
-        """The lead and the windows that it shares a batch with, the longest first."""
+        """The lead and the windows that share its batch, the longest first."""
         least, most = lead.padded * MIX, min(lead.padded / MIX, max(budget, lead.padded))
         near = [length for length in self._lengths if least <= length <= most]
         chosen: dict[int, list[Window]] = {}
@@ -99,10 +99,10 @@ class _Backlog:
 
 
 class WindowQueue:
-    """The waiting windows. Not thread-safe: the batcher holds a lock around every call.
+    """The waiting windows. Not thread-safe: the batcher locks every call.
 
     Args:
-        batch_tokens: padded tokens of a batch at most (a single longer window still goes).
+        batch_tokens: most padded tokens in a batch (a single longer window still runs).
         age_limit: seconds after which a job leads one in ``RESCUE`` of its client's batches.
     """
 
@@ -112,7 +112,7 @@ class WindowQueue:
         self.tokens = 0
         self._overhead = int(batch_tokens * OVERHEAD)
         self._backlogs: dict[Client, _Backlog] = {}
-        # virtual times of clients that have nothing waiting and are ahead of the clock
+        # virtual times of clients that are ahead of the clock and have no waiting work
         self._ahead: dict[Client, float] = {}
         self._clock = 0.0
         self._behind = 0.0
@@ -121,30 +121,30 @@ class WindowQueue:
         return sum(len(backlog.jobs) for backlog in self._backlogs.values())
 
     def held(self, client: Client) -> int:
-        """Tokens of a client that wait."""
+        """Waiting tokens of a client."""
         backlog = self._backlogs.get(client)
         return backlog.tokens if backlog else 0
 
     def share(self, client: Client) -> float:
-        """The part of the engine's work that is a client's at present; 0 when nothing waits."""
+        """The client's present share of the engine; 0 if none of its work waits."""
         if client not in self._backlogs:
             return 0.0
         return client.weight / self._weights()
 
     def add(self, job: Job) -> None:
-        """Let the job's windows wait."""
+        """Add a job's windows to the queue."""
         client = job.client
         if not self._backlogs:
-            # nobody waits, so what was served before gives nobody a claim
+            # nobody waits, so former service no longer counts
             self._ahead.clear()
         if client not in self._backlogs:
-            due = max(self._clock, self._ahead.pop(client, 0.0))
-            self._backlogs[client] = _Backlog(client, due)
+            virtual_time = max(self._clock, self._ahead.pop(client, 0.0))
+            self._backlogs[client] = _Backlog(client, virtual_time)
         self._backlogs[client].add(job)
         self.tokens += job.waiting_tokens
 
     def drop(self, job: Job) -> None:
-        """Forget what of the job still waits; what is being computed is thrown away later."""
+        """Remove the job's waiting windows; results of its running windows are discarded."""
         job.dropped = True
         for window in list(job.waiting):
             self._remove(window)
@@ -155,11 +155,11 @@ class WindowQueue:
         return min(jobs, key=lambda job: job.arrived, default=None)
 
     def until_done(self, job: Job, rate: float) -> float:
-        """Seconds that a job takes which is to be added, if no shorter ones come after it.
+        """Seconds that a new job will take if no shorter jobs follow it.
 
         Args:
-            job: goes after those of its client that are of lower rank.
-            rate: tokens a second of the engine.
+            job: goes after its client's jobs of lower rank.
+            rate: tokens per second of the engine.
         """
         backlog = self._backlogs.get(job.client)
         ahead = 0
@@ -172,14 +172,14 @@ class WindowQueue:
         return (ahead + job.waiting_tokens) / rate * weights / job.client.weight
 
     def expire(self, now: float, rate: float = 0.0) -> list[Job]:
-        """Drop and return the jobs that cannot be done by their deadlines.
+        """Drop and return the jobs that cannot meet their deadlines.
 
-        One that could not have been done in time had it been alone runs until its deadline: what
-        is computed of it is kept, so that it goes further when it is asked for again.
+        A job that could never meet its deadline, even on an idle engine, runs until the deadline.
+        Its computed vectors are kept, so a repeated request gets further.
 
         Args:
             now: on the queue's clock.
-            rate: tokens a second of the engine; 0 when it is not known.
+            rate: tokens per second of the engine; 0 if unknown.
         """
         jobs = (job for backlog in self._backlogs.values() for job in backlog.jobs)
         late = [job for job in jobs if job.deadline <= now or _hopeless(job, now, rate)]
@@ -188,11 +188,11 @@ class WindowQueue:
         return late
 
     def take(self, now: float) -> list[Window]:
-        """The next batch, the longest window first; empty when nothing waits."""
+        """The next batch, the longest window first; empty if nothing waits."""
         if not self._backlogs:
             return []
-        turn = min(self._backlogs.values(), key=lambda backlog: backlog.due)
-        self._clock = max(self._clock + self._behind, turn.due)
+        turn = min(self._backlogs.values(), key=lambda backlog: backlog.virtual_time)
+        self._clock = max(self._clock + self._behind, turn.virtual_time)
         lead = turn.lead(now, self.age_limit)
         batch = turn.companions(lead, self.batch_tokens, self._overhead)
         batch += self._riders(turn, batch)
@@ -200,17 +200,17 @@ class WindowQueue:
         self._behind = tokens / self._weights()
         for window in batch:
             self._hand_out(window, now)
-        self._ahead = {c: due for c, due in self._ahead.items() if due > self._clock}
+        self._ahead = {c: time for c, time in self._ahead.items() if time > self._clock}
         return batch
 
     def _riders(self, turn: _Backlog, batch: list[Window]) -> list[Window]:
-        """Other clients' windows for the room that is left, while they waste no batch's cost."""
+        """Other clients' windows that fill the batch, while they waste less than a batch costs."""
         longest = batch[0].padded
         room = max(1, self.batch_tokens // longest) - len(batch)
         waste = self._overhead
         riders: list[Window] = []
         others = [b for b in self._backlogs.values() if b is not turn]
-        others.sort(key=lambda backlog: backlog.due)
+        others.sort(key=lambda backlog: backlog.virtual_time)
         for length in range(longest, int(longest * MIX), -ROUND):
             for backlog in others:
                 padding = longest - length
@@ -227,7 +227,7 @@ class WindowQueue:
         job = window.job
         if job.first_taken is None:
             job.first_taken = now
-        self._backlogs[job.client].due += window.length / job.client.weight
+        self._backlogs[job.client].virtual_time += window.length / job.client.weight
         self._remove(window)
 
     def _remove(self, window: Window) -> None:
@@ -236,7 +236,7 @@ class WindowQueue:
         backlog.remove(window)
         self.tokens -= window.length
         if not backlog.jobs:
-            self._ahead[client] = backlog.due
+            self._ahead[client] = backlog.virtual_time
             del self._backlogs[client]
 
     def _weights(self) -> float:

@@ -1,1 +1,1 @@
-"""Vectors of windows computed before: in this process, in Redis, and in flight."""
+"""Vectors of known windows: in this process, in Redis, or in computation."""

@@ -1,4 +1,4 @@
-"""Whole answers to requests that come again as they were, byte by byte."""
+"""Whole answers for requests that repeat byte by byte."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 from starlette.types import Message
 
-# bytes that an entry, its key, the headers and their tuples take besides the body
+# bytes that an entry takes besides the body: its key, the headers and their tuples
 _OVERHEAD = 1650
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a route sent.
+    """The answer of a route.
 
     Attributes:
         start: ASGI message ``http.response.start``.
-        body: of the answer.
-        usage: what the request is counted as.
+        body: body of the answer.
+        usage: counts of the request.
     """
 
     start: Message
@@ -28,10 +28,10 @@ class Answer:
 
 
 class Answers:
-    """Least-recently-used answers, bounded in bytes; for one event loop.
+    """Least-recently-used answers with a limit in bytes; for one event loop.
 
     Args:
-        capacity: bytes to hold at most; 0 holds nothing.
+        capacity: most bytes to keep; 0 keeps nothing.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -43,12 +43,12 @@ class Answers:
 
     @property
     def held_bytes(self) -> int:
-        """What is held, entries included."""
+        """Bytes that the kept answers take, entries included."""
         return int(self._answers.currsize)
 
     @staticmethod
     def key(*parts: bytes) -> bytes:
-        """A 16-byte digest of all that decides an answer."""
+        """A 16-byte digest of everything that decides an answer."""
         digest = hashlib.blake2b(digest_size=16)
         for part in parts:
             digest.update(len(part).to_bytes(8, "little"))
@@ -56,11 +56,11 @@ class Answers:
         return digest.digest()
 
     def get(self, key: bytes) -> Answer | None:
-        """The answer, if it is held."""
+        """The answer, or None if it is not kept."""
         return self._answers.get(key)
 
     def put(self, key: bytes, answer: Answer) -> None:
-        """Hold an answer, unless it takes more than a sixteenth of the room."""
+        """Keep an answer, unless it takes more than a sixteenth of the capacity."""
         if key not in self._answers and _size(answer) <= self._most:
             self._answers[key] = answer
 

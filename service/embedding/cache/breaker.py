@@ -9,13 +9,13 @@ from collections.abc import Callable
 class Breaker:
     """Keeps callers away from a server that fails.
 
-    Closed until ``failures`` in a row; then open for ``rest`` seconds, after which one caller may
-    try; every failed trial doubles the rest, up to ``longest``.
+    It is closed until ``failures`` calls in a row fail. Then it opens for ``rest`` seconds. After
+    that, one caller may try. Every failed trial doubles the rest, up to ``longest``.
 
     Args:
-        failures: in a row, until it opens.
-        rest: seconds it stays open first.
-        longest: seconds it stays open at most.
+        failures: failed calls in a row that open it.
+        rest: seconds of the first rest.
+        longest: seconds of the longest rest.
         clock: seconds.
     """
 
@@ -36,11 +36,11 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
-        """Whether the server is taken to work."""
+        """Whether the server counts as working."""
         return self._in_a_row < self._allowed
 
     def admits(self) -> bool:
-        """Whether to call now; when open, says yes to one caller after each rest."""
+        """Whether to call now; while open, true for one caller after each rest."""
         if self.closed:
             return True
         now = self._clock()
@@ -50,12 +50,12 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """Close."""
+        """Close the breaker."""
         self._in_a_row = 0
         self._rest = self._first_rest
 
     def failed(self) -> None:
-        """Count a failure; open after enough of them."""
+        """Count a failure; open after enough failures."""
         self._in_a_row += 1
         if self._in_a_row == self._allowed:
             self._open_until = self._clock() + self._rest

@@ -1,4 +1,4 @@
-"""Vectors as bytes: a version, a digest over name and vector, and fp16."""
+"""Encode vectors as bytes: a version, a digest over name and vector, and fp16."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from windowing.pooling import Vectors, normalise
 
 _DIGEST_BYTES = 16
 _HEAD_BYTES = 1 + _DIGEST_BYTES
-# without a secret, and with one: a value of one kind is never read as the other
+# without a secret, and with one: neither kind of value is accepted as the other
 _PLAIN = b"\x01"
 _SIGNED = b"\x02"
-# fp16 rounds each component by 2**-11 of itself at most, and so the length
+# fp16 changes each component by at most 2**-11 of itself, and so the length
 _LENGTH_TOLERANCE = 2e-3
 
 
 class Fault(StrEnum):
-    """Why a value is not used.
+    """Why a value is unusable.
 
-    DAMAGED: wrong type, size, version, checksum, or no unit vector.
-    FORGED: the digest was not made with the secret for this name and this vector.
+    DAMAGED: wrong type, size, version or checksum, or not a unit vector.
+    FORGED: the digest was not made with the secret, this name and this vector.
     """
 
     DAMAGED = "damaged"
@@ -33,18 +33,18 @@ class Fault(StrEnum):
 class Codec:
     """Packs and checks the values of a cache that others can write to.
 
-    The digest covers the entry's name: a value that was moved to another name does not pass.
+    The digest covers the entry's name, so a value moved to another name fails the check.
 
     Args:
         dimensions: of the vectors.
-        secret: keys the digest (BLAKE2b, RFC 7693, 128 bits). Without one the digest is a checksum,
-            which finds damage and stops nobody who writes on purpose.
+        secret: key of the digest (BLAKE2b, RFC 7693, 128 bits). Without a secret the digest is only
+        a checksum: it finds damage, but no deliberate change.
 
     Attributes:
         value_bytes: length of every value.
         signed: whether values are authenticated.
-        label: names the format and the secret; belongs into the names of entries, so that values
-            of other formats and other secrets are not met.
+        label: names the format and the secret. It belongs in the names of entries, so that values
+            of other formats and secrets have other names.
     """
 
     def __init__(self, dimensions: int, secret: str | None = None) -> None:
@@ -60,11 +60,11 @@ class Codec:
         return self._version + self._digest(name, body) + body
 
     def unpack(self, name: bytes, value: object) -> Vectors | Fault:
-        """The vector scaled back to unit length, or why there is none.
+        """The vector, scaled back to unit length, or the fault of the value.
 
         Args:
-            name: of the entry that the value was read from.
-            value: what the server gave; anything.
+            name: name of the entry that was read.
+            value: the server's answer, of any type.
         """
         if not isinstance(value, bytes) or len(value) != self.value_bytes:
             return Fault.DAMAGED
@@ -89,7 +89,7 @@ class Codec:
 
 
 def _derived(secret: str, purpose: bytes) -> bytes:
-    """32 bytes that tell nothing of the secret, others for each purpose."""
+    """32 bytes that do not reveal the secret, different for each purpose."""
     return hashlib.blake2b(
         purpose, key=hashlib.blake2b(secret.encode()).digest(), digest_size=32
     ).digest()

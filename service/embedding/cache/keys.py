@@ -1,4 +1,4 @@
-"""What names a window's vector."""
+"""The cache key of a window's vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windowing.windows import Ids
 def window_key(ids: Ids) -> bytes:
     """A 16-byte digest of a window's token ids.
 
-    The ids, and not the text, decide the vector: texts that differ only in what the tokenizer
-    drops share one entry.
+    The ids decide the vector, not the text: texts that differ only in what the tokenizer drops
+    share one entry.
     """
     return hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=16).digest()

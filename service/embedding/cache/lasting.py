@@ -1,7 +1,7 @@
-"""Work whose vectors outlive the answer: they are stored in an index, or train a head.
+"""Mark work whose vectors outlive the answer: an index stores them, or they train a head.
 
-Such work takes no vector that somebody else may have written to the cache, since the wrong one
-would stay wrong after the cache has forgotten it.
+Such work uses no vector that another party may have written to the cache. A wrong vector would
+stay in the index after the cache has forgotten it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _current: ContextVar[bool] = ContextVar("lasting", default=False)
 
 
 def current() -> bool:
-    """Whether the running task's vectors are stored."""
+    """Whether the running task's vectors will be stored."""
     return _current.get()
 
 
 @contextmanager
 def work() -> Iterator[None]:
-    """The vectors of what runs inside, and of tasks that it starts, are stored."""
+    """Mark the vectors of the block, and of tasks that it starts, as stored."""
     token = _current.set(True)
     try:
         yield

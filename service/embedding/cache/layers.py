@@ -1,4 +1,4 @@
-"""Process over Redis, and one computation for identical windows in flight."""
+"""Layers of the cache: process, then Redis, with single flight for identical windows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Compute = Callable[[Sequence[bytes]], Awaitable[Vectors]]
 
 
 class Cache:
-    """Finds each vector where it is cheapest, and computes nothing twice.
+    """Finds each vector in the cheapest layer, and computes none twice.
 
     Args:
-        process: the first layer.
-        shared: the second, if there is one.
+        process: first layer.
+        shared: second layer, if there is one.
     """
 
     def __init__(self, process: ProcessCache, shared: SharedCache | None = None) -> None:
@@ -45,10 +45,10 @@ class Cache:
 
         Args:
             keys: may repeat.
-            compute: vectors ``[missing, dimensions]`` of the keys that it is given; called for keys
-                that no layer holds and no other request computes at this moment.
-            lasting: whether the vectors are stored for good. Then none is taken that came from a
-                shared layer without authentication, by whatever way.
+            compute: returns vectors ``[missing, dimensions]`` of its keys. It receives the keys
+                that no layer has and no other request is computing.
+            lasting: whether the vectors will be stored. If so, none comes from a shared layer
+                without authentication, directly or indirectly.
         """
         wanted = list(dict.fromkeys(keys))
         sure = lasting and not self._shared_is_sure
@@ -60,8 +60,8 @@ class Cache:
                 found |= await self._fly(mine, compute, sure)
             for key, flight in theirs.items():
                 landed = await asyncio.shield(flight)
-                # None: its request failed or was given up, so the next turn computes it here,
-                # unless it was kept before that
+                # None: the other request failed or was cancelled. The next turn computes the vector
+                # here, unless it was kept before.
                 if landed is not None and not (sure and landed[1] is Source.REDIS):
                     found[key] = (landed[0], Source.FLIGHT)
                 else:
@@ -73,7 +73,7 @@ class Cache:
         return self.shared is None or self.shared.signed
 
     def keep(self, keys: Sequence[bytes], vectors: Vectors) -> None:
-        """Hold computed vectors ``[keys, dimensions]`` in every layer."""
+        """Put computed vectors ``[keys, dimensions]`` into every layer."""
         self.process.put(keys, vectors)
         if self.shared is not None:
             self.shared.put(keys, vectors)

@@ -1,4 +1,4 @@
-"""The first layer: this process's memory."""
+"""The first layer: the memory of this process."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _size(entry: _Entry) -> int:
 
 
 class ProcessCache:
-    """Least-recently-used vectors, bounded in bytes; safe to call from several threads.
+    """Least-recently-used vectors with a limit in bytes; thread-safe.
 
     Args:
-        capacity: bytes to hold at most; 0 holds nothing.
+        capacity: most bytes to keep; 0 keeps nothing.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -41,14 +41,14 @@ class ProcessCache:
 
     @property
     def held_bytes(self) -> int:
-        """What is held, entries included."""
+        """Bytes that the kept vectors take, entries included."""
         return int(self._entries.currsize)
 
     def get(self, keys: Sequence[bytes], *, sure: bool = False) -> list[Vectors | None]:
-        """The vectors, None where one is not held.
+        """The vectors; None for each that is not kept.
 
         Args:
-            sure: whether to pass over those that were not put as sure.
+            sure: whether to leave out entries that are not sure.
         """
         with self._lock:
             found = [self._entries.get(key) for key in keys]
@@ -57,16 +57,16 @@ class ProcessCache:
         ]
 
     def put(self, keys: Sequence[bytes], vectors: Vectors, *, sure: bool = True) -> None:
-        """Hold ``vectors`` ``[keys, dimensions]``; the least recently used make room.
+        """Keep ``vectors`` ``[keys, dimensions]``; evict the least recently used.
 
         Args:
-            sure: whether they were computed here, or by one who proved to know the secret.
+            sure: whether they were computed here, or by a process that proved to have the secret.
         """
         with self._lock:
             for key, vector in zip(keys, vectors, strict=True):
                 held = self._entries.get(key)
                 if held is None or (sure and not held.sure):
-                    # a copy, since a row would keep the whole batch alive
+                    # a copy, because a view would keep the whole batch alive
                     entry = _Entry(np.array(vector), sure)
                     if _size(entry) <= self._entries.maxsize:
                         self._entries[key] = entry

@@ -1,4 +1,4 @@
-"""The second layer: Redis, shared by all replicas. Every error is a miss."""
+"""The second layer: Redis, shared by all replicas. Every error counts as a miss."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ log = structlog.get_logger("docsplit.cache")
 _CONNECTIONS = 16
 _AT_ONCE = 512
 _WAITING_WRITES = 8192
-# MGET that reads so many bytes of each value at most: a huge one costs no memory here. Missing
-# values are empty, and one of another type is an error in its place.
+# Like MGET, but reads a limited number of bytes of each value: a huge value costs no memory here.
+# A missing value is empty, and a value of another type becomes an error in its place.
 _READ = """
 local found = {}
 for place, name in ipairs(KEYS) do
@@ -34,12 +34,12 @@ return found
 
 
 class SharedCache:
-    """Vectors in Redis, read by a pipelined script, written behind the answer.
+    """Vectors in Redis: a pipelined script reads them, a task writes them after the answer.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
-        prefix: of every key; names the revision and the arithmetic.
-        codec: makes values, and checks those that come back.
+        prefix: start of every key; names the revision and the arithmetic.
+        codec: encodes values, and checks the values that it reads.
         ttl: seconds until an entry expires.
         timeout: seconds that connecting, and each call, may take.
         on_error: called with ``read``, ``write``, ``damaged``, ``forged`` or ``dropped``.
@@ -55,7 +55,7 @@ class SharedCache:
         timeout: float,
         on_error: Callable[[str], None] = lambda _: None,
     ) -> None:
-        # redis-py's defaults block for over 40 s on a frozen server
+        # with redis-py's defaults, a frozen server blocks for over 40 s
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
@@ -76,16 +76,16 @@ class SharedCache:
 
     @property
     def signed(self) -> bool:
-        """Whether its values are authenticated."""
+        """Whether values are authenticated."""
         return self._codec.signed
 
     @property
     def healthy(self) -> bool:
-        """False while Redis is left alone after failures."""
+        """False while the service does not use Redis after failures."""
         return self._breaker.closed
 
     async def get(self, keys: Sequence[bytes]) -> list[Vectors | None]:
-        """The vectors, None where one is not held, faulty, or Redis does not answer."""
+        """The vectors; None for each that is missing or faulty, or if Redis does not answer."""
         if not keys or not self._breaker.admits():
             return [None] * len(keys)
         with Stage("redis", client=True) as stage:
@@ -99,7 +99,7 @@ class SharedCache:
         try:
             async with asyncio.timeout(2 * self._timeout), self._redis.pipeline(False) as pipe:
                 for part in parts:
-                    # one byte more than a value has, so that a longer one is seen
+                    # one byte more than a value has, to notice a longer value
                     pipe.eval(_READ, len(part), *part, self._codec.value_bytes)
                 answers = await pipe.execute()
             values = _values(answers, [len(part) for part in parts])
@@ -111,7 +111,7 @@ class SharedCache:
         return values
 
     def put(self, keys: Sequence[bytes], vectors: Vectors) -> None:
-        """Write ``vectors`` ``[keys, dimensions]`` soon; dropped when too many wait already."""
+        """Write ``vectors`` ``[keys, dimensions]`` soon; drop them if too many already wait."""
         for key, vector in zip(keys, vectors, strict=True):
             try:
                 self._writes.put_nowait((key, vector))
@@ -119,7 +119,7 @@ class SharedCache:
                 self._on_error("dropped")
 
     async def close(self) -> None:
-        """Write what waits, if Redis answers in time, and disconnect."""
+        """Write the waiting vectors if Redis answers in time, and disconnect."""
         try:
             async with asyncio.timeout(2 * self._timeout):
                 await self._writes.join()
@@ -159,7 +159,7 @@ class SharedCache:
                     pipe.set(name, self._codec.pack(name, vector), ex=self._ttl)
                 await pipe.execute()
         except ResponseError as error:
-            # a full Redis refuses writes and still answers reads
+            # a full Redis refuses writes, but still answers reads
             self._on_error("write")
             log.warning("cache_refused", reason=type(error).__name__)
         except Exception as error:  # noqa: BLE001 the writer must outlive whatever is answered
@@ -179,9 +179,9 @@ def _values(answers: Any, lengths: Sequence[int]) -> list[Any]:
     """The elements of the script's answers.
 
     Raises:
-        TypeError: an answer is no list, or has another length than its question.
+        TypeError: an answer is not a list, or its length differs from the question's.
     """
     for answer, length in zip(answers, lengths, strict=True):
         if not isinstance(answer, list) or len(answer) != length:
-            raise TypeError("an answer of another form than the script has")
+            raise TypeError("the script's answer has another form")
     return [value for answer in answers for value in answer]

@@ -1,4 +1,4 @@
-"""Who shares entries of the cache with whom."""
+"""Decide which clients share entries of the cache."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from service.embedding.batching import clients
 
 
 class Tenants:
-    """Gives all clients the same entries, or each its own.
+    """Gives all clients the same entries, or each client its own.
 
-    A client who shares entries with others can learn, by ``x-cache`` or by the time of an answer,
-    whether one of them sent a text that he guesses.
+    A client that shares entries with others can check a guess: ``x-cache`` or the time of an
+    answer reveals whether one of them sent the same text.
 
     Args:
-        separate: whether each client has entries of its own.
-        aliases: what stands for a client in the names of entries, where it is not the client's
-            name.
+        separate: whether each client has its own entries.
+        aliases: stand for clients in the names of entries; a client without an alias appears by its
+            own name.
     """
 
     def __init__(self, *, separate: bool, aliases: Mapping[str, bytes] | None = None) -> None:
@@ -26,7 +26,7 @@ class Tenants:
 
     @property
     def current(self) -> bytes:
-        """16 bytes for the client that the running task works for; none where all share."""
+        """16 bytes for the client of the running task; empty if all clients share entries."""
         if not self._separate:
             return b""
         name = clients.current().name

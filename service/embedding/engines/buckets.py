@@ -1,7 +1,7 @@
-"""Shapes that batches are rounded up to, so that a device sees few of them.
+"""Round batches up to a few shapes, so that a device sees only these.
 
-A device's arena keeps what it once took, and pieces of ever new sizes leave gaps that nothing fits
-into; a few sizes, the largest of them first, find their pieces again.
+A device's arena keeps the memory that it once took, and pieces of ever new sizes leave unusable
+gaps. With a few sizes, the largest first, pieces find their old places.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from service.embedding.engines.interface import Engine, EngineError
 
-# Sizes between a power of two and the next: rounding adds an eighth at most, half of it on average.
+# Sizes between two powers of two: rounding adds at most an eighth, on average half of that.
 PARTS = 8
-# Tokens are multiples of it, as tensor cores like them and the queue makes them.
+# Numbers of tokens are multiples of it: tensor cores work best so, and the queue rounds alike.
 STEP = 8
 
 Ids = NDArray[np.int64]
@@ -26,8 +26,8 @@ class Buckets:
     """Rounds batches of ``[rows, tokens]`` up.
 
     Args:
-        max_tokens: longest window; no batch is rounded beyond it, for positions end there.
-        pad_token_id: what fills the rest.
+        max_tokens: longest window; no batch exceeds it, because positions end there.
+        pad_token_id: fills the rest.
     """
 
     def __init__(self, max_tokens: int, pad_token_id: int) -> None:
@@ -35,13 +35,13 @@ class Buckets:
         self._pad = pad_token_id
 
     def shape(self, rows: int, tokens: int) -> Shape:
-        """What ``[rows, tokens]`` are rounded up to."""
+        """The shape that ``[rows, tokens]`` is rounded up to."""
         return _up(rows, 1), max(tokens, min(_up(tokens, STEP), self._max_tokens))
 
     def fill(self, input_ids: Ids, mask: Ids) -> tuple[Ids, Ids]:
-        """The batch in its bucket, the rest masked; results are the first rows of what comes.
+        """The batch in its bucket, the rest masked; the first rows of the output are the results.
 
-        A row without any token has no mean, so each row that is added has one.
+        A row without tokens has no mean, so each added row has one token.
 
         Args:
             input_ids: ``[rows, tokens]``.
@@ -61,8 +61,8 @@ class Buckets:
         """The buckets that need most memory: by tokens, and by products of a row's tokens.
 
         Args:
-            batch_tokens: padded tokens of a batch at most, in rows of multiples of ``STEP``; a
-                longer window goes alone.
+            batch_tokens: most padded tokens in a batch, in rows of multiples of ``STEP``; a longer
+                window gets its own batch.
         """
         rounded = (min(n, self._max_tokens) for n in range(STEP, self._max_tokens + STEP, STEP))
         found = [self.shape(max(1, batch_tokens // tokens), tokens) for tokens in rounded]
@@ -72,12 +72,12 @@ class Buckets:
 
 
 def reserve(engine: Engine, buckets: Buckets, batch_tokens: int) -> None:
-    """Run the largest buckets in all streams at once, so that the arena has its size at the start.
+    """Run the largest buckets in all streams at once, so that the arena gets its size early.
 
     Args:
-        engine: on the device.
-        buckets: as the engine rounds.
-        batch_tokens: padded tokens of a batch at most.
+        engine: engine on the device.
+        buckets: the buckets of the engine.
+        batch_tokens: most padded tokens in a batch.
 
     Raises:
         EngineError: it fails, most likely for lack of memory.
@@ -92,12 +92,12 @@ def reserve(engine: Engine, buckets: Buckets, batch_tokens: int) -> None:
             except Exception as error:
                 raise EngineError(
                     f"{engine.name}: {engine.streams} batches of {rows} x {tokens} tokens at once "
-                    f"fail, give less as batch_tokens: {error}"
+                    f"fail, lower batch_tokens: {error}"
                 ) from error
 
 
 def _up(size: int, step: int) -> int:
-    """The next multiple of ``step``, or of an octave's part where that is wider."""
+    """The next multiple of ``step``, or of a part of an octave if that is wider."""
     octave = 1 << (size - 1).bit_length()
     width = max(step, octave // (2 * PARTS))
     return -(-size // width) * width

@@ -1,8 +1,8 @@
-"""Threads, streams and batch size, measured for a moment as the process starts.
+"""Choose threads, streams and batch size by a short measurement at the start.
 
-Candidates and the default are measured by turns on random token ids. A candidate is taken only
-when it beat the default in every round, and by more than ``MARGIN`` in the median: on a noisy
-machine the default stays. What cannot be measured ``ROUNDS`` times in the time allowed is left out.
+It measures candidates and the default in turn on random token ids. It accepts a candidate only if
+that beats the default in every round, and by more than ``MARGIN`` in the median: on a noisy
+machine the default stays. It leaves out candidates that it cannot measure ``ROUNDS`` times in time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WINDOW = 256
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A candidate; ``ratio`` is the median over the rounds of its tokens/s over the default's."""
+    """A candidate. ``ratio`` is its tokens/s over the default's, as the median of the rounds."""
 
     threads: int
     streams: int
@@ -40,7 +40,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The engine to use, and what was measured to choose it."""
+    """The engine to use, and the measurements behind the choice."""
 
     engine: Engine
     threads: int
@@ -63,18 +63,18 @@ class _Trial:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one measurement: a batch in every stream."""
+        """Tokens of one measurement: one batch in every stream."""
         rows = max(1, self.batch_tokens // WINDOW)
         return rows * WINDOW * self.engine.streams
 
 
 def splits(threads: int, streams: int, cores: int) -> list[tuple[int, int]]:
-    """Threads and streams to try beside one stream a core.
+    """Threads and streams to try besides one stream per core.
 
     Args:
-        threads: the setting; 0 where it is left open.
-        streams: the setting; nothing is tried unless it is 0.
-        cores: that the process may use.
+        threads: the setting; 0 if it is not set.
+        streams: the setting; unless it is 0, there is nothing to try.
+        cores: number of cores that the process may use.
     """
     used = threads or cores
     if streams or used == 1:
@@ -95,17 +95,17 @@ def calibrate(
     limit: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
-    """Choose among the default and what may be faster.
+    """Choose the default or a faster candidate.
 
     Args:
-        engine: the default; warm.
-        build: compiles an engine for threads and streams.
-        threads: of the default.
+        engine: the default, warmed up.
+        build: compiles an engine for given threads and streams.
+        threads: threads of the default.
         others: threads and streams to try.
-        batch_tokens: the setting, which is kept; where it is 0, half and twice the engine's own are
-            tried.
-        build_seconds: what building the default took.
-        vocabulary: token ids are drawn below it.
+        batch_tokens: the setting; it is kept unless it is 0. With 0, half and twice the engine's
+            own value are tried.
+        build_seconds: time that building the default took.
+        vocabulary: upper bound of the random token ids.
         limit: seconds.
         clock: in seconds.
     """
@@ -158,18 +158,18 @@ class _Runner:
         self._vocabulary = vocabulary
         self._clock = clock
         self._until = clock() + limit
-        # a runtime may prepare something for every thread that calls it
+        # a runtime may prepare data for every thread that calls it
         self._pools: dict[Engine, ThreadPoolExecutor] = {}
         self.ratios: dict[_Trial, float] = {}
 
     def close(self) -> None:
-        """Stop the threads that called the engines."""
+        """Stop the threads that call the engines."""
         for pool in self._pools.values():
             pool.shutdown()
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Remaining seconds."""
         return self._until - self._clock()
 
     def probe(self, trial: _Trial) -> float:
@@ -177,9 +177,9 @@ class _Runner:
         return self._measure(_Trial(trial.engine, trial.threads, WINDOW))
 
     def compare(self, trials: list[_Trial], rate: float) -> _Trial:
-        """The fastest, or the first unless another is clearly faster."""
+        """The fastest trial; the first one unless another is clearly faster."""
         first, *rest = trials
-        # a further round warms up the new ones
+        # one more round warms up the new engines
         while rest and (ROUNDS + 1) * sum(t.tokens for t in (first, *rest)) > rate * self.left:
             rest.remove(max(rest, key=lambda trial: trial.tokens))
         for trial in list(rest):

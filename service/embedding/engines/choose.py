@@ -1,4 +1,4 @@
-"""Which engine, at which precision, and why."""
+"""Choose the engine and its precision, and give the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ArithmeticWish = Literal["auto", "f32", "bf16", "fp16", "int8"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine that can be built, and the reason it was taken."""
+    """An engine that can be built, and the reason for choosing it."""
 
     engine: EngineName
     arithmetic: Arithmetic
@@ -37,10 +37,10 @@ def choose(
     processor: Processor,
     precisions: set[PrecisionName],
 ) -> Choice:
-    """Pick by what was asked for, what is installed, and what the processor has.
+    """Choose by the settings, the installed packages and the processor.
 
     Raises:
-        EngineError: the wish cannot be met; the message says what can.
+        EngineError: the settings cannot be met; the message names what is possible.
     """
     name, why = _engine(engine)
     if name == "onnx-cuda":
@@ -80,7 +80,7 @@ def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
         choice: from ``choose``.
         bundle: holds the graph.
         threads: CPU cores to compute on.
-        streams: batches at once on a CPU; a CUDA engine decides itself.
+        streams: batches at once on a CPU; a CUDA engine decides for itself.
 
     Raises:
         EngineError: the bundle lacks the graph, or the runtime refuses it.
@@ -97,7 +97,7 @@ def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
 
 
 def buckets(bundle: Bundle) -> Buckets:
-    """What batches of this bundle are rounded up to on a device."""
+    """The shapes that batches of this bundle are rounded up to on a device."""
     return Buckets(bundle.manifest.max_tokens, bundle.manifest.pad_token_id)
 
 
@@ -114,7 +114,7 @@ def _engine(wish: EngineWish) -> tuple[EngineName, str]:
 
 
 def _cuda_present() -> bool:
-    """Whether the CUDA build of onnxruntime and an NVIDIA device are here, nothing imported."""
+    """Whether the CUDA build of onnxruntime and an NVIDIA device exist; imports neither."""
     try:
         importlib.metadata.version("onnxruntime-gpu")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What the batcher asks of an engine."""
+"""The interface between batcher and engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arithmetic = Literal["f32", "bf16", "fp16", "int8"]
 
 
 class EngineError(ServiceError):
-    """An engine that cannot start here, and why."""
+    """An engine that cannot start, and the reason."""
 
 
 class Engine(Protocol):

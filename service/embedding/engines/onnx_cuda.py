@@ -22,14 +22,14 @@ class OnnxCudaEngine:
 
     Args:
         session: from ``open_cuda``.
-        buckets: what batches are rounded up to.
+        buckets: shapes that batches are rounded up to.
         device_id: CUDA ordinal.
     """
 
     name: EngineName = "onnx-cuda"
     arithmetic: Arithmetic = "fp16"
     batch_tokens = 32_768
-    # two, so that one batch is copied while the other computes
+    # two, so that one batch is copied while the other is computed
     streams = 2
 
     def __init__(self, session: Any, buckets: Buckets, device_id: int = 0) -> None:
@@ -44,10 +44,10 @@ class OnnxCudaEngine:
         if binding is None:
             binding = self._local.binding = self._session.io_binding()
         ids, masked = self._buckets.fill(input_ids, mask)
-        # bound from the host, they are copied to the device here and not while it computes
+        # bound from the host: copied to the device here, and not during the computation
         binding.bind_cpu_input("input_ids", np.ascontiguousarray(ids))
         binding.bind_cpu_input("attention_mask", np.ascontiguousarray(masked))
-        # anew each time, else the last batch's output is written over, whatever its shape
+        # bind again each time, or the last batch's output is overwritten, whatever its shape
         binding.bind_output(OUTPUT, "cpu")
         binding.synchronize_inputs()
         self._session.run_with_iobinding(binding)
@@ -69,15 +69,15 @@ def open_cuda(graph: Path, device_id: int = 0) -> Any:
     options = {
         "device_id": device_id,
         "arena_extend_strategy": "kSameAsRequested",
-        # nodes are fp32 for its range, which TF32 has; what it rounds fp16 rounds as well
+        # nodes are fp32 for its range, which TF32 has too; TF32 rounds no more than fp16
         "use_tf32": 1,
     }
     session = open_session(graph, 1, [(PROVIDER, options)], preload=True)
-    # onnxruntime-gpu falls back to the CPU in silence where CUDA or cuDNN does not load
+    # onnxruntime-gpu silently falls back to the CPU if CUDA or cuDNN does not load
     if PROVIDER not in session.get_providers():
         raise EngineError(
             "CUDA was asked for, but onnxruntime runs on "
             f"{', '.join(session.get_providers())}: install 'docsplit[gpu]' without "
-            "'docsplit[cpu]', and see that the driver, CUDA 13 and cuDNN 9 load"
+            "'docsplit[cpu]', and check that the driver, CUDA 13 and cuDNN 9 load"
         )
     return session

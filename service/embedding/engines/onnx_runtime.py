@@ -13,13 +13,13 @@ from service.embedding.engines.interface import Arithmetic, EngineError, EngineN
 
 
 def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:
-    """An ``InferenceSession`` that logs errors alone.
+    """An ``InferenceSession`` that logs only errors.
 
     Args:
         graph: ONNX file.
-        threads: of one operator, on the CPU.
-        providers: as ONNX Runtime takes them, best first.
-        preload: load CUDA and cuDNN before.
+        threads: threads of one operator, on the CPU.
+        providers: in ONNX Runtime's form, best first.
+        preload: load CUDA and cuDNN first.
 
     Raises:
         EngineError: onnxruntime is not installed, or refuses the graph.
@@ -32,7 +32,7 @@ def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bo
             "onnxruntime is not installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'"
         ) from error
     if preload:
-        # CUDA and cuDNN of the nvidia-* packages lie where the loader does not look
+        # the loader does not search the folders of CUDA and cuDNN in the nvidia-* packages
         onnxruntime.preload_dlls()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -48,8 +48,8 @@ class OnnxCpuEngine:
 
     Args:
         graph: ONNX file.
-        arithmetic: what the graph's weights are computed in (fp16 weights are widened to f32).
-        threads: cores to compute on, shared out between the streams.
+        arithmetic: precision of the computation (fp16 weights are widened to f32).
+        threads: cores to compute on, divided among the streams.
         streams: batches computed at once.
 
     Raises:

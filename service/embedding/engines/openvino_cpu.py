@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from bundles.telemetry import block_telemetry
 from service.embedding.engines.interface import Arithmetic, EngineError, EngineName
 
-# As fast as 2,048 on one thread a stream (8,000 tokens are slower by 15-30 %), and what comes in
-# between waits a quarter of the time.
+# As fast as 2,048 with one thread per stream (8,000 tokens are slower by 15-30 %), and requests in
+# between wait a quarter of the time.
 BATCH_TOKENS = 512
 
 
 def floating(arithmetic: Arithmetic, capabilities: Collection[str]) -> Literal["bf16", "f32"]:
-    """What the operators that are not int8 compute in. Beside int8 products bf16 costs no accuracy
-    that shows.
+    """Precision of the operators that are not int8. Next to int8 products, bf16 costs no visible
+    accuracy.
 
     Args:
         arithmetic: of the engine.
-        capabilities: of the processor, as OpenVINO names them.
+        capabilities: of the processor, in OpenVINO's names.
     """
     rest = arithmetic == "int8" and "BF16" in capabilities
     return "bf16" if arithmetic == "bf16" or rest else "f32"
@@ -35,10 +35,10 @@ class OpenVinoEngine:
 
     Args:
         graph: ONNX or OpenVINO IR file.
-        arithmetic: f32, bf16 or int8 (the last for a graph quantised to int8; what it holds in
-            floating point is computed in bf16 where the processor has it).
+        arithmetic: f32, bf16 or int8. int8 is for a graph quantised to int8; its floating-point
+            operators run in bf16 if the processor has it.
         threads: cores to compute on.
-        streams: batches computed at once; threads are shared out between them.
+        streams: batches computed at once; they divide the threads.
 
     Raises:
         EngineError: openvino is not installed, or refuses the graph.
@@ -72,8 +72,8 @@ class OpenVinoEngine:
             )
         except RuntimeError as error:
             raise EngineError(f"{graph}: {error}") from error
-        # pybind11 looks NumPy up at the first array; two threads there at once wait for ever, one
-        # for the interpreter's lock, which the other holds, the other for the lookup
+        # pybind11 looks NumPy up at the first array. Two threads that do so at once deadlock: the
+        # first waits for the interpreter lock of the second, and the second for the lookup.
         openvino.Tensor(np.zeros(1), shared_memory=True)
         self._local = threading.local()
 

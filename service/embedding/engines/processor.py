@@ -1,4 +1,4 @@
-"""What this machine computes with."""
+"""The processor of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """Cores this process may use and the instructions that decide between precisions."""
+    """Cores that this process may use, and instructions that decide between precisions."""
 
     name: str
     cores: int
@@ -25,7 +25,7 @@ class Processor:
 
 
 def detect() -> Processor:
-    """Read the processor; unknown systems are taken to have neither bf16 nor int8."""
+    """Read the processor; an unknown system counts as having neither bf16 nor int8."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -49,7 +49,7 @@ def _usable_cores() -> int:
 
 
 def _quota() -> tuple[int, int]:
-    """Microseconds of processor time a period, and the period; (-1, 1) without a quota."""
+    """Microseconds of processor time per period, and the period; (-1, 1) without a quota."""
     for files in (
         ("cpu.max",),
         ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"),

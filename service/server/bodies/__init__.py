@@ -1,1 +1,1 @@
-"""What request and response bodies hold, and their checks."""
+"""The content of request and response bodies, and its checks."""

@@ -1,4 +1,4 @@
-"""Bodies of the requests to /classifiers and of their answers."""
+"""Bodies of requests to /classifiers and of their answers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _label(value: Any) -> str:
 
 def _labels(value: Any) -> list[list[str]]:
     if not isinstance(value, list) or not value:
-        raise ValueError("give a list with the label of each document")
+        raise ValueError("give a list with one entry per document: its label or labels")
     _check_length(value)
     several = isinstance(value[0], list)
     sets: list[list[str]] = []
     for position, item in enumerate(value):
         if isinstance(item, list) != several:
-            raise ValueError("give strings, or with multi_label lists of strings, not both")
+            raise ValueError("give strings, or lists of strings with multi_label, but not both")
         try:
             sets.append([_label(label) for label in (item if several else [item])])
         except ValueError as error:
@@ -50,7 +50,7 @@ def _labels(value: Any) -> list[list[str]]:
 def _check_length(documents: Sequence[Any]) -> None:
     if len(documents) > MOST_EXAMPLES:
         raise ValueError(
-            f"there are {len(documents)} examples, the limit is {MOST_EXAMPLES}: give fewer"
+            f"there are {len(documents)} examples, the limit is {MOST_EXAMPLES}: send fewer"
         )
 
 
@@ -64,7 +64,7 @@ def _ids(value: Any) -> list[str]:
     return names
 
 
-# one error for a list, however many of its items are wrong
+# one error per list, for any number of wrong items
 _TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
 _IDS = {"type": "array", "minItems": 1, "items": TypeAdapter(Identifier).json_schema()}
 _LABEL = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
@@ -77,7 +77,7 @@ _LABELS = {
 
 
 class TrainRequest(BaseModel):
-    """Labelled documents, two or more of each of two or more labels."""
+    """Labelled documents: at least two labels with at least two documents each."""
 
     model_config = ConfigDict(strict=True)
 
@@ -86,10 +86,10 @@ class TrainRequest(BaseModel):
     )
     index: Annotated[str, Field(pattern=INDEX_NAME)] | None = None
     ids: Annotated[list[str], BeforeValidator(_ids), WithJsonSchema(_IDS)] | None = Field(
-        None, min_length=1, description="documents of the index, each once"
+        None, min_length=1, description="documents of the index, without duplicates"
     )
     labels: Annotated[list[list[str]], BeforeValidator(_labels), WithJsonSchema(_LABELS)] = Field(
-        description="the label of each document, or with multi_label a list of each one's labels"
+        description="the label of each document, or with multi_label a list of its labels"
     )
     multi_label: bool = Field(False, description="a document may have several labels, or none")
     unlabelled: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
@@ -114,7 +114,7 @@ class TrainRequest(BaseModel):
         if isinstance(labels, list) and labels:
             lists = isinstance(labels[0], list)
             if lists and data.get("multi_label", False) is False:
-                raise ValueError("labels: lists of labels go with multi_label alone")
+                raise ValueError("labels: send lists of labels only with multi_label")
             if not lists and data.get("multi_label") is True:
                 raise ValueError("labels: with multi_label give a list of labels for each document")
         return data
@@ -126,7 +126,7 @@ class TrainRequest(BaseModel):
             kind = "inputs" if self.inputs is not None else "ids"
             raise ValueError(f"{len(documents)} {kind} and {len(self.labels)} labels")
         if self.multi_label and self.unlabelled is not None:
-            raise ValueError("unlabelled: this does not go with multi_label")
+            raise ValueError("unlabelled: do not combine it with multi_label")
         examples.check(self.labels, self.multi_label)
         return self
 
@@ -136,12 +136,12 @@ def _once(ids: Sequence[Any]) -> None:
     for position, name in enumerate(ids):
         if isinstance(name, str) and seen.setdefault(name, position) != position:
             raise ValueError(
-                f"ids: the one at position {position} stands at position {seen[name]} already"
+                f"ids: positions {seen[name]} and {position} have the same id: send each id once"
             )
 
 
 class TrainingOut(BaseModel):
-    """A training that runs in the background, failed or was lost."""
+    """A training that runs in the background, has failed or was lost."""
 
     state: Literal["running", "failed", "lost"]
     stage: Literal["waiting", "embedding", "training"]
@@ -153,25 +153,25 @@ class TrainingOut(BaseModel):
 
 
 class ClassifierOut(BaseModel):
-    """A classifier and how good it was on examples held out in cross-validation.
+    """A classifier, and its quality on examples held out in cross-validation.
 
-    While its first training runs there is ``training`` alone.
+    During its first training it has only ``training``.
     """
 
     name: str
-    training: TrainingOut | None = Field(default=None, description="absent when there is none")
+    training: TrainingOut | None = Field(default=None, description="absent without a training")
     revision: str | None = None
     current: bool | None = Field(
         default=None, description="whether it fits the served bundle; if not, retrain it"
     )
     bundled: bool | None = Field(
-        default=None, description="whether the bundle brought it, which then cannot be changed"
+        default=None, description="whether it is part of the bundle and cannot be changed"
     )
     multi_label: bool | None = None
     outputs: list[str] | None = Field(default=None, description="the network's labels in order")
     examples: int | None = None
     unlabelled: int | None = Field(
-        default=None, description="documents of the index that helped as pseudo-labelled examples"
+        default=None, description="documents of the index used as pseudo-labelled examples"
     )
     labels: dict[str, int] | None = Field(default=None, description="examples of each label")
     folds: int | None = None
@@ -187,6 +187,6 @@ class ClassifierOut(BaseModel):
 
 
 class ClassifiersOut(BaseModel):
-    """The names of all, also of those whose first training runs."""
+    """The names of all classifiers, including those in their first training."""
 
     classifiers: list[str]

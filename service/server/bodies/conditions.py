@@ -1,4 +1,4 @@
-"""Conditions on versions, as callers set them: headers, ``if_version``, and the answer 412."""
+"""Conditions on versions from headers and ``if_version``, and the answer 412."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IfMatch = Annotated[
     ),
 ]
 IfNoneMatch = Annotated[
-    str | None, Header(max_length=1024, description="* to write only where there is no document")
+    str | None, Header(max_length=1024, description="* to write only if there is no document")
 ]
 MISMATCH: dict[int | str, dict[str, Any]] = {
     412: {"model": MismatchError, "description": "A document has another version."}
@@ -36,14 +36,14 @@ _TAGS = re.compile(r'\s*(W/)?"([^"]*)"\s*')
 
 
 def header(if_match: str | None, if_none_match: str | None = None) -> Condition | None:
-    """The condition that the headers of a request set on one document.
+    """The condition on one document that the headers of a request set.
 
     Raises:
-        InvalidError: they are not readable.
+        InvalidError: a header is malformed.
     """
     if if_none_match is not None:
         if if_none_match.strip() != "*" or if_match is not None:
-            raise InvalidError("if-none-match: send * alone, without if-match")
+            raise InvalidError("if-none-match: send only *, and without if-match")
         return "absent"
     if if_match is None:
         return None
@@ -56,7 +56,7 @@ def header(if_match: str | None, if_none_match: str | None = None) -> Condition 
             raise InvalidError('if-match: send * or a version in quotes, such as "64a1f0"')
         weak, tag = found.groups()
         exact = versions.condition(tag)
-        # a weak tag equals nothing, and * in quotes is no version
+        # a weak tag never matches, and * in quotes is not a version
         if weak is None and isinstance(exact, frozenset):
             accepted |= exact
     return frozenset(accepted)
@@ -68,7 +68,7 @@ def conditions(
     """The conditions of an upsert, by id.
 
     Raises:
-        InvalidError: a header stands beside several documents, or beside ``if_version``.
+        InvalidError: a header comes with several documents, or with ``if_version``.
     """
     found = {d.id: versions.condition(d.if_version) for d in documents if d.if_version is not None}
     whole = header(if_match, if_none_match)
@@ -85,25 +85,25 @@ def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
     """The answer to a write whose condition does not hold.
 
     Args:
-        error: says which documents.
-        ids: of all documents of the request.
+        error: names the documents.
+        ids: ids of all documents of the request.
     """
     places = {name: position for position, name in enumerate(ids)}
 
-    def told(some: dict[str, int | None]) -> list[dict[str, Any]]:
+    def listed(some: dict[str, int | None]) -> list[dict[str, Any]]:
         found = sorted((places[name], version) for name, version in some.items())
         return [
             {"position": place, "version": None if version is None else versions.text(version)}
             for place, version in found
         ]
 
-    conflicts = told(dict(error.present))
+    conflicts = listed(dict(error.present))
     content = {
         "error": f"documents.{conflicts[0]['position']}: the document has another version than the "
-        "one asked for: read it, then write over the version that stands",
+        "condition names: read it, then write over its present version",
         "error_type": "VersionMismatch",
         "conflicts": conflicts,
-        "written": told(dict(error.written)),
+        "written": listed(dict(error.written)),
     }
     headers = {}
     if len(ids) == 1 and conflicts[0]["version"] is not None:

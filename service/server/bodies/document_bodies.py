@@ -1,4 +1,4 @@
-"""Bodies of the routes of documents."""
+"""Bodies of the routes for documents."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Metadata = Annotated[
 
 
 class DocumentIn(BaseModel):
-    """A document to keep. What is left out is empty: an upsert replaces the whole document."""
+    """A document to store. An upsert replaces the whole document: omitted fields become empty."""
 
     model_config = ConfigDict(strict=True)
 
@@ -74,23 +74,23 @@ class DocumentIn(BaseModel):
     if_version: Annotated[str, BeforeValidator(valid_text)] | None = Field(
         None,
         max_length=64,
-        description="write it only over this version; * for any, an empty string for none",
+        description="write only over this version; * for any, an empty string for no document",
     )
 
 
 class UpsertRequest(BaseModel):
-    """Documents to insert, or to replace where their id is there."""
+    """Documents to insert, or to replace if their id exists."""
 
     model_config = ConfigDict(strict=True)
 
     documents: Annotated[list[DocumentIn], FailFast()] = Field(min_length=1)
     force: bool = Field(
-        False, description="embed every text anew: take no vector from the index or a cache"
+        False, description="embed every text again; use no vector from the index or a cache"
     )
 
 
 class UpsertOut(BaseModel):
-    """All of them are durable."""
+    """All documents are durable."""
 
     upserted: int
     versions: list[str] = Field(description="of the documents, in the order of the request")
@@ -106,7 +106,7 @@ class DocumentHead(BaseModel):
 
 
 class DocumentOut(DocumentHead):
-    """A document as it was given."""
+    """A document as the client sent it."""
 
     text: str
     links: list[str]
@@ -123,13 +123,13 @@ class VersionOut(BaseModel):
     """The version of one document of a request."""
 
     position: int = Field(description="of the document in the request, from 0")
-    version: str | None = Field(description="null where there is no document of that id")
+    version: str | None = Field(description="null if no document has that id")
 
 
 class MismatchError(NativeError):
-    """Documents whose version is not the one that was asked for."""
+    """Documents that do not have the required version."""
 
-    conflicts: list[VersionOut] = Field(description="versions that stand; these are not written")
+    conflicts: list[VersionOut] = Field(description="present versions; these are not written")
     written: list[VersionOut] = Field(
-        description="empty, but where another write came between the check and the commit"
+        description="empty, unless another write came between the check and the commit"
     )

@@ -1,4 +1,4 @@
-"""Vectors and stored documents on the wire."""
+"""Vectors and stored documents in answers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode(vectors: NDArray[np.float32], form: EncodingFormat) -> list[Any]:
-    """One entry a row: an array for JSON numbers, or base64 of little-endian float32."""
+    """One entry per row: an array for JSON numbers, or base64 of little-endian float32."""
     if form == "float":
         return list(np.ascontiguousarray(vectors))
     return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in vectors]
 
 
 def stored_object(metadata: str) -> orjson.Fragment:
-    """Metadata as an index holds it, a flat JSON object, for ``json_response``.
+    """Metadata from an index, a flat JSON object, for ``json_response``.
 
-    Metadata from before there were bounds may have lone surrogates, which become U+FFFD, and
-    integers of any size, which stay.
+    Metadata from before the limits existed may have half surrogate pairs, which become U+FFFD, and
+    integers of any size, which do not change.
     """
     if _ESCAPED_SURROGATE.search(metadata):
         held: dict[str, Any] = json.loads(metadata)

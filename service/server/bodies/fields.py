@@ -1,4 +1,4 @@
-"""Checks of texts that several routes share."""
+"""Checks of texts for several routes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-# characters checked in one call, which no other thread can interrupt
+# characters checked in one call, which blocks all other threads
 _STEP = 1 << 16
 
 
 def valid_text(value: Any) -> str:
-    """One string that is valid Unicode.
+    """Return the value if it is a string of valid Unicode.
 
     Raises:
-        ValueError: anything else, with a hint; the value is not repeated.
+        ValueError: for anything else, with a hint but without the value.
     """
     if isinstance(value, str):
         try:
             for at in range(0, 0 if value.isascii() else len(value), _STEP):
                 value[at : at + _STEP].encode()
         except UnicodeEncodeError:
-            raise ValueError("the text holds a lone surrogate: send valid Unicode") from None
+            raise ValueError("the text has half a surrogate pair: send valid Unicode") from None
         return value
     if isinstance(value, int | list) and not isinstance(value, bool):
-        raise ValueError("token ids are not taken: send the text")
+        raise ValueError("token ids are not accepted: send the text")
     raise ValueError("give a string")
 
 
 def valid_texts(value: Any) -> list[str]:
-    """A list of strings."""
+    """Return the value if it is a list of valid strings."""
     if not isinstance(value, list):
         raise ValueError("give a list of strings")
     for index, item in enumerate(value):

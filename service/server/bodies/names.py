@@ -12,21 +12,21 @@ from service.server.bodies.fields import valid_text
 INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
 _ID = "^[^\\x00-\\x1f\\x7f]{1,512}$"
 
-# lower case alone, since some file systems take A and a for one
+# only lower case, because some file systems treat A and a as equal
 Name = Annotated[
     str,
     Path(
         pattern=INDEX_NAME,
-        description="lower-case letters, digits, - and _; a letter or digit first; up to 63",
+        description="lower-case letters, digits, - and _; first a letter or digit; up to 63",
     ),
 ]
 
 
 def identifier(value: str) -> str:
-    """An id that a document may have.
+    """Return the value if it is a valid document id.
 
     Raises:
-        ValueError: it may not.
+        ValueError: it is not valid.
     """
     if not 0 < len(value) <= 512 or any(c < " " or c == "\x7f" for c in value):
         raise ValueError("an id has 1 to 512 characters, none of them a control character")

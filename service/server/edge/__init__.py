@@ -1,1 +1,1 @@
-"""Between the socket and the routes: identity, limits, deadlines, errors, logs, metrics."""
+"""Code between the socket and the routes: identity, limits, deadlines, errors, logs, metrics."""

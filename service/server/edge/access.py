@@ -1,4 +1,4 @@
-"""ASGI middleware: request ids, one log line, the metrics and the span of every request."""
+"""ASGI middleware: the id, the log line, the metrics and the span of every request."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ log = structlog.get_logger("docsplit.access")
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-# asked every few seconds by balancers and scrapers; logged at debug level, and not traced
+# balancers and scrapers request these every few seconds: log at debug level, do not trace
 _QUIET = {"/health", "/livez", "/readyz", "/metrics"}
 
 
 class Access:
-    """Gives every request an id, measures it, logs it.
+    """Gives every request an id, measures it and logs it.
 
     Args:
-        app: what it observes.
+        app: the application that it observes.
         metrics: counts requests by route and status.
-        paths: routes by whose name a request is counted that was refused before routing.
-        tracing: sends spans; None where that is not configured.
+        paths: known routes; they count requests that were refused before routing.
+        tracing: sends spans; None if tracing is not configured.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Access:
                 named = scope["path"] if scope["path"] in self._paths else "unmatched"
                 route = getattr(scope.get("route"), "path", named)
                 usage = scope.get("docsplit.usage", {})
-                # 499 as nginx has it: the client left before an answer
+                # 499 as in nginx: the client left before an answer
                 outcome = str(status or 499)
                 self._metrics.requests.labels(route, scope["method"], outcome).inc()
                 self._metrics.request_seconds.labels(route).observe(seconds)

@@ -1,4 +1,4 @@
-"""ASGI middleware that tells whose request it is."""
+"""ASGI middleware that identifies the client of a request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from service.embedding.batching.clients import Client, working_for
 from service.keys import file
 from service.server.edge.keys import KEY
 
-# an IPv6 subscriber has a network of this length at least, and any address in it
+# an IPv6 subscriber has a network of at least this size, and can use any address in it
 _NETWORK_BITS = 64
 
 
 class Clients:
-    """What a request starts works for its client: the API key, else the peer's address.
+    """Assigns the work of a request to its client: the API key, else the peer's address.
 
     Args:
         app: the rest of the application.
@@ -35,7 +35,7 @@ class Clients:
 
 
 def identify(scope: Scope) -> Client:
-    """The client of a request; its name holds the name of the key, never the key."""
+    """The client of a request. Its name contains the key's name, never the key itself."""
     if KEY in scope:
         return Client(_of_key(scope[KEY]))
     host = (scope.get("client") or ("",))[0]
@@ -54,7 +54,7 @@ def identify(scope: Scope) -> Client:
 def by_token(plain: Sequence[SecretStr]) -> dict[str, bytes]:
     """Digests of the tokens in the settings, by the names of their clients.
 
-    Those names are positions: the same one is another caller's once the order has changed.
+    These names are positions, so a new order of the tokens gives a name to another caller.
     """
     tokens = (token.get_secret_value().encode() for token in plain)
     return {_of_key(str(at)): file.digest(token) for at, token in enumerate(tokens)}

@@ -1,9 +1,9 @@
-"""Bounds on connections: slow and large heads, trailers, slow readers, too many connections.
+"""Limits on connections: slow or large heads, trailers, slow readers, too many connections.
 
-uvicorn leaves these to a proxy. Without one a client could hold memory and descriptors for as long
-as it likes. A connection here stands between asyncio and uvicorn's own protocol. It follows the
-requests with a parser of its own, and learns from ASGI when each is answered, so that it needs
-nothing of uvicorn but ``asyncio.Protocol`` and the ``state`` of ASGI.
+uvicorn leaves these limits to a proxy. Without a proxy, a client could hold memory and descriptors
+for any time. ``BoundedConnection`` sits between asyncio and uvicorn's protocol. It parses the
+requests itself, and ASGI reports when each one is answered. It depends only on
+``asyncio.Protocol`` and on ASGI's ``state``.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.server.edge.errors import NativeError
 
-# bytes a second; a client that reads an answer more slowly, or not at all, has left
+# bytes per second; a client that reads an answer more slowly counts as gone
 READ_RATE = 1024
-# in the state of ASGI
+# key in ASGI's state
 KEY = "docsplit.connection"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What connections may take.
+    """Limits of connections.
 
     Attributes:
-        head_bytes: request line and headers; also what may come in a row beside the body itself.
-        head_seconds: from the connection, or a request's first byte, to the end of its head; also
-            for the rest of a request that is answered.
-        read_seconds: over which a client must read ``READ_RATE`` of an answer that waits for it.
-        connections: open ones, at most; the longest idle one makes room for a new one.
-        closed: counts those closed from this side before their time, by reason.
+        head_bytes: request line and headers; also the most bytes in a row that belong to no body.
+        head_seconds: from the connection, or from a request's first byte, to the end of its head;
+            also the limit for the rest of a request that is already answered.
+        read_seconds: period in which a client must read ``READ_RATE`` of a waiting answer.
+        connections: most open ones; a new one closes the one that has been idle longest.
+        closed: counts connections that the service closed early, by reason.
         open: all connections.
-        idle: connections without a request, longest first.
+        idle: connections without a request, the longest idle first.
     """
 
     head_bytes: int
@@ -53,11 +53,11 @@ class Limits:
 
 
 class BoundedConnection(asyncio.Protocol):
-    """A connection of a client; ``bounded`` makes it for uvicorn.
+    """A connection of a client; ``bounded`` makes the class for uvicorn.
 
     Args:
         limits: shared by all connections.
-        app_state: of ASGI.
+        app_state: ASGI's state.
         given: further arguments of uvicorn's protocol.
     """
 
@@ -69,12 +69,12 @@ class BoundedConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._request_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
-        # requests whose head is complete and whose answer is not
+        # requests with a complete head and an incomplete answer
         self._open_requests = 0
-        # bytes that came in a row without a new request or a part of a body
+        # bytes that arrived in a row without a new request or a part of a body
         self._bare = 0
         self._moved = False
-        # of the request that is being read
+        # these describe the request that is being read
         self._head = 0
         self._in_head = False
         self._whole = True
@@ -88,19 +88,19 @@ class BoundedConnection(asyncio.Protocol):
             if not limits.idle:
                 self._refuse(503, "too many connections: ask again soon", "crowd")
                 return
-            next(iter(limits.idle))._give_up("crowd")
+            next(iter(limits.idle))._abort("crowd")
         limits.idle[self] = None
-        self._expect("slow_head")
+        self._close_unless_done("slow_head")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
-        self._unexpect()
+        self._cancel_timer()
         if self._read_timer is not None:
             self._read_timer.cancel()
         self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # what follows a refused head need not make sense
+        # data after a refused head may be garbage
         if self._transport.is_closing():
             return
         self._moved = False
@@ -115,7 +115,7 @@ class BoundedConnection(asyncio.Protocol):
             return
         self._http.data_received(data)
         if not self._open_requests and (self._in_head or self._bare):
-            self._expect("slow_head")
+            self._close_unless_done("slow_head")
 
     def eof_received(self) -> None:
         self._http.eof_received()
@@ -128,7 +128,7 @@ class BoundedConnection(asyncio.Protocol):
         self._http.resume_writing()
 
     def on_message_begin(self) -> None:
-        """The parser's calls, as those below."""
+        """Called by the parser, like the methods below."""
         self._head = 0
         self._moved, self._in_head, self._whole = True, True, False
 
@@ -140,7 +140,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._moved, self._in_head = True, False
-        self._unexpect()
+        self._cancel_timer()
         if self._head <= self._limits.head_bytes:
             self._open_requests += 1
             self._limits.idle.pop(self, None)
@@ -150,25 +150,25 @@ class BoundedConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._moved = self._whole = True
-        self._unexpect()
+        self._cancel_timer()
 
     def answered(self) -> None:
-        """The application has sent a whole answer."""
+        """Called when the application has sent a whole answer."""
         self._open_requests -= 1
         if self._transport.get_write_buffer_size():
             self._watch_reader()
         if not self._open_requests and self in self._limits.open:
             self._limits.idle[self] = None
             if not self._whole:
-                self._expect("unread")
+                self._close_unless_done("unread")
 
-    def _expect(self, reason: str) -> None:
-        """Close the connection for a reason unless a request's head, or its rest, comes in time."""
+    def _close_unless_done(self, reason: str) -> None:
+        """Close the connection unless a request's head, or the rest of it, arrives in time."""
         if self._request_timer is None:
             seconds = self._limits.head_seconds
-            self._request_timer = self._loop.call_later(seconds, self._give_up, reason)
+            self._request_timer = self._loop.call_later(seconds, self._abort, reason)
 
-    def _unexpect(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
@@ -184,14 +184,14 @@ class BoundedConnection(asyncio.Protocol):
         self._read_timer = None
         left = self._transport.get_write_buffer_size()
         if left and before - left < min(before, self._limits.read_seconds * READ_RATE):
-            self._give_up("slow_reader")
+            self._abort("slow_reader")
         elif left:
             self._watch_reader()
 
     def _refuse(self, status: int, message: str, reason: str) -> None:
-        """Answer without a request, and close; while a request is open, close."""
+        """Send an error when no request is open, and close the connection."""
         if self._open_requests:
-            self._give_up(reason)
+            self._abort(reason)
             return
         kind = "TooLarge" if status == 431 else "Overloaded"
         body = NativeError(error=message, error_type=kind).model_dump_json().encode()
@@ -204,11 +204,11 @@ class BoundedConnection(asyncio.Protocol):
         self._forget()
         self._transport.close()
 
-    def _give_up(self, reason: str) -> None:
+    def _abort(self, reason: str) -> None:
         if self._transport.is_closing() and not self._transport.get_write_buffer_size():
             return
         self._limits.closed.labels(reason).inc()
-        # now, not with the next turn of the loop: it makes room for another
+        # at once, not in the next turn of the loop: the next connection needs the room
         self._forget()
         self._transport.abort()
 
@@ -218,12 +218,12 @@ class BoundedConnection(asyncio.Protocol):
 
 
 def bounded(limits: Limits) -> type[asyncio.Protocol]:
-    """Connections within these limits, for ``uvicorn.Config``'s ``http``."""
+    """A class of connections with these limits, for ``uvicorn.Config``'s ``http``."""
     return cast("type[asyncio.Protocol]", partial(BoundedConnection, limits))
 
 
 class Answers:
-    """ASGI middleware that tells connections when their requests are answered; the outermost."""
+    """ASGI middleware that notifies connections of complete answers; the outermost."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

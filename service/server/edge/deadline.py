@@ -1,4 +1,4 @@
-"""Every request has a deadline."""
+"""The deadline of every request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seconds(header: str | None, default: float, most: float) -> float:
     """Seconds that a request may take.
 
     Raises:
-        InvalidError: the header is no number of seconds between 0 and ``most``.
+        InvalidError: the header is not a number of seconds above 0 and up to ``most``.
     """
     if header is None:
         return default
@@ -34,12 +34,12 @@ def seconds(header: str | None, default: float, most: float) -> float:
 
 @asynccontextmanager
 async def within(request: Request) -> AsyncIterator[None]:
-    """Ends what is awaited inside with ``TimeoutError`` at the request's deadline."""
+    """Raises ``TimeoutError`` in the awaited code at the request's deadline."""
     async with asyncio.timeout(of(request) - time.monotonic()):
         yield
 
 
 def of(request: Request) -> float:
-    """The request's deadline on ``time.monotonic``'s clock, set as its head arrived."""
+    """The request's deadline on ``time.monotonic``'s clock; it was set when the head arrived."""
     deadline: float = request.scope["docsplit.deadline"]
     return deadline

@@ -1,4 +1,4 @@
-"""Errors in both dialects: native (as text-embeddings-inference has them) and OpenAI's."""
+"""Errors in two dialects: native (that of text-embeddings-inference) and OpenAI's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NativeError(BaseModel):
 
 
 class OpenAIErrorDetail(BaseModel):
-    """What went wrong, in OpenAI's terms."""
+    """The error in OpenAI's terms."""
 
     message: str
     type: str
@@ -52,7 +52,7 @@ class OpenAIError(BaseModel):
 
 
 def response(path: str, error: ServiceError) -> Response:
-    """The error as the dialect of ``path`` has it."""
+    """The error in the dialect of ``path``."""
     body: BaseModel = NativeError(error=error.message, error_type=error.kind)
     if path.startswith("/v1/"):
         detail = OpenAIErrorDetail(
@@ -67,33 +67,33 @@ def response(path: str, error: ServiceError) -> Response:
 def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[int | str, Any]:
     """OpenAPI ``responses`` of a route."""
     said = {
-        400: "An input is empty, or the body is no JSON.",
+        400: "An input is empty, or the body is not JSON.",
         401: "No valid API key.",
-        403: "The API key is revoked, has expired, or has no right on that name.",
+        403: "The API key is revoked or expired, or has no right to that name.",
         404: "Unknown model, index, document or classifier.",
         408: "The body did not arrive in time.",
-        409: "It belongs to another model, or differs from what is there.",
-        413: "A document, a batch or the body is over its limit.",
+        409: "It belongs to another model, or differs from the stored object.",
+        413: "A document, a batch or the body exceeds its limit.",
         415: "The body is not JSON.",
         422: "A field has a wrong type or value.",
-        429: "Too much waits, or is in flight, already, or the API key is over its rate; "
-        "Retry-After says when to come back.",
+        429: "Too much work is waiting or in progress, or the API key exceeds its rate; "
+        "Retry-After says when to try again.",
         500: "The engine failed on this request.",
-        503: "Not ready, the index is being re-embedded, or the store cannot be used.",
+        503: "Not ready, the index is being re-embedded, or the store is unusable.",
         504: "The deadline passed.",
     }
-    # a route that checks a key may refuse it, or its rate; a route that works has a deadline
+    # every route that checks a key may refuse it or its rate; every route that works has a deadline
     implied = {401: {403, 429}, 503: {504}}
     named = set(statuses).union(*(implied.get(status, ()) for status in statuses))
     return {status: {"model": dialect, "description": said[status]} for status in sorted(named)}
 
 
 def translate(error: Exception, fields: Container[str] = frozenset()) -> ServiceError:
-    """Any exception as an answer; what is unexpected is logged and becomes 500.
+    """Turn any exception into an answer; log an unexpected one, which becomes 500.
 
     Args:
-        error: of a route.
-        fields: names that the answer may hold: those of the interface.
+        error: raised by a route.
+        fields: names of the interface, the only names that the answer may contain.
     """
     match error:
         case EngineFailedError():
@@ -112,7 +112,7 @@ def translate(error: Exception, fields: Container[str] = frozenset()) -> Service
 
 
 def install(app: FastAPI) -> None:
-    """Answer the exceptions that a route may raise; ``Guard`` answers the unexpected ones."""
+    """Answer the exceptions that routes raise. ``Guard`` answers unexpected ones."""
 
     async def handle(request: Request, error: Exception) -> Response:
         answer = translate(error, _fields(request.app))
@@ -123,11 +123,11 @@ def install(app: FastAPI) -> None:
     async def handle_store(request: Request, error: Exception) -> Response:
         fault = await request.app.state.service.store.fault(error)
         if fault is None:
-            # whoever stands outside knows what to do with it
+            # not a fault of the store: ``Guard`` answers it
             raise error
         return await handle(request, fault)
 
-    # LanceDB raises plain ones for whatever the system refuses
+    # LanceDB raises plain exceptions for errors of the operating system
     for plain in (StoreError, RuntimeError, OSError, ValueError):
         app.add_exception_handler(plain, handle_store)
     for kind in (ServiceError, RequestValidationError, HTTPException, TimeoutError):
@@ -135,7 +135,7 @@ def install(app: FastAPI) -> None:
 
 
 def methods(request: Request) -> list[str]:
-    """Methods of all routes on the request's path; Starlette names those of the first alone."""
+    """Methods of all routes on the request's path; Starlette names only those of the first."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     found = (
         method.upper()
@@ -150,7 +150,7 @@ def _http(error: HTTPException) -> ServiceError:
     kinds: dict[int, tuple[type[ServiceError], str]] = {
         400: (MalformedError, "the body could not be read: send UTF-8 JSON"),
         404: (NotFoundError, "no such route; GET /docs lists them"),
-        405: (MethodError, "this route does not take that method; GET /docs lists them"),
+        405: (MethodError, "this route does not accept that method; GET /docs lists them"),
     }
     kind, message = kinds.get(error.status_code, (InvalidError, str(error.detail)))
     answer = kind(message, headers=error.headers)
@@ -174,15 +174,15 @@ def _fields(app: FastAPI) -> frozenset[str]:
 
 def _validation(error: RequestValidationError, fields: Container[str]) -> ServiceError:
     first = error.errors()[0]
-    # pydantic names the keys of the caller's objects and the arms of unions, too
+    # pydantic also names the keys of the caller's objects and the members of unions
     place = [str(part) for part in first["loc"] if isinstance(part, int) or part in fields]
     if first["type"] == "json_invalid":
-        return MalformedError(f"the body is no JSON (at character {place[0]})")
+        return MalformedError(f"the body is not valid JSON (at character {place[0]})")
     if not place and first["type"] == "value_error":
         return InvalidError(first["msg"].removeprefix("Value error, "))
     if not place:
         return InvalidError("the body: send a JSON object with the fields that GET /docs shows")
-    # an alias and the field of that name stand one after the other
+    # pydantic names an alias and its field one after the other
     field = ".".join(place[:1] + [part for last, part in pairwise(place) if part != last])
     message = first["msg"].removeprefix("Value error, ")
     return InvalidError(f"{field}: {message}", field)

@@ -1,7 +1,7 @@
-"""ASGI middleware that reads the body within bounds, and ends work that nobody waits for.
+"""ASGI middleware that limits bodies, and ends the work when its client has left.
 
-It bounds what a body may expand to before anything parses it: its bytes, its JSON values, and by
-both the memory that is set aside for the request until its answer.
+Before anything parses a body, it limits the bytes and the JSON values. From both it computes the
+memory of the request, and reserves that until the answer.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from service.server.edge.errors import response, translate
 from service.server.edge.inflight import Body, Inflight
 from service.server.edge.replay import replaying
 
-# bytes a second that a body must keep up to be waited for
+# bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384
 
 
 class Guard:
-    """Bounds size and arrival time of bodies; cancels the route when the client has gone.
+    """Limits size and arrival time of bodies; cancels the route when the client has left.
 
     Args:
-        app: what it guards.
-        max_body_bytes: larger bodies get 413, as soon as that is known.
-        max_body_values: bodies of more JSON values get 413, before they are parsed.
-        inflight: requests that it has no memory for get 429, before their body is read where its
-            length is told.
+        app: the application that it protects.
+        max_body_bytes: a larger body gets 413 as soon as its size is known.
+        max_body_values: a body with more JSON values gets 413 before it is parsed.
+        inflight: memory of requests. Without room, a request gets 429; if it has a content-length,
+            it gets 429 before its body is read.
         request_timeout: seconds that a request may take by default.
-        max_request_timeout: most that ``x-request-timeout`` may ask for.
-        body_timeout: seconds that a body may take, and one more for every ``BODY_RATE`` bytes.
+        max_request_timeout: largest value of ``x-request-timeout``.
+        body_timeout: seconds for a body to arrive; every ``BODY_RATE`` bytes add one second.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Guard:
             raise MediaTypeError("content-type: send JSON with Content-Type: application/json")
         charset = parameters.strip().lower().removeprefix("charset=").strip('"')
         if charset not in ("", "utf-8", "utf8"):
-            raise MediaTypeError("content-type: JSON is sent in UTF-8")
+            raise MediaTypeError("content-type: send the JSON in UTF-8")
 
     def _length(self, headers: dict[str, str]) -> int:
-        told = headers.get("content-length", "")
-        length = int(told) if told.isdigit() else 0
+        stated = headers.get("content-length", "")
+        length = int(stated) if stated.isdigit() else 0
         if length > self._max_body:
             raise self._too_large(f"has {length}")
         return length
@@ -104,7 +104,7 @@ class Guard:
         """Count the values of a body.
 
         Raises:
-            TooLargeError: they are more than the limit.
+            TooLargeError: the number exceeds the limit.
         """
         found = 0
         for found in structure.values(body):
@@ -118,14 +118,14 @@ class Guard:
         return found
 
     async def _read(self, receive: Receive, allowed: float, room: Body) -> tuple[bytes | None, int]:
-        """Return the body and an upper bound of its values; None when the client left before."""
+        """Return the body and an upper bound of its values; None if the client left early."""
         chunks: list[bytes] = []
         size = 0
         values = 1
         began = asyncio.get_running_loop().time()
-        due = began + allowed
+        expiry = began + allowed
         try:
-            async with asyncio.timeout_at(min(due, began + self._body_timeout)) as limit:
+            async with asyncio.timeout_at(min(expiry, began + self._body_timeout)) as limit:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -136,7 +136,7 @@ class Guard:
                     if size > self._max_body:
                         raise self._too_large("has more")
                     room.reach(memory.needed(size))
-                    limit.reschedule(min(due, began + self._body_timeout + size / BODY_RATE))
+                    limit.reschedule(min(expiry, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         return b"".join(chunks), values

@@ -1,4 +1,4 @@
-"""The memory that requests take, set aside from their heads to their answers."""
+"""The memory of requests, reserved from their heads to their answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from service.embedding.batching import clients
-from service.embedding.batching.threshold import excess
+from service.embedding.batching.threshold import overflow
 from service.errors import OverloadedError
 
 
@@ -16,22 +16,22 @@ class FullError(OverloadedError):
     """There is no memory left for this client.
 
     Args:
-        retry_after: seconds until there should be, by how long requests have held theirs.
+        retry_after: estimated seconds until there is room.
     """
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(
             retry_after,
-            "overloaded: the requests at work, of this client or of all, take the memory that "
-            "this one needs; send less at a time, or try again",
+            "overloaded: the requests in progress, of this client or of all clients, take the "
+            "memory that this one needs; send less at a time, or try again",
         )
 
 
 class Inflight:
-    """Memory set aside for requests that are read and worked on, bounded, shared among clients.
+    """Memory reserved for requests in progress: limited, and shared among clients.
 
     Args:
-        capacity: bytes for all requests at most; see ``threshold`` for a client's part.
+        capacity: bytes for all requests; see ``threshold`` for a client's part.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -42,26 +42,26 @@ class Inflight:
 
     @contextmanager
     def body(self) -> Iterator[Body]:
-        """The memory of one request of the client that the task works for, until its end."""
+        """Reserve memory for one request of the task's client, until the request ends."""
         body = Body(self, clients.current())
         started = time.monotonic()
         try:
             yield body
         finally:
             if body.bytes:
-                self._give_back(body, time.monotonic() - started)
+                self._release(body, time.monotonic() - started)
 
     def take(self, client: clients.Client, amount: int) -> None:
-        """Raise ``FullError`` where ``amount`` bytes more have no room."""
-        too_much = excess(self._capacity, self.total, self._held[client], amount)
+        """Raise ``FullError`` if there is no room for ``amount`` more bytes."""
+        too_much = overflow(self._capacity, self.total, self._held[client], amount)
         if too_much > 0:
-            # Little's law: what is held over the time that it is held is the rate that it leaves at
+            # Little's law: bytes held / seconds held = bytes released per second
             wait = self._seconds * too_much / max(self.total, 1)
             raise FullError(max(1.0, min(wait, self._seconds)))
         self.total += amount
         self._held[client] += amount
 
-    def _give_back(self, body: Body, seconds: float) -> None:
+    def _release(self, body: Body, seconds: float) -> None:
         self.total -= body.bytes
         self._held[body.client] -= body.bytes
         if not self._held[body.client]:
@@ -78,7 +78,7 @@ class Body:
         self._inflight = inflight
 
     def reach(self, size: int) -> None:
-        """Set ``size`` bytes aside; ``FullError`` where they are not left."""
+        """Reserve ``size`` bytes in all; raise ``FullError`` if there are not as many."""
         if size > self.bytes:
             self._inflight.take(self.client, size - self.bytes)
             self.bytes = size

@@ -1,4 +1,4 @@
-"""ASGI middleware that asks for an API key before it reads a body."""
+"""ASGI middleware that requires an API key before it reads a body."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from service.server.edge.errors import response
 OPEN_PATHS = frozenset(
     {"/health", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/models"}
 )
-# where the scope holds the name of the key that a request came with, and what it may do
+# keys in the scope: the name of the request's API key, and its rights
 KEY = "docsplit.key"
 RIGHTS = "docsplit.rights"
-# longer ones are none; so that hashing what is sent costs next to nothing
+# a longer token is never a key; this limit keeps hashing cheap
 _LONGEST_TOKEN = 512
 
 
 class Keys:
-    """``Authorization: Bearer KEY`` must hold one of the keys, except on ``OPEN_PATHS``.
+    """Requires ``Authorization: Bearer KEY`` with one of the keys, except on ``OPEN_PATHS``.
 
     Args:
-        app: what it protects.
-        ring: the keys; where none are required, every request passes.
+        app: the application that it protects.
+        ring: the keys; if none are required, every request passes.
         refused: counts refusals by reason.
     """
 
@@ -65,7 +65,7 @@ def _error(refusal: Refusal, verdict: Verdict) -> ServiceError:
         case Refusal.RATE:
             return OverloadedError(
                 max(1.0, verdict.wait),
-                "over the rate of this API key; try again",
+                "this API key exceeds its rate; try again",
                 "rate_limit_exceeded",
             )
     return UnauthorizedError(

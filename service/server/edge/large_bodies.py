@@ -1,7 +1,7 @@
-"""Large bodies are parsed and validated in a thread, and no step holds the interpreter for long.
+"""A thread parses and validates large bodies, in steps that never block the event loop for long.
 
-The event loop and the threads of one process share the interpreter. A call in C keeps it until it
-returns, and the ``json`` module reads a string of 16 MB in one call.
+The event loop and the threads of one process share the interpreter lock. A call in C keeps the
+lock until it returns, and the ``json`` module reads a string of 16 MB in one call.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from starlette.types import Receive, Scope
 
 from service import executors
 
-# bytes of a body that the event loop parses at most: a millisecond
+# largest body that the event loop itself parses, in bytes: it takes a millisecond
 LARGE = 1 << 18
 # characters that one call reads
 STEP = 1 << 16
 
-# whole characters of a JSON string, so that no cut divides an escape or a pair of surrogates
+# whole characters of a JSON string, so that no cut divides an escape or a surrogate pair
 _CHARACTERS = re.compile(
     r"""(?: [^"\\]++ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
     | \\u[dD][89abAB][0-9a-fA-F]{2} (?: \\u[0-9a-fA-F]{4} | (?=[^\\]) | (?=\\[^u]) ) )*+""",
@@ -37,7 +37,7 @@ _LONGEST_ESCAPE = 12
 
 
 class BodyRoute(APIRoute):
-    """A route that leaves large bodies to a thread; the event loop gets the validated model."""
+    """A route that parses large bodies in a thread; the event loop gets the validated model."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -67,7 +67,7 @@ def _model(body: bytes, validate: Callable[..., tuple[Any, list[Any]]]) -> Any:
 
 
 class _Read(Request):
-    """A request whose body was validated; FastAPI takes the model for what it should parse."""
+    """A request with a validated body; FastAPI gets the model in place of the parsed JSON."""
 
     def __init__(self, scope: Scope, receive: Receive, body: bytes, model: Any) -> None:
         super().__init__(scope, receive)
@@ -79,10 +79,10 @@ class _Read(Request):
 
 
 def parse(body: bytes) -> Any:
-    """Return what ``json.loads`` does, step by step.
+    """Return the same as ``json.loads``, step by step.
 
     Raises:
-        ValueError: as ``json.loads``; it is no JSON, or in no Unicode encoding.
+        ValueError: as in ``json.loads``; the body is not JSON, or not in a Unicode encoding.
     """
     steps = (body[at : at + STEP] for at in range(0, len(body), STEP))
     text = "".join(codecs.iterdecode(steps, json.detect_encoding(body), "surrogatepass"))
@@ -90,7 +90,7 @@ def parse(body: bytes) -> Any:
 
 
 class _Decoder(json.JSONDecoder):
-    """The decoder in Python: another thread may run between any two values."""
+    """The decoder in pure Python: another thread may run between any two values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Decoder(json.JSONDecoder):
 
 
 def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
-    """Return what ``scanstring`` does: the string that starts at ``begin``, and where it ends."""
+    """Return the same as ``scanstring``: the string that starts at ``begin``, and its end."""
     parts: list[str] = []
     at = begin
     try:
@@ -109,7 +109,7 @@ def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
             if text.find("\\", at, cut if end < 0 else end) >= 0:
                 found = _CHARACTERS.match(text, at, cut)
                 whole = found.end() if found else at
-                # a quote, or a mistake, stands where whole characters end early
+                # the whole characters end early at a quote or at a mistake
                 end = whole if whole < cut - _LONGEST_ESCAPE else -1
                 cut = whole
             if end >= 0 or cut >= len(text):
@@ -119,6 +119,6 @@ def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
             at = cut
     except json.JSONDecodeError as error:
         place = error.pos if error.doc is text else at + error.pos
-        # a string without an end is named by its start
+        # the error names the start of a string that has no end
         place = begin - 1 if place < at else place
         raise json.JSONDecodeError(error.msg, text, place) from None

@@ -1,4 +1,4 @@
-"""ASGI middleware that answers a repeated request from memory, before it is parsed."""
+"""ASGI middleware that answers a repeated request from memory, before anything parses it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from service.metrics import Metrics
 from service.server.edge.large_bodies import LARGE
 from service.server.edge.replay import replaying
 
-# Routes whose answer follows from the body and the bundle alone; which answers of theirs may be
-# kept, they say themselves by ``repeatable``.
+# Routes whose answer depends only on the body and the bundle. They mark each answer that may be
+# kept by calling ``repeatable``.
 ROUTES = {"/", "/embed", "/v1/embeddings"}
 _MARK = "docsplit.repeatable"
 _TIMES = {b"x-tokenization-time", b"x-queue-time", b"x-inference-time"}
 
 
 def repeatable(scope: Scope) -> None:
-    """Let the answer of this request be given to any other of the same body."""
+    """Allow the answer of this request for any other request with the same body."""
     scope[_MARK] = True
 
 
 class Repeats:
-    """Keeps answers and gives them again; inside of what reads bodies and checks keys.
+    """Keeps answers and repeats them; runs inside the middleware for bodies and keys.
 
     Args:
-        app: answers what is new.
-        answers: those held.
-        tenants: who is given whose answers.
+        app: answers new requests.
+        answers: the kept answers.
+        tenants: decides which clients share answers.
         metrics: counts the documents of repeated answers.
     """
 
@@ -50,7 +50,7 @@ class Repeats:
         accept = next((v for k, v in scope["headers"] if k == b"accept"), b"")
         body = request.get("body", b"")
         parts = self._tenants.current, scope["path"].encode(), accept, body
-        # a thread hashes large bodies: the event loop would stand still meanwhile
+        # a thread hashes large bodies, because hashing would block the event loop
         key = (
             await executors.BODIES.run(self._answers.key, *parts)
             if len(body) > LARGE
@@ -69,7 +69,7 @@ class Repeats:
         async def observed(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
-                # a copy: middleware outside adds this request's id
+                # a copy, because middleware outside adds this request's id
                 begun = {**message, "headers": list(message["headers"])}
             elif scope.get(_MARK) and not message.get("more_body") and begun["status"] == 200:
                 usage = scope["docsplit.usage"]

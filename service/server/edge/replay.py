@@ -1,4 +1,4 @@
-"""A message of a request that was read already, for who reads it next."""
+"""Repeat a message of a request that was already read, for the next reader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import Message, Receive
 
 
 def replaying(first: Message, receive: Receive) -> Receive:
-    """``receive`` that gives ``first`` once before what is still to come."""
+    """A ``receive`` that returns ``first`` once, and then the messages that follow."""
     replayed = False
 
     async def replay() -> Message:

@@ -1,7 +1,7 @@
-"""What the key of a request may do with an index or a classifier.
+"""The rights of a request's key to an index or a classifier.
 
-Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` have the check as a dependency of their
-router, so that a route added there cannot lack it; names in bodies are checked by ``require``.
+Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` get the check from their router, so a
+new route cannot lack it. ``require`` checks names in bodies.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 def may(request: Request, right: Right, name: str) -> bool:
-    """Whether the request's key has a right on that name; without keys everybody has all."""
+    """Whether the request's key has a right to that name; without keys everybody has all rights."""
     rights: Rights = request.scope.get(RIGHTS, EVERYTHING)
     return rights.may(right, name)
 
 
 def require(request: Request, right: Right, name: str) -> None:
-    """Raise ForbiddenError where the request's key has not that right on that name.
+    """Raise ForbiddenError if the request's key does not have that right to that name.
 
-    It is raised whether the name exists or not.
+    It does so even if the name does not exist.
     """
     if not may(request, right, name):
         service: Service = request.app.state.service
         service.metrics.keys_refused.labels("forbidden").inc()
         raise ForbiddenError(
-            f"this API key has no right of the kind {right} on that name", code="forbidden"
+            f"this API key has no right of the kind {right} to that name", code="forbidden"
         )
 
 
 async def of_index(request: Request) -> None:
-    """The index in the path may be read, or written to by all methods but GET."""
+    """Require the right to read the index in the path, or to write for methods except GET."""
     _of_path(request, Right.READ_INDEXES, Right.WRITE_INDEXES)
 
 
 async def of_classifier(request: Request) -> None:
-    """The classifier in the path may be used, or changed by all methods but GET."""
+    """Require the right to use the classifier in the path, or to change it except for GET."""
     _of_path(request, Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
 
 
 async def to_use_classifier(request: Request) -> None:
-    """The classifier in the path may be used, by whatever method."""
+    """Require the right to use the classifier in the path, for every method."""
     _of_path(request, Right.USE_CLASSIFIERS, Right.USE_CLASSIFIERS)
 
 
 def seen(request: Request, names: Iterable[str], *rights: Right) -> list[str]:
-    """Those names on which the request's key has one of the rights."""
+    """Those of the names to which the request's key has one of the rights."""
     return [name for name in names if any(may(request, right, name) for right in rights)]
 
 

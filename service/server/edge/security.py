@@ -1,4 +1,4 @@
-"""ASGI middleware that tells browsers and caches what they may not do with an answer."""
+"""ASGI middleware that restricts what browsers and caches may do with an answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _HEADERS = {
-    # vectors tell of the text, and answers belong to who asked
+    # vectors reveal the text, so no cache may keep an answer for another client
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -14,7 +14,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _POLICY = "default-src 'none'; frame-ancestors 'none'"
-# FastAPI's page loads Swagger UI from there, and starts it by a script in the page
+# FastAPI's page loads Swagger UI from there, and starts it with an inline script
 _DOCS_POLICY = (
     "default-src 'none'; connect-src 'self'; "
     "script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
@@ -24,10 +24,10 @@ _DOCS_POLICY = (
 
 
 class SecurityHeaders:
-    """Adds them to every answer.
+    """Adds these headers to every answer.
 
     Args:
-        app: what answers.
+        app: the application that answers.
     """
 
     def __init__(self, app: ASGIApp) -> None:

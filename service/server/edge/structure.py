@@ -1,6 +1,6 @@
-"""How many values a JSON body holds, counted before it is parsed.
+"""Count the values of a JSON body before anything parses it.
 
-A list or an object holds at most one value more than it has marks: ``[``, ``{``, ``:`` and ``,``.
+The number of values is at most one more than the number of marks: ``[``, ``{``, ``:`` and ``,``.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _MARKS = b",:[{"
 
 
 def marks(part: bytes) -> int:
-    """Return the number of marks in a part of a body, those in strings included."""
+    """Count the marks in a part of a body, including those in strings."""
     return len(part) - len(part.translate(None, _MARKS))
 
 
 def values(body: bytes) -> Iterator[int]:
-    """Yield the number of values, keys included, found so far: once a step, at the end the whole.
+    """Yield the number of values found so far, keys included, after every step; last the total.
 
     Args:
-        body: JSON. Of other bytes the number means nothing, and a parser refuses them.
+        body: JSON. For other bytes the number means nothing, and a parser refuses them.
     """
     found = 1
     inside = False
     carried = b""
     for start in range(0, len(body), STEP):
         part = carried + body[start : start + STEP]
-        # an escape that the step cuts in two belongs to the next one
+        # an escape that a step cuts in two belongs to the next step
         backslashes = len(part) - len(part.rstrip(b"\\"))
         carried = part[-1:] if backslashes % 2 else b""
         part = part[:-1] if carried else part

@@ -1,4 +1,4 @@
-"""/indexes/{name}/citation: the head that tells what a document cites."""
+"""/indexes/{name}/citation: the head that predicts citations."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ router = APIRouter(
 
 
 class CitationOut(BaseModel):
-    """A citation head and how it did on citing documents held out of its training."""
+    """A citation head, and its quality on citing documents held out of its training."""
 
     links: int = Field(description="links between documents of the index")
-    citing: int = Field(description="documents that have any")
-    links_used: int = Field(description="links that the hybrid search finds, of those searched for")
-    citing_used: int = Field(description="their citing documents")
+    citing: int = Field(description="documents with at least one link")
+    links_used: int = Field(description="links that the hybrid search finds, of those tested")
+    citing_used: int = Field(description="citing documents of these links")
     held_out: int = Field(description="citing documents held out for the two measures")
     mrr: float = Field(
         description="mean reciprocal rank of the first cited document among a held-out "
         "document's candidates"
     )
-    hybrid_mrr: float = Field(description="the same in the hybrid search's order")
+    hybrid_mrr: float = Field(description="the same measure for the hybrid search's order")
     training_seconds: float
 
 
 @router.post("", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
 async def train_citation_head(request: Request, name: Name) -> CitationOut:
-    """Train the index's citation head on the links of its documents, or train it anew."""
+    """Train the index's citation head on the links of its documents; replace a former head."""
     service = inference.service_of(request)
     async with deadline.within(request), TURN.taken():
         index = await (await service.store.indexes()).open(name)
@@ -75,7 +75,7 @@ async def train_citation_head(request: Request, name: Name) -> CitationOut:
 
 @router.get("", responses=documented(401, 404, 409, 422, 503))
 async def describe_citation_head(request: Request, name: Name) -> CitationOut:
-    """What the training said of the index's citation head."""
+    """The measurements from the training of the index's citation head."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name)
         return CitationOut(**(await citation_head(request, index, name)).report)
@@ -92,24 +92,24 @@ _NETWORK: dict[int | str, Any] = {
 
 @router.get("/network", responses=_NETWORK, response_model=None, response_class=Response)
 async def download_citation_network(request: Request, name: Name) -> Response:
-    """The citation head's weights, to run it elsewhere."""
+    """The citation head's weights, to use elsewhere."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name)
         head = await citation_head(request, index, name)
     if head.bundled:
-        raise ConflictError("the index uses the bundle's citation head, which lies in its folder")
+        raise ConflictError("the index uses the bundle's citation head: copy it from the bundle")
     return Response(head.network.to_bytes(), media_type="application/octet-stream")
 
 
 async def citation_head(request: Request, index: Index, name: str) -> Head:
-    """The citation head of an index, or else the bundle's.
+    """The citation head of an index, else the bundle's.
 
     Raises:
-        NotFoundError: it has none, with the call that trains one.
+        NotFoundError: there is none; the message names the call that trains one.
         ConflictError: it was trained on another generation's vectors.
     """
     heads = await inference.service_of(request).heads.citation_heads()
-    hint = f"train it anew with POST /indexes/{name}/citation"
+    hint = f"train it again with POST /indexes/{name}/citation"
     try:
         return await heads.current(index.identity.uid, index.identity.revision, hint)
     except NotFoundError as error:

@@ -45,7 +45,7 @@ router = APIRouter(
     dependencies=[Depends(rights.of_classifier)],
 )
 
-# more of either, and the request is answered before the training
+# above either limit, the service answers before the training
 MOST_EXAMPLES = 500
 MOST_CHARACTERS = 2_000_000
 
@@ -67,9 +67,9 @@ _NETWORK: dict[int | str, Any] = {
 async def train_classifier(
     request: Request, response: Response, name: Name, body: TrainRequest
 ) -> ClassifierOut:
-    """Train a classifier, or replace it; the answer comes when all replicas have it.
+    """Train or replace a classifier; the answer comes when all replicas have it.
 
-    With many examples it comes as soon as these are stored, and the training goes on.
+    With many examples it comes once these are stored, and the training continues.
     """
     service = inference.service_of(request)
     vectors = None
@@ -84,16 +84,16 @@ async def train_classifier(
         texts = body.inputs or []
     for position, text in enumerate(texts):
         if not text.strip():
-            raise EmptyError(f"input {position} is empty: it holds no text that makes a token")
+            raise EmptyError(f"input {position} is empty: its text makes no token")
     examples = Examples(texts, body.labels, body.multi_label, body.unlabelled)
     return await _train(request, response, name, examples, vectors, body.background)
 
 
 @router.post("/{name}/retrain", responses=_TRAIN, response_model_exclude_none=True)
 async def retrain_classifier(request: Request, response: Response, name: Name) -> ClassifierOut:
-    """Train a classifier anew for the served bundle, from the examples stored with it.
+    """Train a classifier again for the served bundle, from its stored examples.
 
-    Where a training in the background was lost or failed, its examples are taken.
+    If a training in the background was lost or failed, this uses the examples of that training.
     """
     heads = inference.service_of(request).heads
     async with deadline.within(request):
@@ -108,7 +108,7 @@ async def retrain_classifier(request: Request, response: Response, name: Name) -
             if job is None:
                 raise
             raise ConflictError(
-                "the classifier has no examples: its training failed by them; PUT it anew"
+                "the classifier has no examples: its training failed because of them; PUT it again"
             ) from error
     return await _train(request, response, name, examples, None, background=resumed)
 
@@ -118,7 +118,7 @@ async def list_classifiers(request: Request) -> ClassifiersOut:
     """Names of all classifiers that the key may use or train."""
     heads = inference.service_of(request).heads
     async with deadline.within(request):
-        # in this order: a training that ends between the two is in both, and not in neither
+        # in this order: a training that ends in between is in both lists, never in neither
         names = set(await (await heads.jobs()).names())
         names.update(await (await heads.classifiers()).names())
     known = rights.seen(request, names, Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
@@ -127,7 +127,7 @@ async def list_classifiers(request: Request) -> ClassifiersOut:
 
 @router.get("/{name}", responses=_READ, response_model_exclude_none=True)
 async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
-    """What the training said of a classifier, and how far one is that runs."""
+    """The measurements from a classifier's training, and the progress of a running one."""
     service = inference.service_of(request)
     async with deadline.within(request):
         job = await (await service.heads.jobs()).get(name)
@@ -136,7 +136,7 @@ async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
 
 @router.get("/{name}/network", responses=_NETWORK, response_model=None, response_class=Response)
 async def download_network(request: Request, name: Name) -> Response:
-    """The classifier's weights, to run it elsewhere."""
+    """The classifier's weights, to use elsewhere."""
     async with deadline.within(request), TURN.taken():
         heads = await inference.service_of(request).heads.classifiers()
         heads.free(name)
@@ -146,7 +146,7 @@ async def download_network(request: Request, name: Name) -> Response:
 
 @router.delete("/{name}", status_code=204, responses=_READ)
 async def delete_classifier(request: Request, name: Name) -> None:
-    """Delete a classifier and its examples, and end its training."""
+    """Delete a classifier and its examples, and stop its training."""
     service = inference.service_of(request)
     async with deadline.within(request):
         jobs = await service.heads.jobs()
@@ -193,7 +193,7 @@ async def _train(
         most = MOST_EXAMPLES
     if background or len(texts) > most:
         async with deadline.within(request):
-            # known to be there before the answer says that all is well
+            # make sure that it exists before the answer reports success
             await service.heads.unlabelled(examples)
             job = await service.background.start(name, examples, vectors, embedder)
             response.status_code = 202
@@ -220,14 +220,14 @@ async def _learn(
     heads = await service.heads.classifiers()
     from service.learning.store import Head
 
-    due = deadline.of(request)
+    expiry = deadline.of(request)
     further = await service.heads.unlabelled(examples)
 
     def learn(stop: threading.Event) -> Learnt:
-        # its import takes seconds
+        # the import takes seconds
         from heads.learn import learn
 
-        return learn(vectors, examples, due, stop, further)
+        return learn(vectors, examples, expiry, stop, further)
 
     learnt = await executors.TRAINING.run_stoppable(learn)
     revision = service.bundle.manifest.revision
@@ -244,7 +244,7 @@ async def _describe(service: Service, name: str, job: Job | None) -> ClassifierO
             raise
         head = None
     if head is not None and job is not None and head.uid == job.uid:
-        # done, and its replica ended before it could say so
+        # the training is done, but its replica ended before it could report that
         job = None
     return _described(service, name, head, job)
 
@@ -269,7 +269,7 @@ def _training(name: str, job: Job) -> TrainingOut:
     state = job.state_at(time.time())
     hints = {
         "running": None,
-        "failed": "mend the examples and PUT them anew"
+        "failed": "fix the examples and PUT them again"
         if not job.key
         else f"POST /classifiers/{name}/retrain tries again with the stored examples",
         "lost": f"another replica takes it over soon; POST /classifiers/{name}/retrain does so now",

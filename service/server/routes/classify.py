@@ -1,4 +1,4 @@
-"""POST /classify and POST /predict: labels of whole documents, as TEI answers them."""
+"""POST /classify and POST /predict: labels of whole documents, in TEI's format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from service.server.routes import inference
 if TYPE_CHECKING:
     from service.learning.store import Head
 
-# documents times labels: what takes longer is computed beside the event loop
+# documents times labels: above this, a thread computes and the event loop stays free
 MOST_SCORES_AT_ONCE = 20_000
 JSON = "application/json"
 
@@ -38,24 +38,24 @@ router = APIRouter(route_class=BodyRoute, tags=["classify"])
 
 
 class ClassifyRequest(BaseModel):
-    """What to label, and by which classifier."""
+    """The documents to label, and the classifier."""
 
     model_config = ConfigDict(strict=True)
 
     inputs: Inputs = Field(description="a document or a list of documents, of any length")
     classifier: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
-        None, description="its name; may be left out where there is one alone"
+        None, description="its name; optional if there is only one classifier"
     )
-    top_k: int | None = Field(None, ge=1, description="labels of each answer, at most")
-    raw_scores: bool = Field(False, description="logits in place of calibrated probabilities")
+    top_k: int | None = Field(None, ge=1, description="most labels in each answer")
+    raw_scores: bool = Field(False, description="logits instead of calibrated probabilities")
     threshold: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="below this probability of the best, it comes after `unsure`; of a "
-        "multi-label classifier only labels of at least this probability are given",
+        description="if the best probability is lower, `unsure` comes before it; a "
+        "multi-label classifier returns only labels of at least this probability",
     )
-    explain: bool = Field(False, description="name the windows that carried the decision")
+    explain: bool = Field(False, description="name the windows that decided")
     truncate: bool = False
 
 
@@ -67,7 +67,7 @@ class Prediction(BaseModel):
 
 
 class WindowOut(BaseModel):
-    """Characters of a document, in Unicode code points, and what they add to the decision."""
+    """A span of a document, in Unicode code points, and its share in the decision."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ class WindowOut(BaseModel):
 
 
 class Explained(BaseModel):
-    """The answer for an input, with what carried it."""
+    """The answer for an input, with the windows that decided."""
 
     labels: list[Prediction]
     windows: list[WindowOut]
@@ -85,7 +85,7 @@ class Explained(BaseModel):
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "For each input labels by falling score.",
+        "description": "Labels by falling score, for each input.",
         "model": list[list[Prediction]] | list[Explained],
     },
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
@@ -113,7 +113,7 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
 
 
 def _answers(head: Head, body: ClassifyRequest, result: Embedded) -> bytes:
-    """The answer's JSON; scores are computed and shown for a part of the documents at once."""
+    """The answer's JSON; computes scores for a part of the documents at a time."""
     vectors = inference.vectors(result)
     rows = max(1, MOST_SCORES_AT_ONCE // len(head.labels))
     answer: list[Any] = []
@@ -147,10 +147,10 @@ def _labels(
 
 
 async def trained_head(request: Request, name: str | None) -> Head:
-    """A classifier of the served bundle; the only one where ``name`` is None.
+    """A classifier of the served bundle; without ``name`` the only one.
 
     Raises:
-        ServiceError: there is none, of another revision, or no right.
+        ServiceError: there is none, it has another revision, or the key has no right to it.
     """
     service = inference.service_of(request)
     async with deadline.within(request):
@@ -159,15 +159,15 @@ async def trained_head(request: Request, name: str | None) -> Head:
             names = rights.seen(request, await heads.names(), Right.USE_CLASSIFIERS)
             if len(names) != 1:
                 known = ", ".join(names[:20]) or "none: train one with PUT /classifiers/{name}"
-                raise InvalidError(f"classifier: name one; there is {known}", "classifier")
+                raise InvalidError(f"classifier: give a name; there is {known}", "classifier")
             [name] = names
         rights.require(request, Right.USE_CLASSIFIERS, name)
-        hint = f"train it anew from its stored examples with POST /classifiers/{name}/retrain"
+        hint = f"train it again from its stored examples with POST /classifiers/{name}/retrain"
         try:
             return await heads.current(name, service.bundle.manifest.revision, hint)
         except NotFoundError:
             if await (await service.heads.jobs()).get(name) is None:
                 raise
         raise ConflictError(
-            "the classifier is not trained yet: GET /classifiers/{name} shows how far it is"
+            "the classifier is not trained yet: GET /classifiers/{name} shows its progress"
         )

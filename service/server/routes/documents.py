@@ -58,9 +58,9 @@ async def upsert_documents(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Embed documents and keep them. The answer comes when they are durable.
+    """Embed documents and store them. The answer comes when they are durable.
 
-    A document that is there with the same text keeps its vectors: nothing is computed for it,
+    A document with an unchanged text keeps its vectors: the service computes nothing for it,
     unless `force` is true.
     """
     service = inference.service_of(request)
@@ -68,12 +68,12 @@ async def upsert_documents(
     inference.check_count(service, len(documents))
     ids = [document.id for document in documents]
     if len(set(ids)) < len(ids):
-        raise InvalidError("documents: the same id stands there twice", "documents")
+        raise InvalidError("documents: two documents have the same id: send each once", "documents")
     wanted = conditions(documents, if_match, if_none_match)
     try:
         async with deadline.within(request):
             indexes = await service.store.indexes()
-            # what a document's version is, only a whole generation knows
+            # only a complete generation knows the versions of documents
             index = await (indexes.open(name) if wanted else indexes.writable(name))
             for position, document in enumerate(documents):
                 fields.check(index.identity.fields, document.metadata, position)
@@ -87,7 +87,7 @@ async def upsert_documents(
             records = [record(document, known[document.id]) for document in documents]
             with Stage("commit") as stage:
                 stage.note({"docsplit.documents": len(records)})
-                # a value that the index cannot hold fails this request alone
+                # a value that the index cannot store fails only this request
                 upsert = commits.Upsert(await index.rows(records), wanted)
                 held = await service.store.upsert(name, index.identity.uid, upsert)
     except VersionError as error:
@@ -101,7 +101,7 @@ async def upsert_documents(
 async def _encodings(
     request: Request, index: Index, body: UpsertRequest
 ) -> tuple[dict[str, Encoding], Embedded]:
-    """Encodings of all documents by id, and what was computed for them."""
+    """Encodings of all documents by id, and the newly computed documents."""
     from service.index.reuse import kept
     from service.index.rows.record import encoded
 
@@ -126,7 +126,7 @@ async def list_documents(
     after: Annotated[str, Query(max_length=512)] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Documents in the order of their ids, a page at a time."""
+    """Documents in the order of their ids, one page at a time."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name)
         from service.index.query import listing
@@ -150,7 +150,7 @@ async def list_documents(
     "/{document_id:path}", responses=_DOCUMENT, response_model=None, response_class=Response
 )
 async def get_document(request: Request, name: Name, document_id: Annotated[str, _ID]) -> Response:
-    """One document as it was given; its version stands in the header `ETag`, too."""
+    """One document as the client sent it; the header `ETag` also has its version."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name)
         found = await index.get(document_id)
@@ -178,14 +178,14 @@ async def get_document(request: Request, name: Name, document_id: Annotated[str,
 async def delete_document(
     request: Request, name: Name, document_id: Annotated[str, _ID], if_match: IfMatch = None
 ) -> Response:
-    """Delete one document; durable when acknowledged."""
+    """Delete one document; the deletion is durable when acknowledged."""
     service = inference.service_of(request)
     condition = header(if_match)
     async with deadline.within(request):
         indexes = await service.store.indexes()
         index = await indexes.writable(name)
         if not await index.has(document_id) and not await indexes.holds(name, document_id):
-            raise NotFoundError("no document of that id in this index")
+            raise NotFoundError("no document in this index has that id")
         try:
             await service.store.delete(name, index.identity.uid, [document_id], condition)
         except VersionError as error:

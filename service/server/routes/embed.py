@@ -30,7 +30,7 @@ def _lower(value: Any) -> Any:
 
 
 class EmbedRequest(BaseModel):
-    """What to embed, and how."""
+    """The documents to embed, and options."""
 
     model_config = ConfigDict(strict=True)
 
@@ -38,16 +38,16 @@ class EmbedRequest(BaseModel):
     normalize: bool = Field(
         True,
         description="scale each vector to unit length; without it, a document of several windows "
-        "is the plain token-weighted mean of its unit window vectors",
+        "gets the plain token-weighted mean of its unit window vectors",
     )
     truncate: bool = Field(
-        False, description="keep only as much of each document as fits one window"
+        False, description="keep only the part of each document that fits one window"
     )
     truncation_direction: Annotated[Literal["left", "right"], BeforeValidator(_lower)] = Field(
         "right", description="the side that truncate cuts off"
     )
     dimensions: int | None = Field(
-        None, ge=1, description="keep the first components only; the vectors are renormalised"
+        None, ge=1, description="keep only the first components; the vectors are renormalised"
     )
     encoding_format: EncodingFormat = Field(
         "float", description="JSON numbers, or base64 of little-endian float32"
@@ -80,17 +80,17 @@ class WindowOut(BaseModel):
 
 
 class UsageOut(BaseModel):
-    """What a document took."""
+    """The tokens of a document."""
 
-    tokens: int = Field(description="tokens of the whole document, special tokens left out")
-    used_tokens: int = Field(description="of these, how many the vector stands for")
+    tokens: int = Field(description="tokens of the whole document, without special tokens")
+    used_tokens: int = Field(description="how many of these the vector represents")
     windows: int
     cached_windows: int
     truncated: bool
 
 
 class DetailedOut(BaseModel):
-    """Vectors with the windows they are made of."""
+    """Vectors with their windows."""
 
     model: str
     revision: str
@@ -101,7 +101,7 @@ class DetailedOut(BaseModel):
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "A vector a document; or, with `windows` or the docsplit media type, "
+        "description": "One vector per document; or, with `windows` or the docsplit media type, "
         "an object.",
         "model": list[list[float] | str] | DetailedOut,
         "content": {
@@ -114,7 +114,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 @router.post("/embed", responses=_ANSWERS, response_model=None, response_class=Response)
 async def embed(request: Request, body: EmbedRequest) -> Response:
-    """Vectors of whole documents. Nothing is cut unless `truncate` asks for it."""
+    """Vectors of whole documents. Only `truncate` shortens a document."""
     service = inference.service_of(request)
     inference.check_dimensions(service, body.dimensions)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
@@ -137,7 +137,7 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
 _EITHER: dict[int | str, dict[str, Any]] = {
     **_ANSWERS,
     200: {
-        "description": "As `/embed` or as `/similarity` has it.",
+        "description": "The answer of `/embed` or of `/similarity`.",
         "model": list[float] | list[list[float] | str] | DetailedOut,
     },
 }
@@ -145,7 +145,7 @@ _EITHER: dict[int | str, dict[str, Any]] = {
 
 @router.post("/", responses=_EITHER, response_model=None, response_class=Response)
 async def root(request: Request, body: EitherRequest) -> Response:
-    """`/embed`, or `/similarity` where `inputs` is an object, as hub clients post them."""
+    """`/embed`, or `/similarity` if `inputs` is an object: hub clients post both here."""
     if isinstance(body, SimilarityRequest):
         return await similarity(request, body)
     return await embed(request, body)

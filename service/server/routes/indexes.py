@@ -28,7 +28,7 @@ Revision = Annotated[
     str,
     Path(
         pattern="^[0-9a-f]{12}([0-9a-f]{52})?$",
-        description="of the bundle that embedded it: whole, or its first 12 digits",
+        description="revision of the bundle that embedded it: whole, or its first 12 digits",
     ),
 ]
 
@@ -39,47 +39,47 @@ MOST_FIELDS = 64
 
 
 def _few(value: Any) -> Any:
-    """Refuse a crowd of fields before any of them is validated."""
+    """Refuse too many fields before validating any of them."""
     if isinstance(value, dict) and len(value) > MOST_FIELDS:
         raise ValueError(f"{len(value)} fields; the limit is {MOST_FIELDS}")
     return value
 
 
 class IndexRequest(BaseModel):
-    """What an index is created with."""
+    """The definition of an index."""
 
     model_config = ConfigDict(strict=True)
 
     fields: Annotated[dict[FieldName, FieldType], BeforeValidator(_few)] = Field(
         default_factory=dict,
         max_length=MOST_FIELDS,
-        description="metadata that filters may name, with its type; other metadata is kept too",
+        description="metadata that filters may name, with its type; other metadata is stored too",
     )
 
 
 class GenerationOut(BaseModel):
-    """The documents of an index as one bundle embedded them."""
+    """The documents of an index that one bundle has embedded."""
 
     revision: str
     documents: int
     state: Literal["complete", "building"]
-    current: bool = Field(description="whether the served bundle is that one")
+    current: bool = Field(description="whether this is the served bundle")
 
 
 class ProgressOut(BaseModel):
-    """How far the served bundle's generation is."""
+    """The progress of the served bundle's generation."""
 
     done: int
     total: int
 
 
 class IndexHead(BaseModel):
-    """An index, without what only those may know who may read it."""
+    """An index, without the fields that only readers of the index may see."""
 
     name: str
     model: str
     revision: str
-    current: bool = Field(description="whether it is read; if not, it is being re-embedded")
+    current: bool = Field(description="whether searches use it; if not, it is being re-embedded")
     fields: dict[str, FieldType]
 
 
@@ -92,13 +92,13 @@ class IndexOut(IndexHead):
 
 
 class IndexesOut(BaseModel):
-    """The names of all."""
+    """The names of all indexes."""
 
     indexes: list[str]
 
 
 _PUT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "It was there already, with the same fields."},
+    200: {"description": "The index existed already, with the same fields."},
     201: {"model": IndexOut | IndexHead, "description": "Created."},
     **ERRORS,
 }
@@ -108,9 +108,9 @@ _PUT: dict[int | str, dict[str, Any]] = {
 async def create_index(
     request: Request, response: Response, name: Name, body: IndexRequest
 ) -> IndexOut | IndexHead:
-    """Create an index, or find it there with the same fields.
+    """Create an index, or accept an existing one with the same fields.
 
-    A key that may not read the index gets no counts of documents.
+    A key without the right to read the index gets no counts of documents.
     """
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
@@ -132,7 +132,7 @@ async def list_indexes(request: Request) -> IndexesOut:
 
 @router.get("/{name}", responses=documented(401, 404, 409, 422, 503))
 async def describe_index(request: Request, name: Name) -> IndexOut:
-    """How many documents an index holds, of which model, with which fields and generations."""
+    """The number of documents of an index, its model, fields and generations."""
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
         generations = await indexes.generations(name)
@@ -170,7 +170,7 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
     responses=documented(401, 404, 409, 422, 503),
 )
 async def delete_generation(request: Request, name: Name, revision: Revision) -> None:
-    """Delete what another bundle embedded, after copying what the served one does not have yet."""
+    """Delete another bundle's generation, after copying what the served generation still lacks."""
     service = inference.service_of(request)
     if service.running is None:
         raise NotLoadedError

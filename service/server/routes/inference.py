@@ -1,4 +1,4 @@
-"""What every inference route does around the embedder: readiness, limits, deadline, headers."""
+"""The common part of all inference routes: readiness, limits, deadline and headers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def running_of(service: Service) -> Running:
     """The engine and its embedders, once the model is loaded.
 
     Raises:
-        NotLoadedError: before that.
+        NotLoadedError: the model is not loaded yet.
     """
     if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
         raise NotLoadedError
@@ -37,7 +37,7 @@ def running_of(service: Service) -> Running:
 
 
 def check_count(service: Service, inputs: int) -> None:
-    """Raise 413 where a request has more inputs than it may."""
+    """Raise 413 if a request has too many inputs."""
     most = service.settings.max_batch_items
     if inputs > most:
         raise TooLargeError(f"{inputs} inputs, the limit is {most}: send several requests", "input")
@@ -52,10 +52,10 @@ async def embed(
     side: Side = "right",
     fresh: bool = False,
 ) -> Embedded:
-    """Embed the texts of one request and count them; ``fresh`` takes no window from a cache.
+    """Embed the texts of one request and count them; ``fresh`` uses no cached window.
 
     Raises:
-        TooLargeError, EmptyError, NotLoadedError: too many inputs, none, not ready.
+        TooLargeError, EmptyError, NotLoadedError: too many inputs, no input, not ready.
     """
     service = service_of(request)
     if not texts:
@@ -63,11 +63,11 @@ async def embed(
     check_count(service, len(texts))
     running = running_of(service)
     prompt = resolve(service.bundle.manifest, prompt_name)
-    due = deadline.of(request)
-    async with asyncio.timeout(due - time.monotonic()):
+    expiry = deadline.of(request)
+    async with asyncio.timeout(expiry - time.monotonic()):
         result = await running.embedder.embed(
             texts,
-            due,
+            expiry,
             prompt=prompt,
             truncate=truncate,
             side=side,
@@ -82,7 +82,7 @@ def vectors(
 ) -> NDArray[np.float32]:
     """Document vectors ``[documents, dimensions]``.
 
-    Shortened vectors are scaled to unit length whatever ``unit`` says.
+    Shortened vectors always have unit length, whatever ``unit`` says.
     """
     matrix = np.stack([document.vector() for document in result.documents])
     if dimensions is not None:
@@ -91,14 +91,14 @@ def vectors(
 
 
 def check_dimensions(service: Service, dimensions: int | None) -> None:
-    """Raise 422 where the model has fewer dimensions."""
+    """Raise 422 if the model has fewer dimensions."""
     most = service.bundle.manifest.dimensions
     if dimensions is not None and dimensions > most:
         raise InvalidError(f"dimensions: this model has {most}", "dimensions")
 
 
 def headers(request: Request, result: Embedded) -> dict[str, str]:
-    """Headers of an inference answer; times in milliseconds."""
+    """Headers of an inference answer; times are in milliseconds."""
     windows = sum(len(document.windows) for document in result.documents)
     cached = sum(document.cached for document in result.documents)
     elapsed = time.monotonic() - request.scope["docsplit.started"]

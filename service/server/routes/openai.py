@@ -40,7 +40,7 @@ class EmbeddingOut(BaseModel):
 
 
 class UsageOut(BaseModel):
-    """Tokens read by the model, special tokens included."""
+    """Tokens that the model read, special tokens included."""
 
     prompt_tokens: int
     total_tokens: int
@@ -56,7 +56,7 @@ class EmbeddingsOut(BaseModel):
 
 
 class ModelOut(BaseModel):
-    """A model that `model` may name."""
+    """A model that `model` can name."""
 
     id: str
     object: Literal["model"] = "model"
@@ -65,21 +65,21 @@ class ModelOut(BaseModel):
 
 
 class ModelsOut(BaseModel):
-    """All of them."""
+    """All models."""
 
     object: Literal["list"] = "list"
     data: list[ModelOut]
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "A vector an input.", "model": EmbeddingsOut},
+    200: {"description": "One vector per input.", "model": EmbeddingsOut},
     **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, dialect=OpenAIError),
 }
 
 
 @router.post("/embeddings", responses=_ANSWERS, response_model=None, response_class=Response)
 async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
-    """Vectors of whole documents for OpenAI clients. Nothing is cut."""
+    """Vectors of whole documents for OpenAI clients. Nothing is truncated."""
     service = inference.service_of(request)
     if body.model not in _names(service):
         raise NotFoundError(
@@ -107,7 +107,7 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
 
 @router.get("/models")
 async def models(request: Request) -> ModelsOut:
-    """The names that `model` may have."""
+    """The names that `model` accepts."""
     return ModelsOut(data=[ModelOut(id=name) for name in _names(inference.service_of(request))])
 
 

@@ -1,4 +1,4 @@
-"""POST /similar: documents of an index that resemble a text or one of them."""
+"""POST /similar: documents of an index that resemble a text or another document of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAIRS = 3
 
 
 class SimilarRequest(BaseModel):
-    """What to look for, and how."""
+    """The query and its options."""
 
     model_config = ConfigDict(strict=True)
 
@@ -45,7 +45,7 @@ class SimilarRequest(BaseModel):
     top_k: int = Field(10, ge=1, le=1000)
     mode: Literal["cosine", "words", "hybrid", "citation"] = "cosine"
     direction: Literal["cites", "cited_by"] | None = Field(
-        None, description="in the mode citation: what the text cites, or what cites it, alone"
+        None, description="only in the mode citation: what the text cites, or what cites it"
     )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
     explain: bool = Field(False, description="show the windows that resemble each other most")
@@ -55,7 +55,7 @@ class SimilarRequest(BaseModel):
         if (self.text is None) == (self.id is None):
             raise ValueError("give either text or id")
         if self.direction is not None and self.mode != "citation":
-            raise ValueError("direction: this goes with the mode citation alone")
+            raise ValueError("direction: use it only with the mode citation")
         return self
 
 
@@ -75,16 +75,16 @@ class PairOut(BaseModel):
 
 
 class HitOut(BaseModel):
-    """A document found."""
+    """A document that the search found."""
 
     id: str
-    score: float = Field(description="what the mode ranks by")
+    score: float = Field(description="the mode's ranking score")
     cosine: float
     title: str | None
     metadata: dict[str, Any]
     link_probability: float | None = Field(None, description="in the mode citation")
     direction: Literal["cites", "cited_by"] | None = Field(
-        None, description="whether the query cites the document, or is cited by it"
+        None, description="whether the query cites the document, or the document cites the query"
     )
     pairs: list[PairOut] | None = None
 
@@ -97,7 +97,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 @router.post("/similar", responses=_ANSWERS, response_model=None, response_class=Response)
 async def similar(request: Request, body: SimilarRequest) -> Response:
-    """Documents that resemble a text, or a document of the index, which is itself left out."""
+    """Documents that resemble a text or a document of the index, which is left out."""
     service = inference.service_of(request)
     rights.require(request, Right.READ_INDEXES, body.index)
     async with deadline.within(request):
@@ -127,7 +127,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
 async def _query(
     request: Request, body: SimilarRequest, index: Index
 ) -> tuple[Query, Windows | None, dict[str, str]]:
-    """The query, its windows where they are asked for, and headers of the answer."""
+    """The query, its windows if the request asks for them, and headers of the answer."""
     from service.index.query.search import Query, stored
 
     if body.id is not None:
@@ -163,7 +163,7 @@ async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) 
 
     stored = await index.windows([hit["id"] for hit in content])
     for hit in content:
-        # absent where its windows are damaged, or it was deleted between the two reads
+        # absent if its windows are damaged, or if it was deleted between the two reads
         document = stored.get(hit["id"])
         hit["pairs"] = document and [
             {

@@ -1,4 +1,4 @@
-"""POST /similarity: cosine of one text to others, as hub clients ask for it."""
+"""POST /similarity: cosine of one text to others, in the format of hub clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter(route_class=BodyRoute, tags=["embed"])
 
 
 class Pairs(BaseModel):
-    """One text and those it is compared with."""
+    """One text, and the texts to compare it with."""
 
     model_config = ConfigDict(strict=True)
 
@@ -27,7 +27,7 @@ class Pairs(BaseModel):
 
 
 class SimilarityRequest(BaseModel):
-    """Texts to compare; whole documents are welcome."""
+    """Texts to compare; they may be whole documents."""
 
     model_config = ConfigDict(strict=True)
 

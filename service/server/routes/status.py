@@ -19,19 +19,20 @@ router = APIRouter(tags=["status"])
 
 
 class Ready(BaseModel):
-    """The process's phase, and what does not work while embedding does."""
+    """The process's phase, and what does not work although embedding does."""
 
     status: Phase
     degraded: bool = False
     reasons: list[str] = Field(
         default_factory=list,
-        description="why it is degraded: redis is away, so that all is right and slower; or the "
-        "store is gone (store_gone), its last write failed (store_enospc), or a sync (store_sync)",
+        description="why it is degraded. redis: Redis is away; answers are correct but slower. "
+        "store_gone: the store is gone. store_enospc: its last write failed. store_sync: a sync "
+        "failed",
     )
 
 
 class CalibrationInfo(BaseModel):
-    """What was measured at the start to choose threads, streams and batch size, and why these."""
+    """Measurements of the start that chose threads, streams and batch size, and the reason."""
 
     threads: int
     streams: int
@@ -42,7 +43,7 @@ class CalibrationInfo(BaseModel):
 
 
 class EngineInfo(BaseModel):
-    """What computes, and why it was chosen."""
+    """The engine, and why it was chosen."""
 
     name: str
     precision: str
@@ -55,7 +56,7 @@ class EngineInfo(BaseModel):
 
 
 class Info(BaseModel):
-    """The model and its limits; field names as text-embeddings-inference has them, and ours."""
+    """The model and its limits: text-embeddings-inference's field names, and our own."""
 
     model_id: str
     model_sha: str
@@ -82,7 +83,7 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {
 @router.get("/readyz", responses=_NOT_READY)
 @router.get("/health", responses=_NOT_READY)
 async def readyz(request: Request, response: Response) -> Ready:
-    """200 when requests should be sent here."""
+    """200 when balancers should send requests here."""
     service = service_of(request)
     response.status_code = 200 if service.phase is Phase.READY else 503
     reasons = ["redis"] if service.degraded else []
@@ -101,7 +102,7 @@ async def livez(request: Request, response: Response) -> Ready:
 
 @router.get("/info", responses={401: {"model": NativeError, "description": "No valid API key."}})
 async def info(request: Request) -> Info:
-    """What is served, by which engine, within which limits."""
+    """The served model, its engine and its limits."""
     service = service_of(request)
     manifest = service.bundle.manifest
     batch_tokens = service.settings.batch_tokens
@@ -130,7 +131,7 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
     if service.running is None:
         return None
     engine = service.running.engine
-    told = service.calibrated
+    calibration = service.calibrated
     return EngineInfo(
         name=engine.name,
         precision=engine.arithmetic,
@@ -139,7 +140,7 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
         batch_tokens=batch_tokens,
         reason=service.choice.reason,
         processor=service.processor.summary,
-        calibration=None if told is None else CalibrationInfo.model_validate(told),
+        calibration=None if calibration is None else CalibrationInfo.model_validate(calibration),
     )
 
 

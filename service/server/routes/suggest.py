@@ -1,4 +1,4 @@
-"""POST /classifiers/{name}/suggest: what to label next."""
+"""POST /classifiers/{name}/suggest: which documents to label next."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SuggestionOut(BaseModel):
     id: str
     title: str | None
     probabilities: list[Prediction] = Field(description="of the two most probable labels")
-    margin: float = Field(description="how certain the classifier is of it, 0 to 1")
+    margin: float = Field(description="how certain the classifier is, 0 to 1")
 
 
 @router.post(
@@ -61,7 +61,7 @@ async def suggest_documents(
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         jobs = await service.heads.jobs()
         labelled = await (await service.heads.classifiers()).labelled(name)
-        # a training that runs, or waits to be resumed, has labels as well
+        # a training that runs, or waits to resume, has labels as well
         job = await jobs.get(name)
         if job is not None:
             labelled |= await jobs.labelled(job)

@@ -1,4 +1,4 @@
-"""Trainings that a request waits for: one at a time, and few that wait."""
+"""Trainings that a request waits for: one at a time, with a short queue."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 
 from service.errors import OverloadedError
 
-# requests that may wait for their turn: what they wait for takes a core for seconds
+# requests that may wait for their turn: each training takes a core for seconds
 MOST_WAITING = 4
-# weight of the latest training in the mean time of one
+# weight of the latest training in the average time of one
 _NEWEST = 0.3
 
 
 class Turn:
-    """One training at a time in a process; beyond ``MOST_WAITING`` requests are refused."""
+    """One training at a time in a process; refuses requests beyond ``MOST_WAITING``."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -24,23 +24,23 @@ class Turn:
         self._seconds = 1.0
 
     def check_room(self) -> None:
-        """Refuse a training before any work for it.
+        """Refuse a training before any work for it begins.
 
         Raises:
-            OverloadedError: too many wait.
+            OverloadedError: too many requests wait.
         """
         if self._waiting >= MOST_WAITING:
             raise OverloadedError(
                 max(1.0, self._seconds * (1 + self._waiting)),
-                f"overloaded: {self._waiting} trainings wait for their turn already; try again",
+                f"overloaded: {self._waiting} trainings are waiting already; try again",
             )
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        """Wait for the turn, and hold it.
+        """Wait for the turn, and keep it during the block.
 
         Raises:
-            OverloadedError: too many wait.
+            OverloadedError: too many requests wait.
         """
         if self._lock.locked():
             self.check_room()

@@ -1,17 +1,19 @@
-"""Places that clients get by turns."""
+"""A semaphore that serves clients in turn."""
 
 from __future__ import annotations
 
 import asyncio
 
 from service.embedding.batching.clients import Client, working_for
-from service.embedding.turns import Turns
+from service.embedding.fair_semaphore import FairSemaphore
 
 
-def run(turns: Turns, order: list[str], names: str, leaving: set[int] | None = None) -> None:
+def run(
+    semaphore: FairSemaphore, order: list[str], names: str, leaving: set[int] | None = None
+) -> None:
     async def one(name: str) -> None:
         with working_for(Client(name)):
-            async with turns.turn():
+            async with semaphore.turn():
                 order.append(name)
                 await asyncio.sleep(0)
 
@@ -25,42 +27,42 @@ def run(turns: Turns, order: list[str], names: str, leaving: set[int] | None = N
     asyncio.run(all_of_them())
 
 
-def test_clients_take_turns_however_many_each_has_waiting() -> None:
+def test_clients_take_turns_whatever_their_number_of_waiting_tasks() -> None:
     order: list[str] = []
-    run(Turns(1), order, "aaaaaaabc")
+    run(FairSemaphore(1), order, "aaaaaaabc")
     assert "".join(order) == "aabcaaaaa"
 
 
 def test_one_client_is_served_in_its_order_of_arrival() -> None:
     order: list[str] = []
-    run(Turns(2), order, "aaaa")
+    run(FairSemaphore(2), order, "aaaa")
     assert order == list("aaaa")
 
 
-def test_who_leaves_while_waiting_takes_no_place_with_it() -> None:
+def test_a_task_that_leaves_while_waiting_keeps_no_place() -> None:
     order: list[str] = []
-    turns = Turns(1)
-    run(turns, order, "aaabb", leaving={1, 3})
+    semaphore = FairSemaphore(1)
+    run(semaphore, order, "aaabb", leaving={1, 3})
     assert sorted(order) == list("aab")
-    assert turns._free == 1
+    assert semaphore._free == 1
 
 
-def test_a_place_that_is_handed_to_who_is_leaving_goes_on() -> None:
+def test_a_place_given_to_a_leaving_task_goes_to_the_next() -> None:
     async def scenario() -> None:
-        turns = Turns(1)
+        semaphore = FairSemaphore(1)
         entered = []
 
         async def one(name: str) -> None:
-            async with turns.turn():
+            async with semaphore.turn():
                 entered.append(name)
 
-        async with turns.turn():
+        async with semaphore.turn():
             tasks = [asyncio.create_task(one(name)) for name in "ab"]
             await asyncio.sleep(0)
-        # the place is "a"'s by now, which has not run since
+        # "a" now has the place, but has not run since
         tasks[0].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert entered == ["b"]
-        assert turns._free == 1
+        assert semaphore._free == 1
 
     asyncio.run(scenario())

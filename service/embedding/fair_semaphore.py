@@ -1,4 +1,4 @@
-"""A few at a time, clients by turns."""
+"""A limit on parallel work that serves clients in turn."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from service.embedding.batching import clients
 
 
-class Turns:
-    """A semaphore whose places go to waiting clients by turns; for one event loop.
+class FairSemaphore:
+    """A semaphore whose places go to waiting clients in turn; for one event loop.
 
     Args:
-        places: how many hold one at a time.
+        places: how many tasks hold a place at once.
     """
 
     def __init__(self, places: int) -> None:
@@ -23,7 +23,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Holds a place for the client that the task works for."""
+        """Hold a place for the client of the task."""
         if self._free:
             self._free -= 1
         else:
