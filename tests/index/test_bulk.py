@@ -51,7 +51,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert first.returncode == 1
     assert "3 written, 0 unchanged, 1 repeated ids, 4 refused" in first.stderr
     assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
-    assert "?: a text holds a lone surrogate" in first.stderr
+    assert "?: a text has half a surrogate pair" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
     write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "new"})
     second = run(file, store, *flags)
