@@ -201,7 +201,7 @@ def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("[keys", "no TOML"),
+        ("[keys", "not TOML"),
         ("[keys.A]\nsha256 = ''", "keys.A"),
         ("[keys.a]", "keys.a.sha256"),
         (entry("a", "x", "sha265 = 'ff'"), "keys.a.sha265"),
