@@ -107,7 +107,7 @@ def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
     """Raise ValueError, with a remedy, if these labels cannot train and test a classifier."""
     counts = count(labels)
     if UNSURE in counts:
-            raise ValueError(f"labels: {UNSURE!r} is the answer of /classify below its threshold")
+        raise ValueError(f"labels: {UNSURE!r} is the answer of /classify below its threshold")
     if len(counts) > MOST_LABELS:
         raise ValueError(
             f"labels: there are {len(counts)} different labels, the limit is {MOST_LABELS}: give "

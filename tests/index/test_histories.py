@@ -1,4 +1,4 @@
-"""A document behaves as if requests came one after the other, whichever replica takes them."""
+"""A document behaves as if requests came one after the other, through any replica."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ KNOWN = {
         ),
         False,
     ),
-    "an unanswered write shows by its version alone": (
+    "an unanswered write shows only by its version": (
         history(
             (0, 1, wrote("x")),
             (2, NEVER, Asked("write", "unknown", "y")),
@@ -129,7 +129,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_checker_tells_histories_apart(name: str) -> None:
+def test_the_checker_accepts_only_possible_histories(name: str) -> None:
     events, possible = KNOWN[name]
     assert consistent(events) is possible
 
@@ -179,7 +179,7 @@ class Client(threading.Thread):
                 self._places.remove(place)
             if kind != "read" or asked.result != "unknown":
                 self.events[name].append(event)
-            known[name] = asked.told or ""
+            known[name] = asked.answered or ""
 
 
 def test_documents_are_linearizable_through_two_replicas_and_a_kill(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_documents_are_linearizable_through_two_replicas_and_a_kill(tmp_path: Pa
         for history in events.values()
         for event in history
     }
-    # all that can happen has happened
+    # every possible result occurred
     assert results >= {
         ("write", "done", False),
         ("write", "done", True),
