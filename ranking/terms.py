@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WORD = re.compile(r"\w{2,}")
-# the measurement is in docs/explanation/experiments.md
+# docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
 # number of counted documents, and of characters of each
 SAMPLE = 512

@@ -94,7 +94,7 @@ def document_vectors(
         documents: windows of each.
         encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
         pad_token_id: fills rows that are shorter than the longest of a batch.
-        batch_tokens: padded tokens of a batch, at most; a longer window goes by itself.
+        batch_tokens: padded tokens of a batch, at most; a longer window is a batch of its own.
         advance: called after each batch with the share of the tokens that is done.
 
     Raises:

@@ -8,16 +8,23 @@ memory above that of the idle service, and the longest response time of ``/livez
 
 With ``--clients``, so many clients send bodies drawn at random, all at the same time. The command
 prints the peak memory, whether the replica still runs, the longest response time of ``/livez``, and
-the latency of another client's short texts before the attack and during it. With ``--balancer
+the latency of another client's short texts: in quiet, while the same crowd sends to a server that
+only reads, and during the attack. With ``--balancer
 haproxy`` or ``nginx``, all requests go through the shipped configuration to two replicas.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import inspect
 import itertools
+import multiprocessing
 import random
+import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -25,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -110,43 +118,104 @@ def one_by_one(server: Server, route: str, seconds: float) -> None:
         )
 
 
-def at_once(servers: list[Server], url: str, clients: int, seconds: float, route: str) -> None:
-    """Print what a crowd of attackers at ``url`` does to replicas, and to one with short texts."""
-    # made before, so that the attackers leave the processor to the replica
-    kinds = [replace(a, body=_made(a.body())) for a in attacks() if a.first and route in a.route]
-    over = threading.Event()
+def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
+    """Print what a crowd of attackers at ``url`` does to replicas, and to one with short texts.
+
+    Attackers are processes, so that they do not slow the client that is timed. The same attack on a
+    server that only reads shows what the crowd itself costs on this machine.
+    """
+    latencies: dict[str, list[float]] = {"quiet": [], "attack on a sink": [], "attack": []}
     statuses: Counter[str] = Counter()
-
-    def attacker(number: int) -> None:
-        draw = random.Random(number)
-        while not over.is_set():
-            try:
-                answer = send(url, draw.choice(kinds), 5, _key(number))
-                statuses[str(answer.status_code)] += 1
-            except httpx.HTTPError as error:
-                statuses[type(error).__name__] += 1
-
-    before = _latencies(url, 10)
-    for server in servers:
-        server.forget_peak()
-    threads = [threading.Thread(target=attacker, args=(n,)) for n in range(1, clients + 1)]
-    for thread in threads:
-        thread.start()
+    context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         probers = [stack.enter_context(probing(server.url)) for server in servers]
-        meanwhile = _latencies(url, seconds)
-    over.set()
-    for thread in threads:
-        thread.join()
-    print("answers:", dict(sorted(statuses.items())))
+        sink = stack.enter_context(_sink())
+        for server in servers:
+            server.forget_peak()
+        for _ in range(given.rounds):
+            latencies["quiet"] += _latencies(url, given.seconds / 2)
+            for name, target in (("attack on a sink", sink), ("attack", url)):
+                begun, over = context.Barrier(given.clients + 1), context.Event()
+                answers: multiprocessing.Queue[str] = context.Queue()
+                crowd = [
+                    context.Process(
+                        target=_attacker,
+                        args=(target, number, given.route, given.body, begun, over, answers),
+                    )
+                    for number in range(1, given.clients + 1)
+                ]
+                for process in crowd:
+                    process.start()
+                begun.wait()
+                latencies[name] += _latencies(url, given.seconds)
+                over.set()
+                for process in crowd:
+                    process.join()
+                while not answers.empty():
+                    status = answers.get()
+                    statuses[status] += name == "attack"
+    print("answers:", {status: n for status, n in sorted(statuses.items()) if n})
     for server, prober in zip(servers, probers, strict=True):
         print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
         print(f"at most {server.memory('VmHWM') / 1e6:.0f} MB;", end=" ")
         print(f"longest /livez {prober.longest:.2f} s")
-    for name, found in (("before", before), ("meanwhile", meanwhile)):
+    for name, found in latencies.items():
         cut = statistics.quantiles(found, n=100)
-        told = f"p50 {1e3 * cut[49]:.0f} ms, p99 {1e3 * cut[98]:.0f} ms"
-        print(f"short texts {name}: {len(found)}, {told}")
+        figures = f"p50 {1e3 * cut[49]:.0f} ms, p99 {1e3 * cut[98]:.0f} ms"
+        print(f"short texts, {name}: {len(found)}, {figures}")
+
+
+def _attacker(
+    url: str,
+    number: int,
+    route: str,
+    named: str,
+    begun: Barrier,
+    over: Event,
+    answers: multiprocessing.Queue[str],
+) -> None:
+    kinds = [
+        replace(attack, body=_made(attack.body()))
+        for attack in attacks()
+        if attack.first and route in attack.route and re.search(named, attack.name)
+    ]
+    draw = random.Random(number)
+    begun.wait()
+    while not over.is_set():
+        try:
+            answers.put(str(send(url, draw.choice(kinds), 5, _key(number)).status_code))
+        except httpx.HTTPError as error:
+            answers.put(type(error).__name__)
+
+
+@contextmanager
+def _sink() -> Iterator[str]:
+    """A server that reads each body and answers 413; its URL."""
+    program = "import asyncio, re\n" + inspect.getsource(_swallow) + "asyncio.run(_swallow())\n"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def _swallow() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        left = int(re.findall(rb"(?i)content-length: *(\d+)", head)[0])
+        while left and (part := await reader.read(min(left, 1 << 18))):
+            left -= len(part)
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
 
 
 def _made(body: bytes) -> Callable[[], bytes]:
@@ -179,6 +248,8 @@ def main() -> None:
     parser.add_argument("--balancer", choices=BALANCERS, help="attack two replicas behind it")
     parser.add_argument("--deadline", type=float, default=5.0, help="of each body, one by one")
     parser.add_argument("--route", default="", help="only routes that contain this")
+    parser.add_argument("--body", default="", help="only bodies whose name matches this regex")
+    parser.add_argument("--rounds", type=int, default=1, help="how often to attack at once")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--api-keys", ",".join(KEYS), "--index-path", f"{folder}/index"]
@@ -192,7 +263,7 @@ def main() -> None:
                 ports = [urlsplit(server.url).port or 0 for server in servers]
                 url = stack.enter_context(BALANCERS[given.balancer](Path(folder), ports))
             if given.clients:
-                at_once(servers, url, given.clients, given.seconds, given.route)
+                at_once(servers, url, given)
             else:
                 one_by_one(servers[0], given.route, given.deadline)
 

@@ -161,7 +161,7 @@ def test_a_classifier_is_trained_again(server: Server, tags: str) -> None:
     ("change", "hint"),
     [
         ({"labels": ["a", "b"]}, "give a list of labels for each document"),
-        ({"labels": [["a"], ["b"]], "multi_label": False}, "lists of labels"),
+        ({"labels": [["a"], ["b"]], "multi_label": False}, "only with multi_label"),
         ({"labels": [["a"], "b"]}, "not both"),
         ({"labels": [[], []]}, "no label"),
         ({"labels": [["a"], []]}, "only one label"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -37,6 +37,11 @@ def test_frequency_by_itself_would_not_ask_for_it() -> None:
     assert asked[0] == "quokka"
 
 
+async def _sample(index: Any, size: int) -> list[str]:
+    index.samples += 1
+    return cast("list[str]", index.texts[:size])
+
+
 class _Held:
     """An index with changing texts."""
 
@@ -49,12 +54,9 @@ class _Held:
     async def version(self) -> int:
         return self.versions
 
-    async def sample(self, size: int) -> list[str]:
-        self.samples += 1
-        return self.texts[:size]
 
-
-def test_words_are_counted_again_when_the_index_changes() -> None:
+def test_words_are_counted_again_when_the_index_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "sample", _sample)
     held, vocabulary = _Held(), Vocabulary()
     index = cast("Index", held)
 
@@ -70,6 +72,7 @@ def test_words_are_counted_again_when_the_index_changes() -> None:
 
 
 def test_no_search_waits_for_a_long_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "sample", _sample)
     monkeypatch.setattr(words, "_SHORT_SECONDS", 0.0)
     monkeypatch.setattr(words, "_EFFORT", float("inf"))
     held, vocabulary = _Held(), Vocabulary()

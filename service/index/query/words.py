@@ -42,7 +42,7 @@ class Vocabulary:
         async with self._counting:
             if self._known is None or version > self._version:
                 started = time.monotonic()
-                texts = await _sample(index, SAMPLE)
+                texts = await sample(index, SAMPLE)
                 self._known = await executors.STORE.run(count, texts)
                 self._version = version
                 self._counted = time.monotonic()
@@ -50,7 +50,7 @@ class Vocabulary:
             return self._known
 
 
-async def _sample(index: Index, size: int) -> list[str]:
+async def sample(index: Index, size: int) -> list[str]:
     """Texts of the documents with the lowest digests: all replicas draw the same."""
     found = await index.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
     ids = found.sort_by("digest").slice(0, size)["id"].to_pylist()

@@ -114,7 +114,7 @@ class TrainRequest(BaseModel):
         if isinstance(labels, list) and labels:
             lists = isinstance(labels[0], list)
             if lists and data.get("multi_label", False) is False:
-                raise ValueError("labels: lists of labels go with multi_label alone")
+                raise ValueError("labels: send lists of labels only with multi_label")
             if not lists and data.get("multi_label") is True:
                 raise ValueError("labels: with multi_label give a list of labels for each document")
         return data

@@ -21,7 +21,7 @@ def valid_text(value: Any) -> str:
             for at in range(0, 0 if value.isascii() else len(value), _STEP):
                 value[at : at + _STEP].encode()
         except UnicodeEncodeError:
-            raise ValueError("the text holds a lone surrogate: send valid Unicode") from None
+            raise ValueError("the text has half a surrogate pair: send valid Unicode") from None
         return value
     if isinstance(value, int | list) and not isinstance(value, bool):
         raise ValueError("token ids are not taken: send the text")
