@@ -114,7 +114,7 @@ class Writer:
             _end(change, outcome)
 
     def _group(self) -> list[Change]:
-        """The next changes that may share a commit; their order is kept."""
+        """The next changes that may share a commit, in their order."""
         group: list[Change] = []
         size = 0
         ids: set[str] = set()

@@ -191,7 +191,7 @@ class Jobs:
         return None if row is None else row["examples"]
 
     async def update(self, job: Job, **columns: Any) -> bool:
-        """Write columns and a heartbeat; False where the job was cancelled or replaced."""
+        """Write columns and a heartbeat; False if the job was cancelled or replaced."""
         columns["heartbeat"] = time.time()
         return await self._jobs.change(_has_uid(job.uid), **columns)
 

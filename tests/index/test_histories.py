@@ -44,15 +44,15 @@ KNOWN = {
         history((0, 1, wrote("x")), (2, 3, wrote("y")), (4, 5, read("x"))),
         False,
     ),
-    "a read beside a write sees either": (
+    "a read during a write sees either state": (
         history((0, 1, wrote("x")), (2, 9, wrote("y")), (3, 4, read("x")), (5, 6, read("y"))),
         True,
     ),
-    "a read beside a write goes back": (
+    "a later read sees an older state": (
         history((0, 1, wrote("x")), (2, 9, wrote("y")), (3, 4, read("y")), (5, 6, read("x"))),
         False,
     ),
-    "what nobody wrote": (history((0, 1, wrote("x")), (2, 3, read("z"))), False),
+    "a value that no client wrote": (history((0, 1, wrote("x")), (2, 3, read("z"))), False),
     "a lost write": (history((0, 1, wrote("x")), (2, 3, ABSENT)), False),
     "a deleted document comes back": (
         history((0, 1, wrote("x")), (2, 3, DELETED), (4, 5, read("x"))),
@@ -74,7 +74,7 @@ KNOWN = {
         history((0, 9, wrote("x", "")), (0, 9, wrote("y", ""))),
         False,
     ),
-    "a mismatch that names what never stood": (
+    "a mismatch that names an impossible version": (
         history(
             (0, 1, wrote("x")),
             (2, 3, wrote("y")),
@@ -82,7 +82,7 @@ KNOWN = {
         ),
         False,
     ),
-    "a mismatch where the version stood": (
+    "a mismatch although the version was current": (
         history((0, 1, wrote("x")), (2, 3, Asked("delete", "mismatch", None, "vx", "vx"))),
         False,
     ),

@@ -28,7 +28,7 @@ class KeyedTable:
     """A table whose first column is a key; the first write creates it.
 
     Args:
-        database: where the table lies.
+        database: holds the table.
         name: of the table.
         columns: types by name, the key first; no value is null.
     """
