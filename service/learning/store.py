@@ -141,7 +141,7 @@ class Heads:
                 "bundle"
             )
 
-    def brought(self) -> Head | None:
+    def bundled_head(self) -> Head | None:
         """The first of the bundle's heads, for indexes without their own head."""
         return next(iter(self._bundled.values()), None)
 
