@@ -24,7 +24,7 @@ from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
 
 _SHARED = ("leases", "heads")
-# as good as none: LanceDB warns about none
+# almost zero: LanceDB warns about zero itself
 _NO_TIME = timedelta(milliseconds=1)
 _BATCH = 1024
 

@@ -53,7 +53,7 @@ async def missing(folder: Path, lines: list[str]) -> tuple[set[str], set[str]]:
     return written - unfinished - held, deleted & held
 
 
-@pytest.mark.skipif(not traceable(), reason="strace is not there, or may not trace")
+@pytest.mark.skipif(not traceable(), reason="strace is missing or may not trace")
 @pytest.mark.parametrize(("calls", "number"), KILLS)
 def test_a_kill_at_any_step_loses_nothing_acknowledged(
     tmp_path: Path, calls: str, number: int
@@ -68,7 +68,7 @@ def test_a_kill_at_any_step_loses_nothing_acknowledged(
     assert asyncio.run(missing(folder, lines)) == (set(), set())
 
 
-@pytest.mark.skipif(not traceable(), reason="strace is not there, or may not trace")
+@pytest.mark.skipif(not traceable(), reason="strace is missing or may not trace")
 def test_the_answer_follows_the_sync_of_the_manifest(tmp_path: Path) -> None:
     log = tmp_path / "log"
     traced = ["strace", "-f", "-qq", "-o", str(log), f"--trace={STEPS}", "-s", "80"]

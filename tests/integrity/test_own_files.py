@@ -55,7 +55,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Path], bytes]] = {
     "identity": (lambda root: root / place.NAME, b'{"id": "a'),
     "reserve": (lambda root: root / reserve.NAME, b"short"),
     "noted version": (lambda root: table_of(root, "x") / recovery.SYNCED, b"000"),
-    "a version that is not there": (
+    "a missing version": (
         lambda root: table_of(root, "x") / recovery.SYNCED,
         b"%020d\n" % 10**9,
     ),

@@ -191,8 +191,8 @@ def _move(database: Path, found: Recovered) -> Recovered:
     else:
         log.error("version_unreadable", table=found.table, reason="no version can be read")
         raise StoreError(
-            "no version of a table of this index can be read: docsplit-index repair NAME tells "
-            "what is left",
+            "no version of a table of this index can be read: docsplit-index repair NAME "
+            "reports what can be restored",
             "torn",
         )
     for place in places:
