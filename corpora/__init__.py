@@ -1,1 +1,1 @@
-"""One reader of documents, labels, links and judgements for every tool."""
+"""Reads documents, labels, links and judgements for every tool."""

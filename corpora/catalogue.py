@@ -1,4 +1,4 @@
-"""Which sets a folder holds, by their files and columns."""
+"""Recognises the sets in a folder by their files and columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corpora.reading import read_judged, read_labelled, read_linked, read_plain
 from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from corpora.tables import is_table, rows
 
-# Identifiers that name the cited document, deleted from the texts of these sets.
+# Identifiers that name the cited document; they are deleted from the texts of these sets.
 MASKS = {
     "specs_cite": r"(?i)\b(?:pep|eip|erc|bip|rfc)s?[-_\s:`#]*\d+`?(?:[-/.]\S*)?",
     "peps": r"(?i)\bpep(?:s)?[-\s:`]*\d+`?(?:[-/]\S*)?",
@@ -23,12 +23,12 @@ MASKS = {
 
 @dataclass(frozen=True)
 class Found:
-    """A set that is there and not read yet.
+    """A set that was not read yet.
 
     Attributes:
-        name: the file's or folder's.
-        kind: what ``load`` gives.
-        load: read it.
+        name: of the file or folder.
+        kind: type of the result of ``load``.
+        load: reads the set.
     """
 
     name: str
@@ -42,11 +42,11 @@ def discover(
     """The sets below some paths, in the order of the paths and of the names below each.
 
     A folder with ``documents`` and ``citations`` files is a linked set, one with ``corpus``,
-    ``queries`` and ``qrels`` a judged one; any other is looked into. A table with a label column
+    ``queries`` and ``qrels`` a judged one; other folders are searched. A table with a label column
     is a labelled set, another one documents.
 
     Raises:
-        DataError: a path is not there, holds no set, or two sets have one name.
+        DataError: a path does not exist or holds no set, or two sets have one name.
     """
     found: dict[str, Found] = {}
     patterns = {**MASKS, **(masks or {})}
@@ -67,14 +67,14 @@ def discover(
 
 
 def judged_files(folder: Path) -> tuple[Path, Path, Path] | None:
-    """Corpus, queries and judgements of a folder; None where it is no judged set."""
+    """Corpus, queries and judgements of a folder; None if it is not a judged set."""
     corpus, queries = _named(folder, "corpus"), _named(folder, "queries")
     qrels = _named(folder, "qrels") or _named(folder / "qrels", "test")
     return (corpus, queries, qrels) if corpus and queries and qrels else None
 
 
 def _named(folder: Path, name: str) -> Path | None:
-    """The table called ``name`` in a folder, whatever its type."""
+    """The table called ``name`` in a folder, of any type."""
     if not folder.is_dir():
         return None
     return next((p for p in sorted(folder.iterdir()) if is_table(p) and stem(p) == name), None)

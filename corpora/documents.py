@@ -1,4 +1,4 @@
-"""Documents of a file or folder, as a stream: one of them is in memory at a time."""
+"""Streams the documents of a file or folder: only one of them is in memory at a time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Document:
     """One document.
 
     Attributes:
-        id: the source's own; of a text file its path below the folder.
+        id: from the source; for a text file its path below the folder.
         text: the whole text.
-        title, metadata, links: from ``read_documents``; ``read_texts`` leaves them empty.
+        title, metadata, links: from ``read_documents``; empty from ``read_texts``.
     """
 
     id: str
@@ -35,16 +35,16 @@ class Document:
 
 
 def read_texts(path: Path, fields: Fields = _FIELDS) -> Iterator[Document]:
-    """Stream ids and texts in a fixed order; raises as ``read_documents``."""
+    """Stream ids and texts in a fixed order; raises like ``read_documents``."""
     for where, row in _rows(path, fields, [fields.text], [fields.id]):
         yield text_of(row, where, fields)
 
 
 def text_of(row: Mapping[str, Any], where: str, fields: Fields) -> Document:
-    """Id and text of a row; the id is the SHA-256 of the text where the row has none.
+    """Id and text of a row; a row without an id gets the SHA-256 of its text.
 
     Raises:
-        DataError: the text is missing or no text; names ``where``.
+        DataError: the text is missing or has another type; the message names ``where``.
     """
     body, name = row.get(fields.text), row.get(fields.id)
     if not isinstance(body, str):
@@ -60,17 +60,17 @@ def read_documents(
 ) -> Iterator[Document]:
     """Stream whole documents in a fixed order; each row must have an id.
 
-    The columns ``metadata`` (an object) and ``links`` (a list of ids) are read where they exist,
-    in CSV and TSV files as JSON. Further columns of plain values become metadata.
+    The columns ``metadata`` (an object) and ``links`` (a list of ids) are read if they exist. In
+    CSV and TSV files they hold JSON. Other columns with plain values become metadata.
 
     Args:
         path: a file or folder.
         fields: names of columns.
-        typed: metadata that is not text, in CSV and TSV files read as JSON.
-        links: a table of further links, as ``read_links``; it may be in the folder.
+        typed: metadata columns that hold JSON instead of text in CSV and TSV files.
+        links: a table of further links, as for ``read_links``; it may be in the folder.
 
     Raises:
-        DataError: a file or a field is missing, or a row is malformed; names file and line.
+        DataError: a file or field is missing, or a row is malformed; names file and line.
     """
     further: dict[str, list[str]] = defaultdict(list)
     for citing, cited in read_links(links) if links else ():
@@ -102,10 +102,10 @@ def _document(
 
 
 def read_links(path: Path) -> Iterator[tuple[str, str]]:
-    """Citing and cited id of each row of a table with the columns ``citing`` and ``cited``.
+    """The citing and cited ids of a table with the columns ``citing`` and ``cited``.
 
     Raises:
-        DataError: not readable, or other columns.
+        DataError: the file is not readable or has other columns.
     """
     for _, row in rows(path, ["citing", "cited"], []):
         yield str(row["citing"]), str(row["cited"])

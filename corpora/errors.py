@@ -2,4 +2,4 @@
 
 
 class DataError(Exception):
-    """Input that cannot be read; the message names the file and, where there is one, the line."""
+    """Unreadable input; the message names the file and, if there is one, the line."""

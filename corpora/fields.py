@@ -1,4 +1,4 @@
-"""Names of columns, and the flags that set them in every tool. Imports nothing heavy."""
+"""Names of columns, and the flags that set them in every tool. Imports only small modules."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _NAMES = ("text", "id", "title", "label")
 
 @dataclass(frozen=True)
 class Fields:
-    """Names of columns, and how much to read.
+    """Names of columns, and the limit of documents.
 
     Attributes:
         text, id, title, label: columns of these contents.
-        limit: most documents of a set; of a labelled set, of each of its parts.
+        limit: most documents of a set; for a labelled set, of each of its parts.
     """
 
     text: str = "text"
@@ -25,13 +25,13 @@ class Fields:
 
     @classmethod
     def given(cls, options: argparse.Namespace, limit: int | None = None) -> Fields:
-        """What the flags of ``add_field_flags`` set; defaults where a tool lacks a flag."""
+        """The values of the flags of ``add_field_flags``; defaults if a tool lacks a flag."""
         names = {name: getattr(options, f"{name}_field", name) for name in _NAMES}
         return cls(**names, limit=limit)
 
 
 def add_field_flags(parser: argparse._ActionsContainer, *names: str) -> None:
-    """Add ``--text-field`` and its like for some of ``text``, ``id``, ``title`` and ``label``."""
+    """Add flags such as ``--text-field`` for some of ``text``, ``id``, ``title`` and ``label``."""
     for name in names:
         parser.add_argument(
             f"--{name}-field",

@@ -12,9 +12,9 @@ from corpora.errors import DataError
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl")
 TEXTS = (".txt", ".md", ".rst")
 FORMATS = ", ".join((*TABLES, *TEXTS))
-# by pyarrow's names
+# values are pyarrow's names
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-# of a line, a text file or a compressed Parquet file, unpacked; what memory must hold
+# limit of an unpacked line, text file or compressed Parquet file, which must fit into memory
 MOST_BYTES = 1 << 28
 
 
@@ -22,7 +22,7 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     """The file itself, or all tables and texts below a folder except one, sorted by path.
 
     Raises:
-        DataError: no such path, a file of another type, or a folder without any.
+        DataError: no such path, a file of another type, or a folder without suitable files.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
@@ -47,7 +47,7 @@ def stem(path: Path) -> str:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines with their ends, strictly UTF-8; a byte order mark is dropped.
+    """Numbered lines with their ends, strictly UTF-8, without a byte order mark.
 
     Raises:
         DataError: not readable, not UTF-8, or a line of more than ``MOST_BYTES``.
@@ -64,7 +64,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def text(path: Path) -> str:
-    """A text file, strictly UTF-8; raises as ``content`` and ``lines``."""
+    """A text file, strictly UTF-8; raises like ``content`` and ``lines``."""
     return _decoded(content(path), path, 1)
 
 

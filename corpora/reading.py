@@ -1,4 +1,4 @@
-"""How tables become labelled, linked, judged or plain sets."""
+"""Reads tables as labelled, linked, judged or plain sets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PAIR = ["query_id", "query-id", "doc_id", "corpus-id", "split"]
 
 
 def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
-    """Labelled documents. Without a column ``split``, a fifth by their digests is the test part.
+    """Labelled documents. Without a column ``split``, a fifth by digest is the test part.
 
     Raises:
-        DataError: not readable, one part empty, or a single class.
+        DataError: the file is not readable, a part is empty, or there is only one class.
     """
     train: list[tuple[str, str]] = []
     test: list[tuple[str, str]] = []
@@ -62,10 +62,10 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
 
 
 def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
-    """Texts and labels to train a head on; a column of lists gives several labels a text.
+    """Texts and labels for training a head; a column of lists gives several labels a text.
 
     Raises:
-        DataError: not readable, no rows, or a row without text or label.
+        DataError: the file is not readable or has no rows, or a row has no text or label.
     """
     texts: list[str] = []
     labels: list[Any] = []
@@ -84,12 +84,12 @@ def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
 def read_linked(
     documents: Path, citations: Path, name: str, fields: Fields, mask: str | None = None
 ) -> Linked:
-    """Documents with ids (each text after its title, where there is one) and their links.
+    """Documents with ids (each text after its title, if there is one) and their links.
 
-    What ``mask`` matches is deleted from every text.
+    Matches of ``mask`` are deleted from every text.
 
     Raises:
-        DataError: not readable, or no links among the documents.
+        DataError: a file is not readable, or there are no links among the documents.
     """
     texts, left_out = _texts(documents, fields, mask)
     names = list(texts)
@@ -104,9 +104,9 @@ def read_linked(
 def links_among(
     names: Sequence[str], links: Iterable[tuple[str, str]]
 ) -> tuple[dict[int, set[int]], int]:
-    """Numbers of the documents that each citing one cites, and how many links lead outside.
+    """For each citing document the numbers of cited ones, and the number of links to other sets.
 
-    A document's mention of itself is no link.
+    Links of a document to itself do not count.
     """
     number = {name: i for i, name in enumerate(names)}
     among: dict[int, set[int]] = {}
@@ -120,13 +120,13 @@ def links_among(
 
 
 def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fields) -> Judged:
-    """A corpus, queries and judgements, as BEIR has them or with the columns of evaluation.md.
+    """A corpus, queries and judgements, in BEIR's form or with the columns of evaluation.md.
 
-    Judgements with a column ``split`` count where it says ``test``. A limited corpus keeps every
-    document that is an answer.
+    If judgements have a column ``split``, only those with ``test`` count. A limited corpus keeps
+    every document that is an answer.
 
     Raises:
-        DataError: not readable, or no query has an answer in the corpus.
+        DataError: a file is not readable, or no query has an answer in the corpus.
     """
     texts, left_out = _texts(corpus, fields)
     asked = {
@@ -150,7 +150,7 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
         else:
             left_out += 1
     if not grades:
-        raise DataError(f"{qrels}: no judgement of a query and a document that are there")
+        raise DataError(f"{qrels}: no judgement matches a query and a document of the set")
     answers = {document for judged in grades.values() for document in judged}
     names = list(texts)
     if fields.limit is not None:
@@ -169,7 +169,7 @@ def read_plain(path: Path, name: str, fields: Fields) -> Documents:
     """Documents without labels.
 
     Raises:
-        DataError: not readable, or no text in it.
+        DataError: the file is not readable or has no text.
     """
     found = [row[fields.text] for _, row in rows(path, [fields.text], [])]
     texts = [text for text in found if _holds_words(text)]
@@ -180,7 +180,7 @@ def read_plain(path: Path, name: str, fields: Fields) -> Documents:
 
 
 def _texts(path: Path, fields: Fields, mask: str | None = None) -> tuple[dict[str, str], int]:
-    """Texts by id, each after its title where there is one, and how many rows hold no text."""
+    """Texts by id, each after its title if there is one, and the number of rows without text."""
     texts: dict[str, str] = {}
     left_out = 0
     for where, row in rows(path, [fields.text], [fields.id, "_id", fields.title]):
@@ -202,12 +202,12 @@ def _id(row: Row, where: str, fields: Fields) -> str:
 
 
 def _holds_words(text: object) -> bool:
-    """Whether a cell is text with a letter or digit in it."""
+    """Whether a cell is text with a letter or digit."""
     return isinstance(text, str) and _WORD.search(text) is not None
 
 
 def _drawn(count: int, limit: int | None) -> Sequence[int]:
-    """Numbers of at most ``limit`` of ``count`` documents, ascending; the same draw every time."""
+    """Numbers of at most ``limit`` of ``count`` documents, ascending; always the same draw."""
     if limit is None or count <= limit:
         return range(count)
     chosen = np.random.default_rng(0).choice(count, size=limit, replace=False)
@@ -224,7 +224,7 @@ def _digest(text: str) -> int:
 
 
 def _stratified(labels: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
-    """Numbers of at most ``limit`` rows, each class in its proportion as nearly as can be."""
+    """Numbers of at most ``limit`` rows that keep the proportions of the classes."""
     order = np.random.default_rng(0).permutation(len(labels))
     if limit is None or len(labels) <= limit:
         return np.arange(len(labels))

@@ -21,20 +21,20 @@ class DataSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that a task can read."""
+        """SHA-256 of the data that tasks read."""
         encoded = json.dumps(self._content(), separators=(",", ":")).encode()
         return hashlib.sha256(encoded).hexdigest()
 
 
 @dataclass(frozen=True)
 class Labelled(DataSet):
-    """Documents of one class each.
+    """Documents with one class each.
 
     Attributes:
         name: of the set.
         train, test: texts.
         train_labels, test_labels: int64 ``[texts]``, numbers of the classes.
-        classes: their names, sorted.
+        classes: names of the classes, sorted.
         left_out: rows without text or label.
     """
 
@@ -48,7 +48,7 @@ class Labelled(DataSet):
 
     @property
     def documents(self) -> Sequence[str]:
-        """Texts for the tasks that need no labels: the test part."""
+        """Texts for tasks without labels: the test part."""
         return self.test
 
     def _content(self) -> Any:
@@ -64,8 +64,8 @@ class Judged(DataSet):
         name: of the set.
         documents: texts of the corpus.
         queries: texts.
-        relevant: grade above 0 by document number, for each query.
-        left_out: documents without text, and judgements of documents that are not there.
+        relevant: grades above 0 by document number, for each query.
+        left_out: documents without text, and judgements of missing documents.
     """
 
     name: str
@@ -86,8 +86,8 @@ class Linked(DataSet):
     Attributes:
         name: of the set.
         documents: texts.
-        links: numbers of the documents that a citing one cites; never itself.
-        left_out: documents without text, and links from or to documents that are not there.
+        links: for each citing document the numbers of the documents it cites; never itself.
+        left_out: documents without text, and links from or to missing documents.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Linked(DataSet):
 
 @dataclass(frozen=True)
 class Documents(DataSet):
-    """Documents and nothing else."""
+    """Documents without labels, links or judgements."""
 
     name: str
     documents: Sequence[str]

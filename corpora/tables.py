@@ -1,4 +1,4 @@
-"""Rows of Parquet, CSV, TSV and JSON lines files, as a stream."""
+"""Streams the rows of Parquet, CSV, TSV and JSON lines files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARQUET_ROWS = 256
 
 
 def is_table(path: Path) -> bool:
-    """Whether this is a file that ``rows`` reads."""
+    """Whether ``rows`` can read this file."""
     return path.is_file() and suffix(path) in TABLES
 
 
@@ -27,17 +27,17 @@ def rows(
     *,
     typed: Collection[str] = (),
 ) -> Iterator[tuple[str, Row]]:
-    """Stream the rows of a table, each after its place, such as ``file.csv:3``.
+    """Stream pairs of a place, such as ``file.csv:3``, and a row.
 
     Args:
         path: a Parquet, CSV, TSV or JSON lines file.
         needed: columns that each row must have.
-        wanted: further columns that the caller uses; None means all.
+        wanted: further columns for the caller; None means all.
         typed: columns whose cells hold JSON in a CSV or TSV file, for example numbers; an empty
-            cell is None, and a cell that is no JSON stays text.
+            cell is None, and a cell without valid JSON stays text.
 
     Raises:
-        DataError: not readable, or a needed column is missing; names file and line.
+        DataError: the file is not readable, or a column is missing; names file and line.
     """
     kind = suffix(path)
     if kind == ".parquet":
@@ -55,7 +55,7 @@ def rows(
 
 
 def check(where: str, names: Collection[str], needed: Sequence[str]) -> None:
-    """Raise DataError where a needed column is not among the names that a row or a file has."""
+    """Raise DataError if a needed column is not among the names of a row or a file."""
     missing = [name for name in needed if name not in names]
     if missing:
         raise DataError(
@@ -111,8 +111,8 @@ def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[t
             where = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
                 raise DataError(
-                    f"{where}: not as many values as the header has columns, "
-                    f"{len(reader.fieldnames or ())}; quote a value that holds a separator"
+                    f"{where}: the number of values differs from the header's, "
+                    f"{len(reader.fieldnames or ())}; quote values that contain a separator"
                 )
             yield where, {k: _value(v) if k in typed else v for k, v in row.items()}
     except csv.Error as error:
@@ -121,7 +121,7 @@ def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[t
 
 def _value(cell: str) -> Any:
     try:
-        # as pandas writes booleans
+        # pandas writes booleans this way
         return json.loads({"True": "true", "False": "false"}.get(cell, cell)) if cell else None
     except (ValueError, RecursionError):
         return cell

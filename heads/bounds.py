@@ -1,34 +1,34 @@
-"""What a training and an answer may take in memory, known from sizes before either begins.
+"""Limits the memory of a training and of an answer, by their sizes before they begin.
 
 Measured in docs/how-to/classify.md, "What a training may take".
 """
 
 from __future__ import annotations
 
-# of the network's hidden layer
+# width of the network's hidden layer
 HIDDEN = 128
-# documents of one training, and its labels
+# limits of the documents and labels of one training
 MOST_EXAMPLES = 100_000
 MOST_LABELS = 4096
-# documents without labels that help; more add time and little else
+# limit of the unlabelled documents; more add time and hardly any accuracy
 MOST_UNLABELLED = 500
-# bytes that a training takes at its peak, beside its texts
+# limit of a training's peak memory, without its texts
 MOST_BYTES = 500_000_000
-# labels with scores in one answer
+# limit of the scores in one answer
 MOST_SCORES = 200_000
 
-# L-BFGS keeps 25 numbers of 8 bytes a parameter, and there are points and gradients
+# L-BFGS keeps 25 numbers of 8 bytes a parameter, plus points and gradients
 _PARAMETER_BYTES = 32 * 8
-# the vectors, those of all folds but one, and these with documents without labels
+# the vectors; those of all folds but one; and these with unlabelled documents
 _VECTORS = 3 * 4
-# of an example and a label: a held-out logit; and with several labels what was given and guessed
+# for each example and label: a held-out logit; with several labels also the truth and the guess
 _PAIR_BYTES = {False: 5, True: 8}
-# examples on their way through the network
+# examples while they pass through the network
 _PARTS_BYTES = 64_000_000
 
 
 def training_bytes(examples: int, labels: int, dimensions: int, multi_label: bool) -> int:
-    """Bytes that a training takes at its peak.
+    """Peak memory of a training in bytes.
 
     Args:
         examples: labelled and unlabelled documents.
@@ -42,7 +42,7 @@ def training_bytes(examples: int, labels: int, dimensions: int, multi_label: boo
 
 
 def check_training(examples: int, labels: int, dimensions: int, multi_label: bool) -> None:
-    """Raise ValueError, with a remedy, where a training would take more than ``MOST_BYTES``."""
+    """Raise ValueError, with a remedy, if a training would take more than ``MOST_BYTES``."""
     size = training_bytes(examples, labels, dimensions, multi_label)
     if size > MOST_BYTES:
         raise ValueError(
@@ -53,7 +53,7 @@ def check_training(examples: int, labels: int, dimensions: int, multi_label: boo
 
 
 def check_answer(inputs: int, outputs: int, top_k: int | None) -> None:
-    """Raise ValueError, with a remedy, where an answer would have more than ``MOST_SCORES``."""
+    """Raise ValueError, with a remedy, if an answer would have more than ``MOST_SCORES``."""
     shown = outputs if top_k is None else min(top_k, outputs)
     if inputs * shown > MOST_SCORES:
         raise ValueError(

@@ -1,9 +1,9 @@
 """The citation head: does a document cite another? A network on both vectors and on search signals.
 
-DocSplit (section 4.3) trains an MLP on [u; v] only. Here the products u * v join them, as
-in InferSent (Conneau et al. 2017), and what the search says of the pair. On the PEPs (526 citing
-documents, five folds, MRR of the cited among the hybrid search's candidates) the order by [u; v;
-u * v] came to .45, the hybrid search's own to .56, all inputs together to .63.
+DocSplit (section 4.3) trains an MLP on [u; v] only. This head also gets the products u * v, as in
+InferSent (Conneau et al. 2017), and the search signals of the pair. On the PEPs (526 citing
+documents, five folds, MRR of the cited among the hybrid search's candidates) [u; v; u * v] reached
+.45, the hybrid search itself .56, all inputs together .63.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ranking.fusion import BEST
 NEGATIVES = 4  # for each link, among the citing document's other candidates
 HELD_OUT = 5  # every fifth citing document is for testing
 HIDDEN = 16
-# numbers of all pairs' inputs; of more links the first of the searches' order take part
+# limit of the numbers in all pairs' inputs; the first links in the order of the searches count
 MOST_INPUTS = 40_000_000
-# fewer teach nothing
+# a head learns nothing from fewer links
 LEAST_LINKS = 10
 LEAST_CITING = 5
-# a head learns from so many citing documents at most, each of which costs a hybrid search
+# limit of the citing documents to learn from; each costs a hybrid search
 MOST_CITING = 1000
-# numbers of all candidates' vectors together
+# limit of the numbers in all candidates' vectors
 MOST_NUMBERS = 40_000_000
 # candidates of a hybrid search, at least
 CANDIDATES = 100
 LABELS = ["unlinked", "cites"]
-# strong: some thousand pairs against a thousand inputs
+# strong: there are only some thousand pairs for a thousand inputs
 WEIGHT_DECAY = 30.0
 
 Labels = NDArray[np.int64]
@@ -43,15 +43,15 @@ Id = TypeVar("Id")
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a search found for one document.
+    """The result of a search for one document.
 
     Attributes:
         query: its vector, float32 ``[dimensions]``, unit length.
-        found: those of the candidates, ``[candidates, dimensions]``.
+        found: vectors of the candidates, ``[candidates, dimensions]``.
         signals: float32 ``[candidates, 4]``: cosine; BM25 as a share of the span from the last to
             the best; fused score, the best possible being 1; logarithm of one plus the number of
             other documents that cite the candidate.
-        linked: bool ``[candidates]``: which of them the document cites.
+        linked: bool ``[candidates]``: whether the document cites each of them.
     """
 
     query: Vectors
@@ -62,12 +62,12 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A citation head and how it did on citing documents that it did not see.
+    """A citation head and its results on unseen citing documents.
 
     Attributes:
-        links: links that it was trained and tested on.
-        citing: the documents that they start from.
-        held_out: citing documents among them held out for the two measures.
+        links: number of links in training and test.
+        citing: number of documents that the links start from.
+        held_out: number of citing documents held out for the two measures.
         mrr: mean reciprocal rank of the first cited document in the head's order of candidates.
         hybrid_mrr: in the hybrid search's order.
     """
@@ -81,9 +81,9 @@ class Trained:
 
 
 def sample(citing: Sequence[Id], dimensions: int) -> list[Id]:
-    """The citing documents to learn from: the same ones every time.
+    """The citing documents to learn from; always the same ones.
 
-    Of more than ``MOST_CITING``, or of fewer with large vectors, some are drawn.
+    If there are more than ``MOST_CITING``, or fewer with large vectors, the function draws some.
     """
     most = min(MOST_CITING, max(1, MOST_NUMBERS // (CANDIDATES * dimensions)))
     draw = np.random.default_rng(0)
@@ -93,13 +93,13 @@ def sample(citing: Sequence[Id], dimensions: int) -> list[Id]:
 def signals(
     cosines: Floats, words: Floats, fused: Floats, popularity: NDArray[np.int64]
 ) -> Vectors:
-    """What ``Candidates.signals`` holds, float32 ``[candidates, 4]``.
+    """``Candidates.signals``, float32 ``[candidates, 4]``.
 
     Args:
         cosines: of the query and each candidate.
         words: BM25 as a share of the span from the last to the best.
-        fused: the sum of reciprocal ranks.
-        popularity: how many other documents cite the one that may be cited.
+        fused: sum of the reciprocal ranks.
+        popularity: number of other documents that cite the candidate.
     """
     columns = (cosines, words, fused / BEST, np.log1p(popularity))
     return np.column_stack(columns).astype(np.float32)
@@ -116,10 +116,10 @@ def learn(
 
     Args:
         searches: of citing documents, each with a link among its candidates.
-        links: between all documents.
-        citing: documents that cite.
-        deadline: deadline on ``time.monotonic``'s clock.
-        stop: ends the training as the deadline does, within a second.
+        links: number of links between all documents.
+        citing: number of documents that cite.
+        deadline: on ``time.monotonic``'s clock.
+        stop: ends the training like the deadline, within a second.
 
     Raises:
         ValueError: too few links, with a remedy.
@@ -151,7 +151,7 @@ def features(citing: Vectors, cited: Vectors, signals: Vectors) -> Vectors:
 
 
 def probabilities(network: Scorer, citing: Vectors, cited: Vectors, signals: Vectors) -> Floats:
-    """That each row of ``citing`` cites its row of ``cited``, ``[pairs]``."""
+    """The probability that each row of ``citing`` cites its row of ``cited``, ``[pairs]``."""
     return network.probabilities(features(citing, cited, signals))[:, 1]
 
 
@@ -162,8 +162,8 @@ def train(
 
     Args:
         searches: of citing documents, at least five, each with a link among its candidates.
-        deadline: deadline on ``time.monotonic``'s clock.
-        stop: ends the training as the deadline does, within a second.
+        deadline: on ``time.monotonic``'s clock.
+        stop: ends the training like the deadline, within a second.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.

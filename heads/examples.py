@@ -1,4 +1,4 @@
-"""Labelled documents: what may be learnt from them, and how they are stored."""
+"""Labelled documents: checks them for training, and stores them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heads.bounds import MOST_LABELS
 
 UNSURE = "unsure"
 
-# a JSON string of a list, with what follows it; the quantifiers do not backtrack
+# a JSON string of a list, and the character after it; the quantifiers do not backtrack
 _STRING = re.compile(rb'[\s\[]*+("(?:[^"\\]++|\\.)*+")\s*+([,\]])', re.DOTALL)
 # bytes that are decompressed at once
 _CHUNK = 1 << 20
@@ -26,8 +26,8 @@ class Examples:
     """Labelled texts, kept so that a head can be trained again for another bundle.
 
     Attributes:
-        labels: those of each text; exactly one unless ``multi_label``.
-        unlabelled: an index whose documents help, without labels.
+        labels: of each text; exactly one unless ``multi_label``.
+        unlabelled: index whose documents help without labels.
     """
 
     inputs: list[str]
@@ -45,7 +45,7 @@ class Examples:
         return count(self.labels)
 
     def to_bytes(self) -> bytes:
-        """Compressed JSON, made a text at a time, so that it takes little beside its result."""
+        """Compressed JSON, made one text at a time to save memory."""
         labels = self.labels if self.multi_label else [label for [label] in self.labels]
         packing = zlib.compressobj()
         parts = [packing.compress(b"[[")]
@@ -57,7 +57,7 @@ class Examples:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Examples:
-        """What ``to_bytes`` wrote."""
+        """Read the result of ``to_bytes``."""
         inputs, labels, unlabelled = orjson.loads(zlib.decompress(blob))
         if isinstance(labels[0], list):
             return cls(inputs, labels, multi_label=True)
@@ -65,7 +65,7 @@ class Examples:
 
 
 def digests(blob: bytes) -> set[bytes]:
-    """Digests of the texts in what ``Examples.to_bytes`` wrote; one text is held at a time.
+    """Digests of the texts in a result of ``to_bytes``; holds one text at a time.
 
     Raises:
         ValueError, zlib.error: the blob is damaged.
@@ -94,7 +94,7 @@ def _texts(blob: bytes) -> Iterator[str]:
 
 
 def digest(text: str) -> bytes:
-    """16 bytes that tell texts apart."""
+    """A text's digest of 16 bytes."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -104,10 +104,10 @@ def count(labels: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
-    """Raise ValueError, with a remedy, where a classifier cannot be trained and tested on these."""
+    """Raise ValueError, with a remedy, if these labels cannot train and test a classifier."""
     counts = count(labels)
     if UNSURE in counts:
-        raise ValueError(f"labels: {UNSURE!r} is what /classify answers below its threshold")
+        raise ValueError(f"labels: {UNSURE!r} is the answer of /classify below its threshold")
     if len(counts) > MOST_LABELS:
         raise ValueError(
             f"labels: there are {len(counts)} different labels, the limit is {MOST_LABELS}: give "
@@ -118,8 +118,8 @@ def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
         raise ValueError(f"labels: there is {held}: give examples of two or more")
     if min(counts.values()) < 2:
         raise ValueError(
-            "labels: a label has a single example: give two or more of each, since every "
-            "example is tested by a head that has not seen it"
+            "labels: a label has a single example: give two or more of each, because a head that "
+            "has not seen an example tests it"
         )
     if not multi_label:
         return
@@ -129,5 +129,5 @@ def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
     if max(counts.values()) > len(labels) - 2:
         raise ValueError(
             "labels: all examples, or all but one, have the same label: give two or more "
-            "without it, since there is nothing to tell apart otherwise"
+            "without it, so that the head can learn a difference"
         )

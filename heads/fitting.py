@@ -1,9 +1,9 @@
-"""Fit a small network by L-BFGS, in bounded memory, so that it can be stopped at any moment.
+"""Fits a small network by L-BFGS, in limited memory; a training can stop at any moment.
 
-The objective, its gradient and its start are those of scikit-learn's ``MLPClassifier``, and without
-a hidden layer those of ``LogisticRegression``; tests/heads/test_fitting.py compares them. Neither
-can be stopped within an iteration, which may take minutes. Here examples are read in parts, before
-each of which ``check`` may end it.
+Objective, gradient and start are those of scikit-learn's ``MLPClassifier``, or without a hidden
+layer those of ``LogisticRegression``; tests/heads/test_fitting.py compares them. Those cannot stop
+within an iteration, which may take minutes. Here the examples are read in parts, and ``check`` may
+stop the training before each part.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scipy.optimize import minimize
 
 from heads.network import Floats, Vectors
 
-# numbers of the layers' outputs that a part of the examples may have, and products: .2 s of a core
+# limit of the layers' outputs, and products, for one part of the examples: .2 s of a core
 PART_OUTPUTS = 1_000_000
 PART_PRODUCTS = 500_000_000
-# where scikit-learn ends: of the gradient's largest entry
+# scikit-learn's tolerance: limit of the gradient's largest entry
 TOLERANCE = 1e-4
-# L-BFGS' own memory, of scipy: 25 numbers a parameter, beside points and gradients
+# memory of scipy's L-BFGS: 25 numbers a parameter, plus points and gradients
 NUMBERS_A_PARAMETER = 32
 
 Targets = NDArray[np.integer]
@@ -39,7 +39,7 @@ class Layers:
 
     @classmethod
     def drawn(cls, sizes: Sequence[int]) -> Layers:
-        """At random by Glorot and Bengio (2010), the same every time; zeros of a single layer."""
+        """Random layers by Glorot and Bengio (2010), always the same; zeros for a single layer."""
         if len(sizes) == 2:
             return cls([np.zeros((sizes[0], sizes[1]))], [np.zeros(sizes[1])])
         layers = cls([], [])
@@ -51,7 +51,7 @@ class Layers:
         return layers
 
     def outputs(self, inputs: NDArray[np.floating]) -> list[Floats]:
-        """What each layer gives, after the ReLU where another layer follows."""
+        """The outputs of each layer, after the ReLU except in the last."""
         given: list[Floats] = []
         last = inputs.astype(np.float64)
         for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
@@ -69,12 +69,12 @@ class Objective:
 
     Attributes:
         inputs: ``[examples, inputs]``.
-        targets: numbers of outputs ``[examples]``, or 0 and 1 ``[examples, outputs]``. Of two
-            outputs in the first case the network has one logit, of the second against the first.
-        outputs: how many.
-        penalty: times half the squared weights, over the sum of ``counts``.
-        counts: how much each example counts, ``[examples]``; None for 1.
-        check: raises to end it.
+        targets: numbers of outputs ``[examples]``, or 0 and 1 ``[examples, outputs]``. In the first
+            case two outputs have one logit, of the second against the first.
+        outputs: number of outputs.
+        penalty: factor of half the squared weights, divided by the sum of ``counts``.
+        counts: weight of each example, ``[examples]``; None for 1.
+        check: raises to stop the training.
         scale: multiplies the inputs.
     """
 
@@ -88,11 +88,11 @@ class Objective:
 
     @property
     def logits(self) -> int:
-        """Of the last layer."""
+        """The number of logits of the last layer."""
         return 1 if self.targets.ndim == 1 and self.outputs == 2 else self.outputs
 
     def at(self, layers: Layers) -> tuple[float, Layers]:
-        """Its value, and the gradient."""
+        """The objective's value and gradient."""
         slopes = Layers(
             [np.zeros_like(w) for w in layers.weights], [np.zeros_like(b) for b in layers.biases]
         )
@@ -116,7 +116,7 @@ class Objective:
             yield slice(first, first + rows)
 
     def _add(self, part: slice, layers: Layers, slopes: Layers) -> float:
-        """The loss of some examples; their slopes are added."""
+        """The loss of some examples; adds their gradient to ``slopes``."""
         inputs = self.inputs[part].astype(np.float64)
         inputs *= self.scale
         given = layers.outputs(inputs)
@@ -133,12 +133,12 @@ class Objective:
 
 
 def descend(objective: Objective, layers: Layers, iterations: int) -> tuple[Layers, int]:
-    """The layers after some iterations of L-BFGS, and how many these were.
+    """The layers after some iterations of L-BFGS, and the number of iterations.
 
-    Fewer than ``iterations`` have come to the optimum.
+    A number below ``iterations`` means that the optimum was reached.
 
     Raises:
-        Exception: what the objective's ``check`` raised.
+        Exception: from the objective's ``check``.
     """
 
     def value(packed: Floats) -> tuple[float, Floats]:
@@ -156,7 +156,7 @@ def descend(objective: Objective, layers: Layers, iterations: int) -> tuple[Laye
 
 
 def _cross_entropy(logits: Floats, targets: Targets, counts: Floats | None) -> tuple[float, Floats]:
-    """Summed over examples, and its derivative by the logits."""
+    """The sum over examples, and its derivative by the logits."""
     rows = np.arange(len(logits))
     if targets.ndim == 1 and logits.shape[1] > 1:
         logits = logits - logits.max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""From labelled vectors to a classifier and a report of how good it is.
+"""Trains a classifier on labelled vectors, and reports its quality.
 
 Importing this module imports scikit-learn, which takes seconds; callers do it in a thread.
 """
@@ -27,9 +27,9 @@ def learn(
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
-        deadline: deadline on ``time.monotonic``'s clock.
-        stop: ends the training as the deadline does.
-        unlabelled: unit rows of further documents; not with several labels a document.
+        deadline: on ``time.monotonic``'s clock.
+        stop: ends the training like the deadline.
+        unlabelled: unit rows of further documents; only with one label a document.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.

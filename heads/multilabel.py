@@ -1,6 +1,6 @@
-"""Train a head whose labels hold independently of each other: one network, a sigmoid a label.
+"""Trains a head with independent labels: one network, one sigmoid for each label.
 
-Importing this module imports scikit-learn, as ``heads.training`` does.
+Importing this module imports scikit-learn, like ``heads.training``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from heads.stratify import Indicators, folds
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A multi-label head and how good it is on examples that it did not see.
+    """A multi-label head and its quality on unseen examples.
 
     Attributes:
         network: trained on all examples, calibrated by the held-out logits.
-        folds: of the stratified cross-validation.
-        subset_accuracy: share of examples with all labels right, where .5 decides.
-        micro_f1: over all pairs of an example and a label, where .5 decides.
-        macro_f1: mean of the labels' own.
-        log_loss: of the calibrated held-out probabilities, in nats an example and label.
+        folds: number of folds of the stratified cross-validation.
+        subset_accuracy: share of examples with all labels right, with the threshold .5.
+        micro_f1: over all pairs of an example and a label, with the threshold .5.
+        macro_f1: mean over the labels.
+        log_loss: of the calibrated held-out probabilities, in nats per example and label.
     """
 
     network: Network
@@ -46,10 +46,10 @@ def train(
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
-        indicators: 1 where an example has a label, ``[examples, labels]``; two or more labels, each
-            on two examples or more.
-        deadline: deadline on ``time.monotonic``'s clock.
-        stop: ends the training as the deadline does.
+        indicators: 1 if an example has a label, ``[examples, labels]``; two or more labels, each
+            with two examples or more.
+        deadline: on ``time.monotonic``'s clock.
+        stop: ends the training like the deadline.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -82,9 +82,9 @@ def fit(
 
 
 def f1(truth: NDArray[np.bool_], guessed: NDArray[np.bool_]) -> tuple[float, float]:
-    """F1 over all pairs of an example and a label, and the mean of the labels' own.
+    """F1 over all pairs of an example and a label, and the mean over the labels.
 
-    A label that was neither there nor guessed has 0.
+    A label without examples and without guesses has 0.
     """
     right = (truth & guessed).sum(axis=0)
     sizes = truth.sum(axis=0) + guessed.sum(axis=0)
@@ -93,7 +93,7 @@ def f1(truth: NDArray[np.bool_], guessed: NDArray[np.bool_]) -> tuple[float, flo
 
 
 def calibrate(logits: Vectors, indicators: Indicators, check: Check = lambda: None) -> float:
-    """The temperature of least log loss, with the doubt of ``training.calibrate``."""
+    """The temperature with the least log loss, smoothed as in ``training.calibrate``."""
     doubt = 1 / (len(indicators) + 2)
 
     def loss(part: slice, temperature: float) -> float:
@@ -107,7 +107,7 @@ def calibrate(logits: Vectors, indicators: Indicators, check: Check = lambda: No
 
 
 def log_loss(logits: Vectors, indicators: Indicators, temperature: float) -> float:
-    """Mean negative log-likelihood in nats an example and label."""
+    """Mean negative log-likelihood in nats per example and label."""
     return (
         sum(
             float(_surprise(logits[part], indicators[part], temperature).sum())
@@ -118,6 +118,6 @@ def log_loss(logits: Vectors, indicators: Indicators, temperature: float) -> flo
 
 
 def _surprise(logits: Vectors, expected: NDArray[Any], temperature: float) -> Floats:
-    """In nats, where a label is expected with some probability."""
+    """Cross-entropy in nats with the expected probabilities of the labels."""
     holds = np.clip(sigmoid(logits, temperature), 1e-12, 1 - 1e-12)
     return np.asarray(-(expected * np.log(holds) + (1 - expected) * np.log1p(-holds)))

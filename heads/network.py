@@ -1,4 +1,4 @@
-"""A trained head: plain matrices, so that serving it needs only numpy."""
+"""A trained head as plain matrices, so that serving it needs only numpy."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Kind = Literal["softmax", "sigmoid"]
 
 
 class Scorer(Protocol):
-    """A head that can be run, whatever it is made of."""
+    """A head that can compute scores."""
 
     @property
     def kind(self) -> Kind:
-        """``softmax`` where one output holds, ``sigmoid`` where each may or may not."""
+        """``softmax`` if exactly one output applies, ``sigmoid`` if each is independent."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Inputs and outputs."""
+        """The numbers of inputs and outputs."""
 
     def logits(self, inputs: Vectors) -> Vectors:
         """``[rows, inputs]`` to ``[rows, outputs]``."""
@@ -32,7 +32,7 @@ class Scorer(Protocol):
         """Calibrated, ``[rows, outputs]``."""
 
     def to_bytes(self) -> bytes:
-        """A file of it."""
+        """The head as the bytes of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Network:
         weights: float32 ``[inputs, outputs]`` a layer.
         biases: float32 ``[outputs]`` a layer.
         temperature: divides the logits before the softmax or sigmoid (Guo et al. 2017).
-        kind: ``softmax`` where one output holds, ``sigmoid`` where each may or may not.
+        kind: ``softmax`` if exactly one output applies, ``sigmoid`` if each is independent.
     """
 
     weights: tuple[Vectors, ...]
@@ -53,7 +53,7 @@ class Network:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Inputs and outputs."""
+        """The numbers of inputs and outputs."""
         return self.weights[0].shape[0], self.biases[-1].shape[0]
 
     def logits(self, inputs: Vectors) -> Vectors:
@@ -85,10 +85,10 @@ class Network:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Network:
-        """What ``to_bytes`` wrote."""
+        """Read the result of ``to_bytes``."""
         with np.load(io.BytesIO(blob), allow_pickle=False) as held:
             layers = range(sum(name.startswith("weight") for name in held.files))
-            # heads written before there were two kinds do not say theirs
+            # heads from before there were two kinds do not name theirs
             kind = str(held["kind"]) if "kind" in held.files else "softmax"
             return cls(
                 tuple(held[f"weight{i}"] for i in layers),
@@ -100,11 +100,11 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What a training gives.
+    """The result of a training.
 
     Attributes:
         labels: the network's outputs in order.
-        report: figures of the training, fit for JSON.
+        report: figures of the training, as JSON values.
     """
 
     labels: list[str]
@@ -120,6 +120,6 @@ def softmax(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
 
 
 def sigmoid(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
-    """Each of ``logits / temperature`` as a probability of its own."""
-    # by tanh, which does not overflow
+    """Each of ``logits / temperature`` as an independent probability."""
+    # tanh does not overflow
     return np.asarray(0.5 + 0.5 * np.tanh(logits.astype(np.float64) / (2 * temperature)))

@@ -1,7 +1,7 @@
-"""Few labels, many documents: pseudo-labels for documents without one.
+"""Adds pseudo-labels for unlabelled documents when there are few labels.
 
 Self-training (Scudder 1965; as pseudo-labels, Lee 2013): a classifier trained on the labels
-guesses those of further documents, is trained again with the surest guesses, and so on.
+guesses the labels of further documents, is trained again with its surest guesses, and so on.
 Measured in docs/how-to/classify.md.
 """
 
@@ -16,12 +16,12 @@ from heads.network import Floats, Vectors, sigmoid, softmax
 Labels = NDArray[np.int64]
 
 ROUNDS = 4
-# Of each class's guesses the surest are kept: with all of them accuracy falls back by two points.
+# Only this share of each class's guesses is kept, the surest: with all, accuracy falls two points.
 SHARE = 0.8
 LEAST = 5
-# a given label counts as much as so many guessed ones
+# one given label counts as much as this many guessed ones
 WEIGHT = 3.0
-# of the inner classifier, a logistic regression
+# penalty of the inner classifier, a logistic regression
 PENALTY = 0.1
 ITERATIONS = 100
 
@@ -29,13 +29,13 @@ ITERATIONS = 100
 def extend(
     vectors: Vectors, labels: Labels, unlabelled: Vectors, check: Check = lambda: None
 ) -> tuple[Vectors, Labels, NDArray[np.float64]]:
-    """The examples, and after them the unlabelled documents that were given a label.
+    """The examples, followed by the unlabelled documents that got a label.
 
     Args:
         vectors: unit rows of the examples, float32 ``[examples, dimensions]``.
         labels: ``[examples]``.
         unlabelled: unit rows, float32 ``[documents, dimensions]``.
-        check: raises to end it.
+        check: raises to stop the training.
 
     Returns:
         Vectors, labels and sample weights.

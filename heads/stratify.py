@@ -1,4 +1,4 @@
-"""Folds in which every label of multi-label examples has its share."""
+"""Splits multi-label examples into folds with an equal share of every label."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Indicators = NDArray[np.uint8]
 def folds(indicators: Indicators, number: int, check: Check = lambda: None) -> NDArray[np.int64]:
     """The fold of each example, by iterative stratification (Sechidis et al. 2011, figure 1).
 
-    The rarest label is dealt out first, each of its examples to the fold that lacks most of it.
+    The rarest label comes first; each of its examples goes to the fold that lacks most of it.
 
     Args:
-        indicators: 1 where an example has a label, ``[examples, labels]``.
+        indicators: 1 if an example has a label, ``[examples, labels]``.
         number: of folds; no label may have fewer examples.
-        check: raises to end it.
+        check: raises to stop the training.
 
     Returns:
         0 to ``number - 1``, ``[examples]``. The same examples get the same folds.

@@ -1,4 +1,4 @@
-"""Train a head on frozen vectors: the papers' probe, one hidden layer (SimLTE, section 4).
+"""Trains a head on frozen vectors: the papers' probe, one hidden layer (SimLTE, section 4).
 
 Importing this module imports scikit-learn, which takes seconds; routes do it in a thread.
 """
@@ -29,22 +29,22 @@ FOLDS = 5
 # reaches .81 to .88 and L-BFGS .894, the same as logistic regression, in a third of the time.
 WEIGHT_DECAY = 0.1
 SCALE = 4.0
-# L-BFGS starts again after each round
+# L-BFGS restarts after each round
 ROUNDS = 8
 ITERATIONS = 25
-# logits that are turned into probabilities at once
+# logits that are converted to probabilities at once
 PART_LOGITS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A head and how good it is on examples that it did not see.
+    """A head and its quality on unseen examples.
 
     Attributes:
         network: trained on all examples, calibrated by the held-out logits.
-        folds: of the stratified cross-validation.
-        accuracy: of it.
-        macro_f1: of it.
+        folds: number of folds of the stratified cross-validation.
+        accuracy: in cross-validation.
+        macro_f1: in cross-validation.
         log_loss: of the calibrated held-out probabilities, in nats.
     """
 
@@ -56,7 +56,7 @@ class Trained:
 
 
 def until(deadline: float, stop: threading.Event | None) -> Check:
-    """Raises ``TimeoutError`` once the deadline passed, or ``stop`` was set."""
+    """A check that raises ``TimeoutError`` after the deadline, or when ``stop`` is set."""
 
     def check() -> None:
         if time.monotonic() > deadline or (stop is not None and stop.is_set()):
@@ -77,9 +77,9 @@ def train(
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
         labels: ``[examples]``, 0 to classes - 1, each at least twice.
-        deadline: deadline on ``time.monotonic``'s clock.
-        stop: ends the training as the deadline does, within a second.
-        unlabelled: unit rows of further documents, to learn from by pseudo-labels.
+        deadline: on ``time.monotonic``'s clock.
+        stop: ends the training like the deadline, within a second.
+        unlabelled: unit rows of further documents that get pseudo-labels.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -123,10 +123,10 @@ def fit(
     weights: Floats | None = None,
     rounds: int = ROUNDS,
 ) -> Network:
-    """One network with a logit a class; the same examples give the same network.
+    """One network with one logit for each class; the same examples give the same network.
 
-    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``; ``weights`` say how much
-    each example counts, ``rounds`` how long to go on, by ``ITERATIONS``.
+    Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``. ``weights`` weigh the
+    examples; ``rounds`` is the number of rounds of ``ITERATIONS``.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -135,8 +135,8 @@ def fit(
     check = until(deadline, stop)
     objective = Objective(vectors, labels, outputs, weight_decay, weights, check, SCALE)
     layers = Layers.drawn((vectors.shape[1], hidden, objective.logits))
-    # Several threads of OpenBLAS gain little on small matrices, and where others compute on the
-    # same cores they wait for each other, for many times as long.
+    # Threads of OpenBLAS gain little on small matrices. If others compute on the same cores, the
+    # threads wait for each other, many times as long.
     with threadpool_limits(limits=1, user_api="blas"):
         for _ in range(rounds):
             layers, done = descend(objective, layers, ITERATIONS)
@@ -152,10 +152,10 @@ def fit(
 
 
 def calibrate(logits: Vectors, labels: Labels, check: Check = lambda: None) -> float:
-    """The temperature of least log loss on held-out logits (Guo et al. 2017).
+    """The temperature with the least log loss on held-out logits (Guo et al. 2017).
 
-    A few examples that are all right would ask for certainty; so each counts as right by
-    (n + 1) / (n + 2) only (Platt 1999).
+    If a few examples are all right, the best temperature would mean certainty. So each right one
+    counts only with probability (n + 1) / (n + 2) (Platt 1999).
     """
     doubt = 1 / (len(labels) + 2)
 
@@ -170,7 +170,7 @@ def calibrate(logits: Vectors, labels: Labels, check: Check = lambda: None) -> f
 
 
 def best_temperature(loss: Callable[[float], float]) -> float:
-    """Where ``loss`` is least between a twentieth and 20."""
+    """The temperature between a twentieth and 20 with the least ``loss``."""
     found = minimize_scalar(
         lambda logged: loss(float(np.exp(logged))),
         bounds=(np.log(0.05), np.log(20)),
@@ -180,7 +180,7 @@ def best_temperature(loss: Callable[[float], float]) -> float:
 
 
 def parts(logits: Vectors) -> Iterator[slice]:
-    """Rows of logits that are worked on at once."""
+    """Rows of logits that are processed at once."""
     rows = max(1, PART_LOGITS // logits.shape[1])
     for first in range(0, len(logits), rows):
         yield slice(first, first + rows)

@@ -1,1 +1,1 @@
-"""What a hybrid search is made of: the top terms of a text, and the fusion of rankings."""
+"""The parts of a hybrid search: the top terms of a text, and the fusion of rankings."""

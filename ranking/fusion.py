@@ -1,4 +1,4 @@
-"""Two rankings to one."""
+"""Combines rankings into one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Id = TypeVar("Id", bound=Hashable)
 
 # the constant of Cormack, Clarke and Büttcher 2009
 RRF = 60
-# what a document gets that is first in both rankings
+# the score of a document that is first in both rankings
 BEST = 2 / (RRF + 1)
 
 

@@ -1,4 +1,4 @@
-"""The top terms of a text: those that tell it from other documents."""
+"""The top terms of a text: the words that distinguish it from other documents."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 _WORD = re.compile(r"\w{2,}")
 # docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
-# documents that are counted, and characters of each
+# number of counted documents, and of characters of each
 SAMPLE = 512
 SAMPLE_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """In how many of some documents each word stands."""
+    """The number of documents that contain each word."""
 
     documents: int
     containing: Counter[str]
 
     def top_terms(self, text: str, most: int = MOST_WORDS) -> str:
-        """The words of the highest tf·idf, once each; stop words and stemming are Lance's.
+        """The words of the highest tf·idf, once each; stop words and stemming follow Lance.
 
         idf is BM25's: log(1 + (N - df + .5) / (df + .5)).
         """
@@ -44,10 +44,10 @@ def words(text: str) -> list[str]:
 
 
 def count(texts: Sequence[str]) -> Frequencies:
-    """Document frequencies, each document read as far as ``SAMPLE_CHARACTERS``."""
+    """Document frequencies; of each document only the first ``SAMPLE_CHARACTERS`` count."""
     containing: Counter[str] = Counter()
     for text in texts:
         containing.update(set(words(text[:SAMPLE_CHARACTERS])))
-    # most words stand in one document: they weigh nearly what an unknown one does
+    # most words are in one document: they weigh nearly as much as an unknown word
     several = Counter({word: n for word, n in containing.items() if n > 1})
     return Frequencies(len(texts), several)

@@ -1,1 +1,1 @@
-"""``docsplit-index``: many documents into an index, in this process."""
+"""``docsplit-index``: indexes many documents in this process."""

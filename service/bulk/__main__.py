@@ -1,4 +1,4 @@
-"""``docsplit-index FILE|FOLDER --index NAME``: documents into an index, without a server.
+"""``docsplit-index FILE|FOLDER --index NAME``: indexes documents without a server.
 
 ``docsplit-index check`` and ``repair`` are in ``service.bulk.integrity``.
 """
@@ -45,11 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Index documents.
 
     Returns:
-        Exit status: 0 when all are indexed, 1 when some were refused, 2 when nothing could start,
-        130 when interrupted; then the same command goes on where it stopped.
+        Exit status: 0 when all are indexed, 1 when some were refused, 2 when the run could not
+        start, 130 when interrupted; the same command then continues.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if integrity.asked(arguments):
+    if integrity.is_command(arguments):
         try:
             return integrity.main(arguments)
         except (ServiceError, BundleError, DataError) as error:
@@ -57,15 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
     parser = argparse.ArgumentParser(
         "docsplit-index",
-        description="Embed documents and keep them in an index, without a server. Documents that "
-        "are there unchanged are passed over, so an ended run can be repeated.",
-        epilog="docsplit-index check [NAME] verifies what is stored, docsplit-index repair [NAME] "
-        "mends it. Further flags are docsplit-serve's, such as --index-path, --bundle and "
+        description="Embed documents and store them in an index, without a server. Documents that "
+        "the index already has unchanged are skipped, so you can repeat an interrupted run.",
+        epilog="docsplit-index check [NAME] verifies the store, docsplit-index repair [NAME] "
+        "repairs it. Further flags are docsplit-serve's, such as --index-path, --bundle and "
         "--threads.",
         allow_abbrev=False,
     )
     parser.add_argument("source", type=Path, help=f"{FORMATS} file, packed or not, or a folder")
-    parser.add_argument("--index", required=True, help="its name; created where it is missing")
+    parser.add_argument("--index", required=True, help="its name; created if it is missing")
     parser.add_argument(
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--ray", metavar="ADDRESS", help="embed on a Ray cluster: auto, host:port, local"
     )
     parser.add_argument(
-        "--ray-actors", type=int, default=0, help="on the cluster; 0 takes what has room"
+        "--ray-actors", type=int, default=0, help="number of actors; 0 takes as many as fit"
     )
     given, rest = parser.parse_known_args(arguments)
     try:
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
             typed=[name for name, kind in fields.items() if kind != "string"],
             links=given.links,
         )
-        # variables that are meant for the service would leave cores idle here, or stop the start
+        # environment variables for the service would leave cores idle here, or prevent the start
         settings = load(rest).model_copy(update={"keys_file": None})
         with ExitStack() as stack:
             cluster = None
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
                 cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
             return asyncio.run(_index(settings, documents, given.index, fields, cluster))
     except KeyboardInterrupt:
-        print("docsplit-index: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
+        print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
     except (ServiceError, BundleError, DataError) as error:
         print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
@@ -163,7 +163,7 @@ async def _index(
 async def _current(
     indexes: Indexes, name: str, embedder: BackgroundEmbedder, bar: Progress
 ) -> Index:
-    """The index for this bundle, re-embedded before where only another bundle's is there."""
+    """The index for this bundle; re-embedded first if only another bundle's exists."""
     from service.index.follower import Follower
 
     try:

@@ -1,4 +1,4 @@
-"""Embed on a Ray cluster: actors hold a bundle each, this process reads and writes the index."""
+"""Embeds on a Ray cluster: actors hold a bundle each, this process reads and writes the index."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from service.settings import Settings
 
 log = structlog.get_logger("docsplit.bulk")
 
-# works at each actor, so that it has the next one when one is done
+# works for each actor, so that it always has a next one
 _AHEAD = 2
-# an actor whose machine is lost is started on another, and its work repeated
+# Ray restarts an actor whose machine is lost on another one, and repeats its work
 _RETRIES = 5
 _REACH_SECONDS = 10.0
 
 
 class _Worker:
-    """What an actor runs; its methods are called from other machines."""
+    """The code of an actor; other machines call its methods."""
 
     def __init__(self, settings: Settings) -> None:
         self._service = Service(settings, bundle.load(settings.bundle))
@@ -41,15 +41,15 @@ class _Worker:
             if self._service.running is None:
                 await self._service.start()
         if self._service.running is None:
-            raise CommandError("the engine cannot be started on a node; its log tells why")
+            raise CommandError("the engine did not start on a node; the node's log says why")
         return self._service.bundle.manifest.revision
 
     async def encode(self, texts: Mapping[str, str]) -> Encoded:
-        """As ``encode_texts``; an actor that Ray moved to another node starts its engine."""
+        """Like ``encode_texts``; an actor that Ray moved to another node starts its engine."""
         await self.start()
         prompt = resolve(self._service.bundle.manifest, None)
-        embedder = self._service.running.embedder  # type: ignore[union-attr] # start has made it
-        # one for each call: it tokenises while the other computes
+        embedder = self._service.running.embedder  # type: ignore[union-attr] # start sets it
+        # one for each call: one tokenises while another computes
         return await encode_texts(BackgroundEmbedder(embedder, prompt, exclusive=True), texts)
 
 
@@ -60,17 +60,17 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
     Every node needs docsplit with its engine, and the bundle under the same path.
 
     Args:
-        address: as ``ray.init`` takes it: ``auto``, ``host:port``, ``ray://host:port``, or
-            ``local`` for a cluster of this machine that ends with the run.
-        actors: how many; 0 takes as many as the cluster has room for. Each takes ``threads`` CPUs,
-            or one where that is 0, and one GPU where the cluster has any and the engine may use it.
+        address: as for ``ray.init``: ``auto``, ``host:port``, ``ray://host:port``, or ``local``
+            for a cluster on this machine that ends with the run.
+        actors: their number; 0 takes as many as fit. Each takes ``threads`` CPUs (one if that is
+            0), and one GPU if the cluster has any and the engine may use it.
         settings: of the engine in every actor.
 
     Raises:
         CommandError: Ray is not installed, or there is no such cluster, or it has no room.
     """
-    # Ray reports its use to its makers unless told before it is imported. It is started before
-    # lancedb is imported, which does not like to be forked.
+    # By default Ray reports its use to its makers; the setting counts only before the import. Ray
+    # starts before lancedb is imported, because lancedb does not support forks.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -89,7 +89,7 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         wanted = actors or _room(resources, threads, gpus)
         if wanted == 0:
             raise CommandError(f"--ray {address}: the cluster has no room for an actor")
-        # the index belongs to this process; and what computes is asked for by the number of cores
+        # the index belongs to this process; each actor gets an explicit number of cores
         own = settings.model_copy(update={"threads": threads, "redis_url": None, "cache_bytes": 0})
         make = ray.remote(
             num_cpus=threads, num_gpus=gpus, max_restarts=_RETRIES, max_task_retries=_RETRIES
@@ -101,7 +101,7 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
 
 
 def _reach(address: str) -> None:
-    """Raise where nobody listens, for which Ray would take minutes."""
+    """Raise if nothing listens at an address: Ray itself would take minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return
@@ -123,7 +123,7 @@ def _encoder(actors: list[Any]) -> Encoder:
         revisions: set[str] = set(await asyncio.gather(*(actor.start.remote() for actor in actors)))
         log.info("cluster_ready", actors=len(actors))
         if len(revisions) > 1:
-            raise CommandError("the nodes hold different bundles under the same path")
+            raise CommandError("the nodes have different bundles under the same path")
         free = [actor for actor in actors for _ in range(_AHEAD)]
         busy: dict[asyncio.Task[Encoded], tuple[Work, Any]] = {}
 

@@ -1,4 +1,4 @@
-"""Embed the texts of one commit, and name those that cannot be embedded."""
+"""Embeds the texts of one commit, and names the texts that cannot be embedded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Work:
     """Documents of one commit.
 
     Attributes:
-        sources: all of them.
-        known: encodings that the index holds already, by id.
+        sources: all documents.
+        known: encodings that the index already has, by id.
     """
 
     sources: list[Document]
@@ -32,12 +32,12 @@ class Work:
 
 @dataclass(slots=True)
 class Encoded:
-    """What became of the texts of a ``Work``.
+    """The results for the texts of a ``Work``.
 
     Attributes:
         encodings: by id.
         refused: a line for each text that could not be embedded.
-        tokens: embedded, special tokens not counted.
+        tokens: number of embedded tokens, without special tokens.
     """
 
     encodings: dict[str, Encoding] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Encoded:
 
 
 class Encoder(Protocol):
-    """Embeds what is new of each work; the order may change."""
+    """Embeds the new texts of each work; the order may change."""
 
     def __call__(self, works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]: ...
 

@@ -1,4 +1,4 @@
-"""``docsplit-index check`` and ``docsplit-index repair``: what is stored, verified and mended."""
+"""``docsplit-index check`` and ``docsplit-index repair``: verify and repair the store."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 COMMANDS = ("check", "repair")
 
 
-def asked(arguments: Sequence[str]) -> bool:
-    """Whether a command line is one of these commands, and not the indexing of a file."""
+def is_command(arguments: Sequence[str]) -> bool:
+    """Whether a command line is one of these commands, not the indexing of a file."""
     named = arguments[:1] and arguments[0] in COMMANDS
     return bool(named) and not any(a == "--index" or a.startswith("--index=") for a in arguments)
 
@@ -40,10 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     """Check or repair.
 
     Returns:
-        Exit status: 0 when all is as it was written (after a repair: again), 1 when something is
-        damaged, or was lost.
+        Exit status: 0 when the store is intact (``repair``: again), 1 when data is damaged or was
+        lost.
     """
-    # behind a flag of the service stands a value of it
+    # the word after a flag of the service is the flag's value
     named = arguments[1:2] if not arguments[1:2] or not arguments[1].startswith("-") else []
     given, rest = _parser(arguments[0]).parse_known_args(arguments[1 + len(named) :])
     name = named[0] if named else None
@@ -53,22 +53,21 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[0] == "check":
         with redirect_stdout(sys.stderr):
             report = asyncio.run(_check(settings, name, given.record))
-        _tell(_checked(report), asdict(report), given.json)
+        _print(_checked(report), asdict(report), given.json)
         return 1 if report.findings else 0
-    # the log must not stand between the lines of the answer
+    # log lines must not mix with the answer
     with redirect_stdout(sys.stderr):
         outcome, report = asyncio.run(_repair(settings, name))
-    _tell(_repaired(outcome, report), asdict(outcome) | {"after": asdict(report)}, given.json)
+    _print(_repaired(outcome, report), asdict(outcome) | {"after": asdict(report)}, given.json)
     return 1 if outcome.lost or outcome.left or report.findings else 0
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
     said = {
-        "check": "Read all that is stored, verify every checksum and every recorded digest, and "
-        "name what is wrong, in the index NAME or in all that is stored. Nothing is changed; "
-        "services may run.",
-        "repair": "Bring back what is damaged in the index NAME, or in all that is stored, and "
-        "name what is lost. Stop the services that write to it before.",
+        "check": "Read the whole store, or only the index NAME, verify every checksum and every "
+        "recorded digest, and name the faults. It changes nothing; services may run.",
+        "repair": "Restore damaged data in the whole store, or only in the index NAME, and name "
+        "lost data. First stop the services that write to it.",
     }
     parser = argparse.ArgumentParser(
         f"docsplit-index {command} [NAME]",
@@ -79,7 +78,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if command == "check":
         parser.add_argument(
-            "--record", action="store_true", help="record the digests of files that have none yet"
+            "--record", action="store_true", help="record the digests of files without one"
         )
     return parser
 
@@ -106,7 +105,7 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
         service = Service(settings, held)
         await service.start()
         if service.running is None:
-            raise CommandError("the engine cannot be started; its log tells why")
+            raise CommandError("the engine did not start; its log says why")
         return service.running.reembedder
 
     async def opened() -> Indexes:
@@ -135,7 +134,7 @@ async def _open(settings: Settings, held: Bundle) -> Indexes:
 
 
 def _root(settings: Settings) -> Path | None:
-    """The folder of all that is stored; None where it is in an object store."""
+    """The folder of the store; None if the store is in an object store."""
     if "://" in settings.index_path:
         return None
     root = Path(settings.index_path).resolve()
@@ -156,12 +155,12 @@ def _checked(report: Report) -> list[str]:
 
 def _repaired(outcome: Outcome, report: Report) -> list[str]:
     return [
-        *(f"mended: {line}" for line in outcome.mended),
+        *(f"repaired: {line}" for line in outcome.repaired),
         *(f"lost: {line}" for line in outcome.lost),
         *(f"left: {line}" for line in outcome.left),
         *_checked(report),
     ]
 
 
-def _tell(lines: list[str], told: dict[str, object], as_json: bool) -> None:
-    sys.stdout.write((json.dumps(told) if as_json else "\n".join(lines)) + "\n")
+def _print(lines: list[str], content: dict[str, object], as_json: bool) -> None:
+    sys.stdout.write((json.dumps(content) if as_json else "\n".join(lines)) + "\n")

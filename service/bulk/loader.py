@@ -1,4 +1,4 @@
-"""Bring an index up to date with documents, passing over what is there unchanged."""
+"""Brings an index up to date with documents; skips unchanged documents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from service.index.reuse import kept
 from service.index.rows import fields
 from service.index.rows.record import digest, record
 
-# a batch is one commit; more characters would not fit the queue of tokens
+# a batch is one commit; more characters would not fit into the queue
 BATCH_CHARACTERS = 400_000
 BATCH_DOCUMENTS = 256
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of the documents."""
+    """The results of a run."""
 
     written: int = 0
     unchanged: int = 0
@@ -30,7 +30,7 @@ class Report:
 
     @property
     def seen(self) -> int:
-        """All documents so far."""
+        """The number of documents so far."""
         return self.written + self.unchanged + self.repeated + len(self.refused)
 
 
@@ -41,11 +41,11 @@ async def load_documents(
     progress: Callable[[Report], None],
     sync: Callable[[], Awaitable[None]],
 ) -> Report:
-    """Bring an index up to date with documents; progress is told of what is durable.
+    """Bring an index up to date with documents; ``progress`` counts only durable documents.
 
-    A document whose digest is in the index is passed over, so a run that was ended goes on where it
-    stopped; one of which the text alone is unchanged keeps its vectors. Of several documents of one
-    id in a run the first counts.
+    A document whose digest is in the index is skipped, so a repeated run continues where the first
+    one stopped. A document with the same text but other content keeps its vectors. If several
+    documents in a run have one id, the first one counts.
     """
     report = Report()
     async for work, result in encode(_works(index, sources, report)):
@@ -81,7 +81,7 @@ async def _works(index: Index, sources: Iterable[Document], report: Report) -> A
 def _fits(index: Index, source: Document, report: Report) -> bool:
     wrong = fields.unservable(source.id, source.text, source.title, source.metadata, source.links)
     if wrong is not None:
-        # an id with a lone surrogate could not be printed
+        # an id with half a surrogate pair could not be printed
         report.refused.append(f"{source.id.encode(errors='replace').decode()}: {wrong}")
         return False
     try:

@@ -1,4 +1,4 @@
-"""One commit of many requests' documents, with the conditions that each sets on versions."""
+"""One commit of the documents of many requests. Each request can set conditions on versions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Upsert:
     """Documents of one request.
 
     Attributes:
-        rows: as ``Index.rows`` makes them, no two of one id.
-        conditions: by id; a document that is not named is written whatever stands there.
-        times: when each was written, by id; set by the first attempt to commit, so that a further
-            one changes nothing that the first has done.
+        rows: as ``Index.rows`` makes them; each id occurs once.
+        conditions: by id; a document without a condition is written in any case.
+        times: when each was written, by id. The first attempt to commit sets them, so that a
+            second attempt changes nothing that the first has done.
     """
 
     rows: pa.Table
@@ -31,7 +31,7 @@ class Upsert:
 
     @property
     def ids(self) -> list[str]:
-        """Of the documents, in their order."""
+        """Ids of the documents, in their order."""
         found: list[str] = self.rows["id"].to_pylist()
         return found
 
@@ -39,16 +39,16 @@ class Upsert:
 async def write(index: Index, upserts: Sequence[Upsert]) -> list[VersionError | None]:
     """Commit documents; ``times`` of each upsert are then their versions.
 
-    An upsert of which a condition does not hold before the commit is left out whole. Where another
-    process writes between that look and the commit, the documents whose condition still holds are
-    written, and the others are not.
+    If a condition does not hold before the commit, its whole upsert is left out. If another
+    process writes between that check and the commit, the commit writes only the documents whose
+    conditions still hold.
 
     Args:
-        index: a handle that nobody else uses.
-        upserts: in their order; an id that has a condition stands in one of them only.
+        index: a handle that nothing else uses.
+        upserts: in their order; an id with a condition occurs in one of them only.
 
     Returns:
-        For each upsert what stood against it.
+        For each upsert the reason why it was not written, or None.
     """
     repeated = any(upsert.times for upsert in upserts)
     held = await index.standing(list(chain.from_iterable(upsert.ids for upsert in upserts)))
@@ -64,17 +64,17 @@ async def write(index: Index, upserts: Sequence[Upsert]) -> list[VersionError | 
 
 
 async def delete(index: Index, document_id: str, condition: Condition) -> int:
-    """Delete one document of a version.
+    """Delete one document if it has a given version.
 
     Args:
-        index: a handle that nobody else uses.
+        index: a handle that nothing else uses.
 
     Returns:
         When it was deleted, in microseconds since the epoch.
 
     Raises:
         VersionError: it has another version.
-        NotFoundError: it is not there.
+        NotFoundError: the index has no such document.
     """
     conditions = {document_id: condition}
     held = await index.standing([document_id])
@@ -92,7 +92,7 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
 
 
 def check(conditions: Mapping[str, Condition], held: Mapping[str, Standing]) -> VersionError | None:
-    """What stands against writing under conditions."""
+    """The reason not to write under conditions, or None."""
     wrong = [name for name, one in conditions.items() if not versions.holds(one, held.get(name))]
     return VersionError(_present(wrong, held)) if wrong else None
 
@@ -106,7 +106,7 @@ def _stamp(upserts: Sequence[Upsert], held: Mapping[str, Standing]) -> None:
     last = {name: standing.updated for name, standing in held.items()}
     for upsert in upserts:
         for name in upsert.ids:
-            # later than what it replaces, also where that came from a machine whose clock is ahead
+            # later than the state it replaces, even if that came from a machine with a fast clock
             time = upsert.times.get(name) or max(now, last.get(name, 0) + 1)
             upsert.times[name] = last[name] = time
 
@@ -115,7 +115,7 @@ async def _conditional(index: Index, upserts: Sequence[Upsert]) -> dict[str, int
     """Write the documents that have conditions.
 
     Returns:
-        Of those that are not written, what stands in their place.
+        For each document that was not written, the version that the index has instead.
     """
     conditions = {name: one for upsert in upserts for name, one in upsert.conditions.items()}
     absent = {name for name, one in conditions.items() if one == "absent"}
@@ -153,7 +153,7 @@ async def _plain(index: Index, upserts: Sequence[Upsert], *, repeated: bool) -> 
 
 
 def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Table:
-    """Rows of some documents, the last of each id, with their times."""
+    """Rows of some documents with their times; of each id the last."""
     wanted = set(ids)
     parts: list[pa.Table] = []
     times: list[int] = []
@@ -164,7 +164,7 @@ def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Tab
         if kept:
             rows = upsert.rows if len(kept) == len(names) else upsert.rows.take(kept)
             if rows.schema.names != index.schema.names:
-                raise ConflictError("the index was changed meanwhile: try again")
+                raise ConflictError("the index changed during the request: try again")
             times += [upsert.times[names[position]] for position in kept]
             parts.append(rows.replace_schema_metadata())
     if not parts:

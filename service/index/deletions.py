@@ -15,21 +15,19 @@ async def delete(
     ids: Sequence[str],
     deleted: Mapping[str, int] | None = None,
 ) -> None:
-    """Delete documents in all generations of an index, also in those that are being created.
+    """Delete documents in all generations of an index, including those being created.
 
-    A generation that appears after the last look has only sources where the documents are
-    deleted.
+    A generation that appears later copies from generations where the documents are deleted.
 
     Args:
         indexes: of the store.
         name: of the index.
         uid: of the index for which the documents were checked.
         ids: of the documents.
-        deleted: when they were deleted, by id, where one generation has them deleted already;
-            later writes stay.
+        deleted: by id, when a generation has already deleted a document; later writes stay.
 
     Raises:
-        NotFoundError, ConflictError: the index is gone, or another one has its name by now.
+        NotFoundError, ConflictError: the index is gone, or another index has its name now.
     """
     done: set[str] = set()
     while True:
@@ -48,7 +46,7 @@ async def delete(
 
 
 async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]:
-    """Now, by id, or later where a generation holds what was written later."""
+    """The time of deletion by id: now, or later if a generation holds a later write."""
     times = dict.fromkeys(ids, microseconds())
     for index in indexes:
         for document_id, written in (await index.updated(ids)).items():

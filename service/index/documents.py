@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("docsplit.index")
 
-# so much is hashed beside the event loop
+# hashing more bytes than this runs in a thread
 _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
@@ -38,7 +38,7 @@ _OLDER = "target.updated < source.updated"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document as it was given, with the vector it got.
+    """A document as the client gave it, with its vector.
 
     Attributes:
         metadata: a JSON object.
@@ -56,10 +56,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An open index; every read sees all that was committed before it.
+    """An open index; every read sees all earlier commits.
 
     Attributes:
-        damaged: told how many damaged rows a read met.
+        damaged: called with the number of damaged rows that a read met.
     """
 
     table: AsyncTable
@@ -69,36 +69,37 @@ class Index:
     damaged: Callable[[int], None] = lambda _: None
 
     def require(self, uid: str) -> None:
-        """Raise where the index was deleted and created again since ``uid`` was read."""
+        """Raise if the index was deleted and created again since ``uid`` was read."""
         if self.identity.uid != uid:
-            raise ConflictError("the index was deleted and created again meanwhile: try again")
+            raise ConflictError("the index was deleted and created again: repeat the request")
 
     async def put(self, documents: Sequence[Record]) -> None:
-        """Insert documents as of now, or replace those of the same id, in one commit."""
+        """Insert documents, or replace those of the same id, in one commit; the time is now."""
         held = await self.updated([document.id for document in documents])
         now = microseconds()
-        # later than what it replaces, also where that came from a machine whose clock is ahead
+        # later than the state it replaces, even if that came from a machine with a fast clock
         times = [max(now, held.get(document.id, 0) + 1) for document in documents]
         await self.write(await self.rows(documents), times)
 
     async def write(
         self, rows: pa.Table, updated: Sequence[int], *, repeated: bool = False
     ) -> list[int]:
-        """Insert documents, or replace those of the same id, whatever stands.
+        """Insert documents, or replace those of the same id, without conditions.
 
-        Where another process has written a document later meanwhile, it is written once more: were
-        it left out, as if it came before, a conditional write that did not see it would be wrong.
+        If another process has written a document with a later time, this writes it once more. To
+        leave it out would place it before that write, and a conditional write that did not see it
+        would be wrong.
 
         Args:
-            rows: as ``rows`` made them, no two of one id.
+            rows: as ``rows`` made them; each id occurs once.
             updated: when each is written, in microseconds since the epoch.
-            repeated: whether a commit of the same was tried before and failed.
+            repeated: whether an earlier commit of the same rows failed.
 
         Returns:
-            When each was written in the end.
+            The time of each document in the end.
 
         Raises:
-            StoreError: what became of the former attempt is not known.
+            StoreError: it is unknown whether the former attempt succeeded.
         """
         ids: list[str] = rows["id"].to_pylist()
         times = list(updated)
@@ -118,11 +119,11 @@ class Index:
         return times
 
     async def missing(self, rows: pa.Table, version: int) -> dict[str, Standing | None]:
-        """Which rows a commit did not write, with what stood in their place.
+        """Rows that a commit did not write, with the state that the index has instead.
 
         Args:
-            rows: that were to be written.
-            version: of the table that the commit made; nobody else may use the handle.
+            rows: that the commit was to write.
+            version: of the table after the commit; nothing else may use the handle.
         """
         ids = rows["id"].to_pylist()
         made = await self.standing(ids, version)
@@ -139,26 +140,26 @@ class Index:
         """Insert documents, or replace older ones of the same id, in one commit.
 
         Args:
-            documents: no two of one id.
+            documents: each id occurs once.
             updated: when each was written, in microseconds since the epoch.
         """
         rows = await executors.STORE.run(self._rows, documents)
         await self.merge_rows(records.stamped(rows, updated))
 
     async def rows(self, documents: Sequence[Record]) -> pa.Table:
-        """Documents as the index holds them; ``updated`` is not told yet.
+        """Documents as rows of the index; ``updated`` is not set yet.
 
         Raises:
             InvalidError: a value that the index cannot hold.
         """
         try:
             if len(documents) == 1 and len(documents[0].text) < _MUCH_BYTES // 10:
-                # faster than a thread takes it up
+                # faster than starting a thread
                 return self._rows(documents)
             return await executors.STORE.run(self._rows, documents)
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
             raise InvalidError(
-                "documents: a value cannot be kept: send valid Unicode, and numbers of 64 bits",
+                "documents: the index cannot store a value: send valid Unicode and 64-bit numbers",
                 "documents",
             ) from error
 
@@ -170,13 +171,13 @@ class Index:
     async def tombstone(self, deleted: Mapping[str, int]) -> list[str]:
         """Delete documents, by id and time, unless they were written later, in one commit.
 
-        Those that are not there are noted as deleted, too: no older copy of them gets in.
+        Absent documents get a tombstone, too, so that no older copy of them gets in.
 
         Returns:
-            The ids of those that were written later.
+            The ids of documents that were written later.
         """
         rows = records.tombstones(deleted, self.schema)
-        # LanceDB takes a vector that is absent for a bad one unless told
+        # by default LanceDB rejects a missing vector as a bad one
         result = await self.merge_rows(rows, on_bad_vectors="null")
         if applied(result) == len(deleted):
             return []
@@ -184,24 +185,24 @@ class Index:
         return [name for name, held in found.items() if held is None or not held.deleted]
 
     async def purge(self, before: int) -> None:
-        """Forget documents that were deleted before a time."""
+        """Remove the tombstones from before a time."""
         where = f"deleted = true AND updated < {before}"
         if await self.table.count_rows(where):
             await self.table.delete(where)
 
     async def updated(self, ids: Sequence[str]) -> dict[str, int]:
-        """When documents were written or deleted, of those that are or were there."""
+        """When documents were written or deleted; unknown ids are left out."""
         query = self.table.query().where(col("id").isin([lit(i) for i in ids]))
         found = await query.select(["id", "updated"]).to_arrow()
         return dict(zip(found["id"].to_pylist(), found["updated"].to_pylist(), strict=True))
 
     async def standing(self, ids: Sequence[str], version: int = 0) -> dict[str, Standing]:
-        """What is held of documents, those that are deleted included.
+        """The states of documents, including deleted ones.
 
         Args:
             ids: of the documents.
-            version: of the table, in place of the newest; nobody else may use the handle then.
-                Digests are told of such a version alone.
+            version: of the table; 0 means the newest. With a version nothing else may use the
+                handle, and the states include digests.
         """
         table: Any = self.table
         if version:
@@ -216,18 +217,18 @@ class Index:
         return {row.pop("id"): Standing(**row) for row in found.to_pylist()}
 
     async def count(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return int(await self.table.count_rows("deleted = false"))
 
     async def has(self, document_id: str) -> bool:
-        """Whether a document is there."""
+        """Whether the index has a document."""
         found = await self.select(col("id").eq(lit(document_id)), ["id"], 1)
         return bool(found.num_rows)
 
     async def merge_rows(self, rows: pa.Table, on_bad_vectors: str = "error") -> MergeResult:
         """Insert rows, or replace older ones of the same id, in one commit.
 
-        So the latest of all writes of a document stands, in whatever order they arrive.
+        The latest write of a document wins, in whatever order the writes arrive.
         """
         merge = self.table.merge_insert("id").when_matched_update_all(where=_OLDER)
         merge = merge.when_not_matched_insert_all()
@@ -237,9 +238,9 @@ class Index:
     async def replace(
         self, rows: pa.Table, where: str, on_bad_vectors: str = "error"
     ) -> MergeResult:
-        """Replace older rows for which a condition on ``target`` holds as the commit is made.
+        """Replace older rows if a condition on ``target`` holds during the commit.
 
-        LanceDB looks anew where another commit to the same rows came between.
+        LanceDB checks it again if another commit changes the same rows in between.
         """
         merge = self.table.merge_insert("id")
         merge = merge.when_matched_update_all(where=f"{_OLDER} AND {where}")
@@ -247,7 +248,7 @@ class Index:
         return result
 
     async def create(self, rows: pa.Table) -> MergeResult:
-        """Insert rows whose documents are not there, or are deleted, as the commit is made."""
+        """Insert rows of documents that are absent or deleted during the commit."""
         merge = self.table.merge_insert("id")
         merge = merge.when_matched_update_all(where=f"{_OLDER} AND target.deleted = true")
         result: MergeResult = await merge.when_not_matched_insert_all().execute(rows)
@@ -257,8 +258,8 @@ class Index:
         """One document.
 
         Raises:
-            NotFoundError: it is not there.
-            DamagedError: what is stored of it does not fit its checksums.
+            NotFoundError: the index has no such document.
+            DamagedError: the stored document does not match its checksums.
         """
         found = await self.one(document_id, Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR)
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
@@ -268,11 +269,11 @@ class Index:
         """The columns of some parts of one document, and of its state.
 
         Raises:
-            NotFoundError: it is not there.
-            DamagedError: a part does not fit its checksum.
+            NotFoundError: the index has no such document.
+            DamagedError: a part does not match its checksum.
         """
         parts = (*parts, Part.STATE)
-        # whether it is deleted is looked at here: a second condition would cost a fifth more
+        # the code checks deletion here: a second condition would cost a fifth more
         query = self.table.query().where(col("id").eq(lit(document_id)))
         found = await query.select(checksums.columns(*parts)).limit(1).to_arrow()
         there = found.num_rows > 0
@@ -283,7 +284,7 @@ class Index:
         return found
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
-        """Windows of documents by id; those that are damaged are left out."""
+        """Windows of documents by id, without damaged ones."""
         columns = checksums.columns(Part.WINDOWS)
         found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
         found = await self.sound(found, Part.WINDOWS)
@@ -293,13 +294,13 @@ class Index:
         }
 
     async def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of the contents of those documents that are there."""
+        """Digests of the contents of the documents that the index has."""
         found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
         digests = map(checksums.content, checksums.texts(found["digest"]))
         return dict(zip(checksums.texts(found["id"]), digests, strict=True))
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
-        """The rows whose parts fit their checksums; the others are logged and counted.
+        """The rows whose parts match their checksums; the others are logged and counted.
 
         Args:
             found: with ``checksums.columns(*parts)``.
@@ -314,13 +315,13 @@ class Index:
         return found.filter(pa.array([not row for row in bad]))
 
     def note_damage(self, parts: Collection[Part], rows: int) -> None:
-        """Log and count rows that a read met and did not serve."""
+        """Log and count damaged rows that a read skipped."""
         named = sorted(part.name.lower() for part in parts)
         log.error("row_damaged", table=self.table.name, parts=named, rows=rows)
         self.damaged(rows)
 
     async def select(self, where: Expr, columns: list[str], limit: int) -> pa.Table:
-        """Columns of the documents that pass, in no order."""
+        """Columns of the matching documents, in no order."""
         query = self.table.query().where(LIVE & where)
         return await query.select(columns).limit(limit).to_arrow()
 
@@ -333,10 +334,10 @@ def matrix(found: pa.Table) -> Vectors:
 
 
 def applied(result: MergeResult) -> int:
-    """How many rows a commit wrote."""
+    """The number of rows that a commit wrote."""
     return int(result.num_updated_rows + result.num_inserted_rows)
 
 
 def microseconds() -> int:
-    """Now, since the epoch."""
+    """The time now, since the epoch."""
     return time.time_ns() // 1000

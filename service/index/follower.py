@@ -1,4 +1,4 @@
-"""Keeps the served bundle's generation of every index up to date with the others."""
+"""Keeps the generation of the served bundle up to date with the others, for every index."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from service.index.reembed import Embed, catch_up
 log = structlog.get_logger("docsplit.index")
 
 POLL_SECONDS = 3.0
-# prolonged while the work goes on; after a kill another process goes on so much later
+# renewed during the work; after a kill another process waits this long before it goes on
 LEASE_SECONDS = 15.0
-# microseconds: how far clocks of replicas may lie apart, and how long a commit may take
+# microseconds: covers the clock differences of replicas and the time of a commit
 MARGIN = 10 * 60 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the last pass over an index has seen.
+    """The state that the last pass over an index saw.
 
     Attributes:
-        versions: of the other generations' tables, by generation.
-        started: when it began, in microseconds since the epoch.
+        versions: table versions of the other generations, by generation.
+        started: when the pass began, in microseconds since the epoch.
     """
 
     versions: dict[str, int]
@@ -39,16 +39,16 @@ class Seen:
 
 
 class Follower:
-    """Looks at all indexes every few seconds, and re-embeds what other generations have.
+    """Checks all indexes every few seconds, and re-embeds the documents of other generations.
 
-    Of the processes that serve one bundle, a lease lets one at a time work on an index. Nothing
-    depends on it but the effort: two that work at once do the same.
+    A lease lets only one process of each bundle work on an index at a time. It saves work and is
+    not needed for correctness: two processes that work at once produce the same result.
 
     Args:
-        indexes: what to look after.
+        indexes: to keep up to date.
         embed: embeds documents for the served bundle.
-        wrote: told the index and the documents of each commit.
-        left: told how many documents are still to be re-embedded, in all indexes.
+        wrote: called after each commit with the index and the number of its documents.
+        left: called with the number of documents still to re-embed, in all indexes.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Follower:
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look after the indexes until ``close``."""
-        # of no request, though the first one to an index may be what starts it
+        """Keep the indexes up to date until ``close``."""
+        # without the context of the request that may have started it
         self._loop = asyncio.create_task(self._run(), context=contextvars.Context())
 
     async def close(self) -> None:
-        """Stop; what was not committed is done anew by whoever goes on."""
+        """Stop. The process that continues repeats uncommitted work."""
         tasks = [task for task in (self._loop, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def build(self, name: str) -> Index:
-        """Re-embed an index, or wait until another process has done it.
+        """Re-embed an index, or wait until another process has done so.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -94,7 +94,7 @@ class Follower:
                 await asyncio.sleep(1)
 
     async def settle(self, name: str) -> None:
-        """Copy all that other generations of an index have; return when nothing is left.
+        """Copy all documents that only other generations of an index have.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -119,8 +119,8 @@ class Follower:
         held = by_index(await self._indexes.sweep())
         revision = self._indexes.model.revision
         for name, tables in held.items():
-            alone = len(tables) == 1 and is_of(tables[0], name, revision)
-            if not alone and (name not in self._tasks or self._tasks[name].done()):
+            up_to_date = len(tables) == 1 and is_of(tables[0], name, revision)
+            if not up_to_date and (name not in self._tasks or self._tasks[name].done()):
                 self._tasks[name] = asyncio.create_task(self._follow(name))
         for name in self._tasks.keys() - held.keys():
             self._tasks.pop(name).cancel()
@@ -135,7 +135,7 @@ class Follower:
             log.warning("index_reembedding_failed", index=name, reason=str(error)[:300])
 
     async def _once(self, name: str) -> None:
-        """Whatever there is to do for an index now, unless another process is doing it."""
+        """Do the work that an index needs now, unless another process does it."""
         own, others = await self._split(name)
         if own.complete:
             self._count(name, 0)
@@ -165,13 +165,13 @@ class Follower:
             changed = 0
             for other in others:
                 changed += await catch_up(own.index, other.index, self._embed, wrote, since)
-            # while callers write to the others, each pass finds something: a short one has all
-            # but the last seconds, as any generation that is followed
+            # while clients write to the others, each pass finds something; after a short pass
+            # only the last seconds are missing, as in every complete generation
             if own.complete or not changed or time.monotonic() - turn < POLL_SECONDS:
                 break
             since = started - MARGIN
         if versions.keys() != (await _versions((await self._split(name))[1])).keys():
-            # the next round looks at those that there are now
+            # the next round reads the generations that exist then
             return
         self._seen[name] = Seen(versions, started)
         if not own.complete:
@@ -181,10 +181,10 @@ class Follower:
             log.info("index_reembedded", index=name, table=own.index.table.name, seconds=seconds)
 
     def _since(self, name: str, versions: dict[str, int]) -> int | None:
-        """From when on a pass must look; None where it must look at everything.
+        """The time from which a pass must read; None if it must read everything.
 
-        Copies keep their time: those that came by way of a generation which this process has not
-        read to its end would be missed by their time alone.
+        Copies keep their time. A copy can come from a generation that this process has not read
+        to its end, and a search by time would miss it.
         """
         seen = self._seen.get(name)
         if seen is None or seen.versions.keys() != versions.keys():
@@ -192,12 +192,12 @@ class Follower:
         return seen.started - MARGIN
 
     async def _split(self, name: str) -> tuple[Generation, list[Generation]]:
-        """The served generation, which is created where it is missing, and the others."""
+        """The served generation, created if it is missing, and the others."""
         while True:
             await self._indexes.writable(name)
             generations = await self._indexes.generations(name)
             own = self._indexes.own(generations)
-            # else it was deleted between the two
+            # otherwise it was deleted between the two calls
             if own is not None:
                 return own, [generation for generation in generations if generation is not own]
 

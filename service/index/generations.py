@@ -1,8 +1,8 @@
 """Generations: an index has a table for each revision of the bundle that embedded its documents.
 
-A table of index ``papers`` for revision ``0123456789ab…`` is ``papers.0123456789ab.89abcdef``, the
-last part drawn anew for every table: whoever still writes to a deleted one never meets another in
-its place. Names of indexes hold no dot.
+A table of index ``papers`` for revision ``0123456789ab…`` is ``papers.0123456789ab.89abcdef``. The
+last part is random for each table, so a process that still writes to a deleted table never meets
+another table of the same name. Names of indexes have no dot.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
 
-# two tables of the same rows: damage to one harms no index
+# two tables with the same rows: damage to one harms no index
 _COPIES = ("generations", "generations_copy")
 
 
 def stem(name: str, revision: str) -> str:
-    """What the names of all tables of an index and a revision begin with."""
+    """The common start of the names of all tables of an index and a revision."""
     return f"{name}.{revision[:DIGITS]}"
 
 
 def new_table(name: str, revision: str) -> str:
-    """A name for a table that is to hold an index's generation of a revision."""
+    """A name for a new table of an index and a revision."""
     return f"{stem(name, revision)}.{uuid.uuid4().hex[:8]}"
 
 
 def is_of(table: str, name: str, revision: str) -> bool:
-    """Whether a table is an index's generation of a revision, going by its name."""
+    """Whether a table's name belongs to an index and a revision."""
     return ".".join(table.split(".")[:2]) == stem(name, revision)
 
 
 def by_index(tables: Sequence[str]) -> dict[str, list[str]]:
-    """Tables by the name of their index; tables of no index are left out."""
+    """Tables by the name of their index, without tables of no index."""
     found: dict[str, list[str]] = {}
     for table in tables:
         name, dot, _ = table.partition(".")
@@ -61,7 +61,7 @@ class Generation:
 
     Attributes:
         index: its table.
-        complete: whether it has held every document of the index; until then it is not read.
+        complete: whether it ever had every document of the index; until then no one reads it.
     """
 
     index: Index
@@ -69,13 +69,13 @@ class Generation:
 
 
 class Registry:
-    """Which generations are complete and which tables are deleted, for all processes.
+    """Records for all processes which generations are complete and which tables are deleted.
 
-    An index's first generation is complete as it is created. What is told of a table never holds
-    for another, since both ids and names are drawn anew for each.
+    An index's first generation is complete from the start. A record of one table never applies to
+    another, since every table gets a new random id and name.
 
     Args:
-        database: where its tables lie.
+        database: holds the registry's tables.
     """
 
     def __init__(self, database: Database) -> None:
@@ -89,7 +89,7 @@ class Registry:
         self._gone: dict[str, float] = {}
 
     async def complete(self, identity: Identity) -> bool:
-        """Whether a generation is complete; what has become so stays so.
+        """Whether a generation is complete; a complete generation stays complete.
 
         Raises:
             StoreError: neither copy of the table says so, and one cannot be read.
@@ -110,7 +110,7 @@ class Registry:
         if len(lacking) + len(faults) < len(_COPIES):
             self._known.add(identity.generation)
             for copy in lacking:
-                # an earlier version wrote only the first, or a repair lost the row
+                # an earlier version wrote only the first copy, or a repair lost the row
                 await self._mark(copy, identity)
             return True
         if faults:
@@ -118,7 +118,7 @@ class Registry:
         return False
 
     async def mark(self, identity: Identity) -> None:
-        """Tell all processes that a generation is complete, which is on disk before.
+        """Record for all processes that a generation is complete; its rows are already on disk.
 
         Raises:
             StoreError: no copy of the table can be written.
@@ -139,25 +139,25 @@ class Registry:
         }
         try:
             await copy.put(row, replace=False)
-        except Exception as error:  # noqa: BLE001 the other copy may take it
+        except Exception as error:  # noqa: BLE001 the other copy may succeed
             log.error("generation_not_noted", table=copy.name, outline=outline(error))
             return error
         return None
 
     async def drop(self, tables: Collection[str]) -> None:
-        """Tell all processes that tables are deleted, all of them at once.
+        """Record for all processes that tables are deleted, all of them at once.
 
-        A writer may bring the folder of a removed table back, so that only this tells.
+        Only this record is reliable: a writer may create the folder of a removed table again.
         """
         now = time.time()
         rows = [{"table": table, "dropped": now} for table in tables]
         await self._dropped.put(*rows, replace=False)
 
     async def dropped(self) -> dict[str, float]:
-        """Tables that are deleted, whether or not something of them is left, and since when.
+        """Deleted tables and when they were deleted, even if no files are left.
 
-        Where that cannot be read, as this process knew it last: the indexes that are there are
-        read and written on, and at worst what is left of a deleted one is seen.
+        If the record cannot be read, this returns the last known state. Existing indexes then
+        still work; at worst, remains of a deleted index are visible.
         """
         try:
             self._gone = {row["table"]: row["dropped"] for row in await self._dropped.rows()}
@@ -168,12 +168,12 @@ class Registry:
         return self._gone
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
-        """Forget that tables are deleted."""
+        """Remove the records of deleted tables."""
         await self._dropped.delete(self._dropped.of(*tables))
 
 
 def _unreadable(error: Exception) -> bool:
-    """Whether an error says that a table is damaged, and not that the store is gone."""
+    """Whether an error means that a table is damaged, not that the store is gone."""
     reason = error.reason if isinstance(error, StoreError) else lance_fault(error)
     return reason is not None and reason != "gone"
 
@@ -181,13 +181,13 @@ def _unreadable(error: Exception) -> bool:
 def of_one_index(held: Sequence[Generation]) -> list[Generation]:
     """The generations that belong together, the complete ones first.
 
-    Others of the same name are what an unfinished deletion left of a former index.
+    Others of the same name remain from an unfinished deletion of a former index.
     """
     ordered = sorted(held, key=lambda g: (not g.complete, g.index.identity.revision))
     return [g for g in ordered if g.index.identity.uid == ordered[0].index.identity.uid]
 
 
 async def progress(generations: Sequence[Generation], own: Generation | None) -> tuple[int, int]:
-    """How many documents a generation holds, and how many the largest complete one."""
+    """The document counts of a generation and of the largest complete generation."""
     total = max([await g.index.count() for g in generations if g.complete])
     return min(await own.index.count(), total) if own is not None else 0, total

@@ -42,15 +42,15 @@ from service.index.storage.database import connect as connect
 _STRUCTURE_SECONDS = 30.0
 # some MB each
 _VOCABULARIES = 16
-# seconds; whoever began to write before a table was deleted has long ended
+# seconds; every process that wrote before a table was deleted has ended by then
 KEEP_DROPPED = 86_400.0
-# a deletion by another process is known after so long, also where its table still looks whole
+# processes see a deletion by another process after this time, even if the table looks whole
 LISTING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The bundle that embeds what goes into an index."""
+    """The bundle that embeds the documents of an index."""
 
     name: str
     revision: str
@@ -61,10 +61,10 @@ class Indexes:
     """All indexes below a path.
 
     Args:
-        database: where they lie.
-        shared: database of the leases and of what is known of generations.
-        model: whose generation of each index is read and written.
-        damaged: told how many damaged rows a read met.
+        database: holds their tables.
+        shared: database of the leases and of the registry of generations.
+        model: the indexes read and write its generations.
+        damaged: called with the number of damaged rows that a read met.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class Indexes:
         self._listed_until = 0.0
 
     async def create(self, name: str, fields: dict[str, FieldType]) -> bool:
-        """Create an index; False where it is there already with the same fields.
+        """Create an index; False if it already exists with the same fields.
 
         Raises:
-            ConflictError: it is there with other fields.
+            ConflictError: it exists with other fields.
         """
         try:
             index = await self.writable(name)
         except NotFoundError:
-            async with self._alone(name):
+            async with self._exclusive(name):
                 held = await self._held(name)
                 if not any(generation.complete for generation in held):
                     if held:
@@ -103,9 +103,9 @@ class Indexes:
             index = await self.writable(name)
         if index.identity.fields != fields:
             raise ConflictError(
-                "the index exists with other fields: delete it first, or take another name"
+                "the index exists with other fields: delete it first, or use another name"
             )
-        # whoever created it may have ended before this
+        # the process that created it may have ended before this
         await prepare(index.table)
         await self.database.sync()
         return False
@@ -115,15 +115,15 @@ class Indexes:
         return sorted(by_index(await self.tables()))
 
     async def tables(self) -> list[str]:
-        """Tables of all indexes, sorted; not those that are deleted."""
+        """Tables of all indexes, sorted, without deleted ones."""
         names = await table_names(self.database)
         return self._list(names, await self.registry.dropped())
 
     async def sweep(self) -> list[str]:
-        """Remove what is left of deleted tables, and forget those long gone.
+        """Remove the remains of deleted tables, and forget tables that were deleted long ago.
 
         Returns:
-            What ``tables`` does.
+            The result of ``tables``.
         """
         names, dropped = await table_names(self.database), await self.registry.dropped()
         for table in dropped.keys() & names:
@@ -151,7 +151,7 @@ class Indexes:
         return found
 
     async def open(self, name: str) -> Index:
-        """The generation of this model's revision, to read.
+        """The generation of this model's revision, for reading.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -167,7 +167,7 @@ class Indexes:
         raise BuildingError(*await progress(generations, own))
 
     async def writable(self, name: str) -> Index:
-        """The generation of this model's revision, complete or not; created where it is missing.
+        """The generation of this model's revision, complete or not; created if it is missing.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -178,7 +178,7 @@ class Indexes:
         own = self.own(await self.generations(name))
         if own is not None:
             return own.index
-        async with self._alone(name):
+        async with self._exclusive(name):
             generations = await self.generations(name)
             own = self.own(generations)
             if own is not None:
@@ -187,7 +187,7 @@ class Indexes:
             return await self._create(name, source.fields, source)
 
     def own(self, generations: Sequence[Generation]) -> Generation | None:
-        """The one of this model's revision."""
+        """The generation of this model's revision."""
         mine = (g for g in generations if g.index.identity.revision == self.model.revision)
         return next(mine, None)
 
@@ -202,11 +202,11 @@ class Indexes:
         """Delete an index with all its generations.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is no index of that name.
         """
 
         async def drop() -> None:
-            async with self._alone(name):
+            async with self._exclusive(name):
                 held = [generation.index.table.name for generation in await self._held(name)]
                 if not held:
                     raise _no_index()
@@ -220,20 +220,20 @@ class Indexes:
         Args:
             name: of the index.
             revision: or its first 12 digits.
-            check: only raise what deleting it would raise.
+            check: only raise the errors that the deletion would raise.
 
         Raises:
             NotFoundError: no such index or generation.
-            ConflictError: it is the served one, or that one is not complete.
+            ConflictError: the generation is served, or the served one is not complete.
         """
-        async with self._alone(name):
+        async with self._exclusive(name):
             generations = await self.generations(name)
             named = [g for g in generations if g.index.identity.revision.startswith(revision)]
             own = self.own(generations)
             if not named:
                 raise NotFoundError("the index has no generation of that revision")
             if named[0] is own:
-                raise ConflictError("this generation is the one that is served")
+                raise ConflictError("the service serves this generation")
             if own is None or not own.complete:
                 raise ConflictError("the served bundle's generation is not complete: wait for it")
             if not check:
@@ -253,7 +253,7 @@ class Indexes:
 
     async def _drop(self, tables: list[str]) -> None:
         await self.registry.drop(tables)
-        # else a power failure could leave half a table that nobody was told is deleted
+        # otherwise a power failure could leave half a table without the record of its deletion
         await self.database.sync()
         self._listed_until = 0.0
         for table in tables:
@@ -263,7 +263,7 @@ class Indexes:
         try:
             await self.database.drop_table(table, ignore_missing=True)
         except RuntimeError as error:
-            # a file appeared in a folder that was just being removed: the next sweep does it
+            # another process added a file during the removal: the next sweep removes the folder
             if "not empty" not in str(error):
                 raise
         if "://" not in self.database.uri:
@@ -271,7 +271,7 @@ class Indexes:
             await executors.STORE.run(ledger.forget_table, root, "indexes", table)
 
     async def _own(self, name: str) -> Index | None:
-        """The table of this model's revision, without a look at all tables where that can be."""
+        """The table of this model's revision, without listing all tables if possible."""
         if time.monotonic() < self._listed_until:
             index = await self._first(name, self._listed)
             if index is not None:
@@ -290,12 +290,12 @@ class Indexes:
         return None
 
     async def _alive(self, name: str) -> list[Generation]:
-        """The generations of an index; none where not one is complete."""
+        """The generations of an index; none unless one is complete."""
         found = of_one_index(await self._held(name))
         return found if found and found[0].complete else []
 
     async def _held(self, name: str) -> list[Generation]:
-        """Whatever lies under a name, the complete generations first."""
+        """All generations under a name, the complete ones first."""
         found = []
         tables = by_index(await self.tables()).get(name, [])
         for table in tables:
@@ -305,15 +305,15 @@ class Indexes:
         return sorted(found, key=lambda g: not g.complete)
 
     async def table(self, table: str) -> Index | None:
-        """An index's table, whatever it is a generation of; None where it is not there."""
+        """An index's table of any generation; None if it does not exist."""
         return await self._open(table)
 
     async def _open(self, table: str) -> Index | None:
         try:
             opened = await self.database.open_table(table)
             held = await opened.schema()
-            if not held.names and await self.database.mend(table):
-                # LanceDB takes a manifest of zeros for an empty table
+            if not held.names and await self.database.repair(table):
+                # LanceDB reads a manifest of zeros as an empty table
                 return await self._open(table)
         except (ValueError, RuntimeError) as error:
             if not missing(error):
@@ -327,8 +327,8 @@ class Indexes:
         return Index(table, held, identity, vocabulary, self._damaged)
 
     @asynccontextmanager
-    async def _alone(self, name: str) -> AsyncIterator[None]:
-        """Let nobody else create or drop tables of an index meanwhile."""
+    async def _exclusive(self, name: str) -> AsyncIterator[None]:
+        """Keep others from creating or dropping tables of an index until the block ends."""
         async with self._structure:
             while True:
                 if await self.leases.acquire(name, _STRUCTURE_SECONDS):
@@ -341,4 +341,4 @@ class Indexes:
 
 
 def _no_index() -> NotFoundError:
-    return NotFoundError("no index of that name; GET /indexes lists them")
+    return NotFoundError("there is no index of that name; GET /indexes lists all")

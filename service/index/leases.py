@@ -1,4 +1,4 @@
-"""Leases: one of many processes at a time does a piece of work."""
+"""Leases: only one process at a time does a piece of work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pyarrow as pa
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
 
-# after so many, former versions of the table are removed
+# after this many writes, former versions of the table are removed
 _WRITES = 100
 
 
 class Leases:
-    """Named leases in a LanceDB table: whoever's conditional write lands first has it.
+    """Named leases in a LanceDB table: the first conditional write gets the lease.
 
     Args:
-        database: where the table lies.
+        database: holds the table.
     """
 
     def __init__(self, database: Database) -> None:
@@ -31,19 +31,19 @@ class Leases:
         self._writes = 0
 
     async def acquire(self, name: str, seconds: float) -> bool:
-        """Whether this process now holds the lease; one that it holds already is prolonged."""
+        """Whether this process now holds the lease; its own lease is renewed."""
         free = f"target.expires < {time.time()!r} OR target.holder = '{self._holder}'"
         await self._write(name, seconds, free)
         row = await self._table.get(name)
         return row is not None and row["holder"] == self._holder
 
     async def release(self, name: str) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         await self._write(name, 0, f"target.holder = '{self._holder}'")
 
     @asynccontextmanager
     async def kept(self, name: str, seconds: float) -> AsyncIterator[None]:
-        """Prolong a lease that this process holds until the block ends, then give it back."""
+        """Renew a lease that this process holds until the block ends, then release it."""
 
         async def prolong() -> None:
             while True:

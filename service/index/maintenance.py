@@ -1,4 +1,4 @@
-"""Compaction and index building, by one process at a time, while all read and write on."""
+"""Compaction and index building, by one process at a time; reads and writes continue."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from service.index.storage.manifest import KEEP_VERSIONS
 
 log = structlog.get_logger("docsplit.index")
 
-COMMITS = 64  # after so many commits the fragments are put together
-QUIET_SECONDS = 5.0  # or when nothing was written for so long
+COMMITS = 64  # after this many commits the small fragments are merged
+QUIET_SECONDS = 5.0  # or after this long without a write
 LEASE_SECONDS = 600.0
 _NEVER = timedelta(days=36_500)
-# microseconds; a copy that was read from a generation before that was deleted is long written
+# microseconds; every copy that was read before a deletion has been written by then
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
-# below, comparing with every vector is exact and takes a few milliseconds
+# below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
 
 
@@ -31,8 +31,8 @@ class Maintainer:
     """Optimizes indexes that this process wrote to.
 
     Args:
-        indexes: what to look after; of each the served bundle's generation.
-        done: told the name of an index that was optimized.
+        indexes: to optimize; only generations of the served bundle.
+        done: called with the name of each optimized index.
     """
 
     def __init__(self, indexes: Indexes, done: Callable[[str], Awaitable[None]]) -> None:
@@ -43,14 +43,14 @@ class Maintainer:
         self._wake: dict[str, asyncio.Event] = {}
 
     def note(self, name: str) -> None:
-        """An index was written to."""
+        """Note a write to an index."""
         self._commits[name] = self._commits.get(name, 0) + 1
         self._wake.setdefault(name, asyncio.Event()).set()
         if name not in self._tasks or self._tasks[name].done():
             self._tasks[name] = asyncio.create_task(self._run(name))
 
     async def close(self) -> None:
-        """Stop; an optimization that is under way is left and changes nothing."""
+        """Stop; a running optimization is abandoned and changes nothing."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -91,13 +91,13 @@ class Maintainer:
 
 
 async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:
-    """Put small fragments together, bring the indexes up to date, build the vector index.
+    """Merge small fragments, update the indexes, build the vector index.
 
-    Readers and writers go on; a write that meets the compaction is repeated by LanceDB.
+    Reads and writes continue. LanceDB repeats a write that conflicts with the compaction.
 
     Args:
         table: of an index.
-        sync: brings what was written to disk, before the versions that it replaces are removed.
+        sync: brings the new files to disk before the versions that they replace are removed.
     """
     await table.optimize(cleanup_older_than=_NEVER)
     if sync is not None:

@@ -1,4 +1,4 @@
-"""Bring one generation of an index up to date with another."""
+"""Brings one generation of an index up to date with another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Wrote = Callable[[int], None]
 PAGE = 4096
 # texts read at a time
 CHUNK = 16
-# one commit ends with the chunk that reaches either
+# a commit ends with the chunk that reaches either limit
 COMMIT_DOCUMENTS = 256
 COMMIT_CHARACTERS = 400_000
 
@@ -34,26 +34,26 @@ COMMIT_CHARACTERS = 400_000
 async def catch_up(
     own: Index, other: Index, embed: Embed, wrote: Wrote, since: int | None = None
 ) -> int:
-    """Copy what ``other`` holds and ``own`` does not, or holds in an older state.
+    """Copy the documents that ``own`` lacks or has in an older state from ``other``.
 
-    A document keeps the time at which a caller wrote it, and never replaces a later one, so a pass
-    that was interrupted, or done by two processes at once, is done by the next.
+    A document keeps the time at which a client wrote it, and never replaces a later state. So the
+    next pass completes one that was interrupted, and two processes may copy at once.
 
     Args:
         own: gets the documents.
         other: a generation of the same index.
         embed: the model of ``own``.
-        wrote: told how many documents each commit wrote.
-        since: look only at what callers wrote or deleted after this, in microseconds.
+        wrote: called with the number of documents of each commit.
+        since: read only the changes that clients made after this time, in microseconds.
 
     Returns:
-        How many documents were older or missing.
+        The number of documents that were older or missing.
     """
     changed = 0
     async for page in _pages(other, since):
         rows = page.to_pylist()
         held = await own.updated([row["id"] for row in rows])
-        buried = {
+        tombstones = {
             row["id"]: row["updated"]
             for row in rows
             if row["deleted"] and held.get(row["id"], row["updated"]) < row["updated"]
@@ -63,10 +63,10 @@ async def catch_up(
             for row in rows
             if not row["deleted"] and held.get(row["id"], -1) < row["updated"]
         ]
-        if buried:
-            await own.tombstone(buried)
-            wrote(len(buried))
-        changed += len(buried) + len(wanted)
+        if tombstones:
+            await own.tombstone(tombstones)
+            wrote(len(tombstones))
+        changed += len(tombstones) + len(wanted)
         await _copy(own, other, wanted, embed, wrote)
     return changed
 
@@ -100,7 +100,7 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 
 
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The documents as they are now, which may be later than when their ids were read."""
+    """The current documents, which may be later than their ids."""
     parts = (Part.HEAD, Part.TEXT, Part.LINKS, Part.STATE)
     columns = checksums.columns(*parts)
     found: pa.Table = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
@@ -131,7 +131,7 @@ async def _encoding(
 ) -> Encoding:
     if not isinstance(outcome, UnusableInputError):
         return encoded(outcome)
-    # it had tokens in another bundle's vocabulary, and must not be lost in this one
+    # it had tokens in another bundle's vocabulary, and this generation must not lose it
     log.warning("document_without_tokens")
     [named] = await embed([f"document {row['id']}"])
     if isinstance(named, UnusableInputError):

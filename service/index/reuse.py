@@ -1,4 +1,4 @@
-"""Vectors that an index holds already: a document whose text is unchanged is not embedded again."""
+"""Vectors that an index already has: a document with unchanged text is not embedded again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from service.index.rows import checksums, records
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding
 
-# texts and windows of so many documents are read at once
+# reads texts and windows of this many documents at once
 _CHUNK = 128
 PARTS = (Part.TEXT, Part.VECTOR, Part.WINDOWS)
 
 
 async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
-    """Encodings of those documents that the index holds with the same text, undamaged.
+    """Encodings of the documents that the index has, undamaged, with the same text.
 
     Args:
         texts: by id.

@@ -1,4 +1,4 @@
-"""What a process holds of its indexes; LanceDB is loaded when the first request needs it."""
+"""A process's access to its indexes; the first request that needs LanceDB imports it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("docsplit.index")
 
-# how often a folder without indexes is looked at
+# how often the service checks whether a folder without indexes has any
 PLACE_SECONDS = 3.0
-# how often whether it is still there is looked at where nobody asks for anything
+# how often the service checks without requests that the folder still exists
 WATCH_SECONDS = 2.0
 
 
@@ -45,10 +45,10 @@ class Store:
 
     Args:
         path: a folder, or a URI such as ``s3://bucket/prefix``.
-        bundle: embeds.
+        bundle: the served bundle.
         metrics: counts commits.
         durability: when a write below a folder counts as done.
-        cache_bytes: what LanceDB's caches may hold.
+        cache_bytes: the limit of LanceDB's caches.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Store:
         durability: Durability,
         cache_bytes: int,
     ) -> None:
-        # LanceDB takes what begins with "db" for its cloud service: a folder is given whole
+        # LanceDB takes a path that begins with "db" for its cloud service: make it absolute
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._bundle = bundle
         self._metrics = metrics
@@ -74,7 +74,7 @@ class Store:
         self._beginning: asyncio.Task[None] | None = None
         self._writers: dict[str, Writer] = {}
         self._databases: dict[str, Database] = {}
-        # runs with the ``uid`` of an index that was deleted
+        # called with the ``uid`` of a deleted index
         self.on_drop: Callable[[str], Awaitable[None]] | None = None
         self._recorder = None if "://" in self.path else Recorder(Path(self.path))
 
@@ -82,7 +82,7 @@ class Store:
         """The indexes; the first call imports lancedb in a thread, which takes seconds.
 
         Raises:
-            StoreError: their place cannot be used, or is gone.
+            StoreError: the service cannot use their folder, or the folder is gone.
         """
         async with self._opening:
             if self._indexes is None:
@@ -101,8 +101,8 @@ class Store:
                     if fault is not None:
                         raise fault from error
                     raise StoreError(
-                        "indexes and heads cannot be kept: the service cannot use its index_path, "
-                        "its log tells why; give it a writable folder or volume"
+                        "the service cannot store indexes and heads in index_path: its log "
+                        "states the reason; give it a writable folder or volume"
                     ) from error
                 self._indexes = indexes.Indexes(
                     *databases,
@@ -120,10 +120,10 @@ class Store:
         return self._indexes
 
     def follow(self, embed: Embed) -> None:
-        """Bring indexes of other revisions up to the served one from now on, in the background.
+        """Keep the served generation of all indexes up to date from now on, in the background.
 
-        Where no index can be yet, this begins with the first request to one, or when another
-        process has made one.
+        If no index can exist yet, this starts with the first request to one, or when another
+        process has created one.
 
         Args:
             embed: embeds documents for the served bundle.
@@ -139,7 +139,7 @@ class Store:
                 await asyncio.sleep(WATCH_SECONDS)
 
         async def begin() -> None:
-            while not _may_hold_indexes(self.path):  # noqa: ASYNC110 nobody sets an event
+            while not _may_hold_indexes(self.path):  # noqa: ASYNC110 there is no event to wait for
                 await asyncio.sleep(PLACE_SECONDS)
             try:
                 await self.indexes()
@@ -150,7 +150,7 @@ class Store:
         self._beginning = asyncio.create_task(watch())
 
     async def drop_generation(self, name: str, revision: str, embed: Embed) -> None:
-        """Delete a generation, after what only it has was copied to the served one.
+        """Delete a generation after copying its missing documents to the served one.
 
         Args:
             name: of the index.
@@ -159,7 +159,7 @@ class Store:
 
         Raises:
             NotFoundError: no such index or generation.
-            ConflictError: it is the served one, or that one is not complete.
+            ConflictError: the generation is served, or the served one is not complete.
         """
         indexes = await self.indexes()
         from service.index.follower import Follower
@@ -169,10 +169,10 @@ class Store:
         await indexes.drop_generation(name, revision)
 
     async def database(self, part: str) -> Database:
-        """A folder of tables beside the indexes; each is opened once.
+        """A folder of tables next to the indexes; each is opened once.
 
         Raises:
-            StoreError: their place cannot be used, or is gone.
+            StoreError: the service cannot use their folder, or the folder is gone.
         """
         await self.indexes()
         if part not in self._databases:
@@ -197,7 +197,7 @@ class Store:
 
         Raises:
             VersionError: a condition does not hold.
-            NotFoundError, ConflictError: the index is gone, or is another one by now.
+            NotFoundError, ConflictError: the index is gone, or another index has its name now.
         """
         writer = await self._writer(name)
         try:
@@ -206,19 +206,19 @@ class Store:
             if error.written:
                 await self.volume.sync()
             raise
-        # the next commit goes on meanwhile
+        # the next commit runs during the sync
         await self.volume.sync()
         return written
 
     async def delete(
         self, name: str, uid: str, ids: list[str], condition: Condition | None = None
     ) -> None:
-        """Delete documents in the next commit, as ``upsert``; under a condition one alone."""
+        """Delete documents in the next commit, like ``upsert``; with a condition only one."""
         await (await self._writer(name)).delete(uid, ids, condition)
         await self.volume.sync()
 
     async def drop(self, name: str) -> None:
-        """Delete an index and what hangs on it, also where the volume is full.
+        """Delete an index and everything that depends on it, even if the volume is full.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -231,7 +231,7 @@ class Store:
         self.volume.wrote()
 
     async def fault(self, error: Exception) -> StoreError | None:
-        """What an error of LanceDB or the system says of the store; None where it says nothing."""
+        """The store's fault behind an error of LanceDB or the system; None if it has none."""
         if isinstance(error, StoreError):
             fault: StoreError | None = error
         elif (fault := disk_fault(error)) is not None:
@@ -243,8 +243,8 @@ class Store:
                 fault = gone
         if fault is None and lance_fault(error) is not None:
             fault = StoreError(
-                "files of this index, or of what all indexes share, cannot be read: the operator "
-                "finds which by docsplit-index check",
+                "the service cannot read files of this index or files that all indexes share: "
+                "the operator finds them with docsplit-index check",
                 "damaged",
             )
         if fault is not None:
@@ -268,20 +268,20 @@ class Store:
             self._maintainer.note(name)
 
     async def record(self, *names: str) -> None:
-        """Record the digests of what was written to indexes, and to what they share.
+        """Record the digests of the files of indexes, and of the files that they share.
 
-        ``docsplit-index check`` compares the files with these. What fails is logged and done when
-        this is called again.
+        ``docsplit-index check`` compares the files with them. A failure is logged, and the next
+        call does the work.
         """
         if self._recorder is None:
             return
         try:
             await executors.STORE.run(self._recorder.record_indexes, names)
-        except Exception as error:  # noqa: BLE001 nothing that is served hangs on it
+        except Exception as error:  # noqa: BLE001 no request depends on it
             log.warning("digests_not_recorded", outline=outline(error))
 
     async def close(self) -> None:
-        """Let the commits end that have begun."""
+        """Wait for the running commits."""
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.gather(self._beginning, return_exceptions=True)
@@ -300,10 +300,9 @@ def _may_hold_indexes(path: str) -> bool:
 
 
 def _provide_scratch(path: str) -> None:
-    """Let LanceDB put its scratch files beside the indexes where there is no place for them else.
+    """Let LanceDB put its scratch files next to the indexes if there is no other place.
 
-    It writes some for every merge, to the folder that TMPDIR names or to /tmp, which a read-only
-    container does not have.
+    Every merge writes some to the folder in TMPDIR or to /tmp. A read-only container lacks both.
     """
     if "://" in path or os.access(os.environ.get("TMPDIR", "/tmp"), os.W_OK):  # noqa: S108
         return

@@ -1,4 +1,4 @@
-"""Group commit: what many requests write at once goes into one commit of the index."""
+"""Group commit: one commit of the index writes the documents of many requests."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from service.index.commits import Upsert
 from service.index.indexes import Indexes
 from service.index.rows.versions import Condition
 
-# a commit copies its rows once; more would hold too much memory at a time
+# a commit copies its rows once; more would use too much memory
 MOST_DOCUMENTS = 4096
-# of these no document is the cause: all requests of a commit get them
+# errors that no single document causes: all requests of a commit get them
 _OF_ALL = (StoreError, NotFoundError, ConflictError, BuildingError, OSError)
 
 
 @dataclass(slots=True)
 class Change:
-    """What one request writes.
+    """The write of one request.
 
     Attributes:
-        uid: of the index for which it was checked.
+        uid: of the index for which the request was checked.
         upsert: documents to write, or None.
         deletes: ids of documents to delete.
         condition: on the one document to delete.
-        done: gets the versions of the documents written, by id, once they are durable.
+        done: gets the versions of the written documents, by id, once they are durable.
     """
 
     uid: str
@@ -41,12 +41,12 @@ class Change:
 
 
 class Writer:
-    """Writes to one index, one commit at a time; what arrives meanwhile shares the next.
+    """Writes to one index, one commit at a time; writes during a commit share the next.
 
     Args:
-        indexes: opens the index anew for every commit.
+        indexes: opens the index again for every commit.
         name: of the index.
-        committed: is told how many documents each commit wrote.
+        committed: called with the number of documents of each commit.
     """
 
     def __init__(self, indexes: Indexes, name: str, committed: Callable[[int], None]) -> None:
@@ -57,33 +57,33 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, uid: str, upsert: Upsert) -> dict[str, int]:
-        """Return when the documents are durable; in the order of the calls.
+        """Return when the documents are durable; commits keep the order of the calls.
 
-        A caller that is cancelled before its commit has begun writes nothing.
+        A caller that is cancelled before its commit begins writes nothing.
 
         Returns:
             The documents' versions by id.
 
         Raises:
             VersionError: a condition does not hold.
-            NotFoundError, ConflictError: the index is gone, or is another one by now.
+            NotFoundError, ConflictError: the index is gone, or another index has its name now.
         """
         return await self._take(Change(uid, upsert))
 
     async def delete(
         self, uid: str, ids: Sequence[str], condition: Condition | None = None
     ) -> None:
-        """Return when the documents are deleted for good, as ``write``.
+        """Return when the deletion is durable; see ``write``.
 
         Args:
             uid: of the index for which they were checked.
-            ids: one alone where there is a condition.
+            ids: exactly one if there is a condition.
             condition: on its version.
         """
         await self._take(Change(uid, deletes=ids, condition=condition))
 
     async def close(self) -> None:
-        """Wait for the commits that have begun and those that wait."""
+        """Wait for the running commit and all waiting ones."""
         if self._task is not None:
             await self._task
 
@@ -102,10 +102,10 @@ class Writer:
             outcomes = await self._commit(group)
         except Exception as error:  # noqa: BLE001 the requests get it
             for change in group:
-                # One request's documents may be the cause: each tries for itself. One under a
-                # condition does not, since the failed commit may have changed what stands.
-                alone = len(group) == 1 or isinstance(error, _OF_ALL) or disk_fault(error)
-                if alone or change.upsert is None or change.upsert.conditions:
+                # One request's documents may be the cause: each request tries again separately. A
+                # request with a condition does not: the failed commit may have changed the state.
+                final = len(group) == 1 or isinstance(error, _OF_ALL) or disk_fault(error)
+                if final or change.upsert is None or change.upsert.conditions:
                     _end(change, error)
                 elif not change.done.done():
                     await self._settle([change])
@@ -114,7 +114,7 @@ class Writer:
             _end(change, outcome)
 
     def _group(self) -> list[Change]:
-        """The next changes that may share a commit; their order is kept."""
+        """The next changes that may share a commit, in their order."""
         group: list[Change] = []
         size = 0
         ids: set[str] = set()
@@ -133,7 +133,7 @@ class Writer:
                 or bool(change.deletes) != bool(group[0].deletes)
                 or change.condition is not None
                 or group[0].condition is not None
-                # a condition is on what the writes before it have left
+                # a condition applies to the state after the writes before it
                 or ids & conditions
                 or more & conditional
             ):
@@ -149,7 +149,7 @@ class Writer:
             return [{}] * len(group)
         upserts = [change.upsert for change in group if change.upsert is not None]
         conditional = any(upsert.conditions for upsert in upserts)
-        # what a document's version is, only a whole generation knows
+        # only a complete generation knows the version of a document
         opening = self._indexes.open if conditional else self._indexes.writable
         index = await opening(self._name)
         index.require(group[0].uid)

@@ -1,1 +1,1 @@
-"""Integrity of what is stored: digests of files, a check of all that is kept, and its repair."""
+"""Integrity of the store: digests of files, a check of all data, and its repair."""

@@ -1,4 +1,4 @@
-"""Reads all that is stored below ``index_path`` and names what is wrong with it."""
+"""Reads all data below ``index_path`` and names the faults."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from service.index.storage.ledger import Recorder
 from service.integrity import own, rows
 
 INDEXES = "indexes"
-# LanceDB can end the process over such a file
+# LanceDB can end the process when it reads such a file
 _READ = ("data/", "_deletions/", "_versions/")
-# a service that commits meanwhile must not look like damage
+# a commit of a running service must not look like damage
 _LOOKS = 2
 _PAUSE = 0.2
 
 
 async def check(indexes: Indexes, root: Path | None, name: str | None, *, record: bool) -> Report:
-    """Verify one index, or all that is stored.
+    """Verify one index, or the whole store.
 
     Args:
         indexes: opens tables.
-        root: ``index_path`` where it is a folder; elsewhere rows alone are verified.
-        name: of the index; None takes all, with what all indexes share, and the classifiers.
-        record: note the digests of files that are not recorded and whose table is sound.
+        root: ``index_path`` if it is a folder; with None only rows are verified.
+        name: of the index; None means all indexes, shared tables, and classifiers.
+        record: record the missing digests of files in sound tables.
 
     Raises:
         NotFoundError: there is no index of that name.
@@ -58,7 +58,7 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
 
 
 async def _files(root: Path, database: str, table: str, report: Report) -> None:
-    """Compare a table's files, again where the first look may have met a commit half done."""
+    """Compare a table's files; a second time if the first may have met an unfinished commit."""
     for _ in range(_LOOKS):
         seen = Report()
         synced = await executors.STORE.run(own.synced_fault, root, database, table)
@@ -73,7 +73,7 @@ async def _files(root: Path, database: str, table: str, report: Report) -> None:
 
 
 async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[tuple[str, str]]:
-    """Databases and tables of an index, or of all that is stored.
+    """Databases and tables of an index, or of the whole store.
 
     Raises:
         NotFoundError: there is no index of that name.
@@ -98,7 +98,7 @@ async def _dropped(registry: Registry) -> dict[str, float]:
     try:
         return await registry.dropped()
     except Exception:  # noqa: BLE001 LanceDB panics on some damage
-        # the check of that table says so
+        # the check of that table reports it
         return {}
 
 
@@ -114,7 +114,7 @@ async def _rows(indexes: Indexes, table: str, report: Report) -> None:
 
 
 async def _heads(root: Path, table: str, report: Report) -> None:
-    """Whether networks and examples can be read; they bear checksums of their own."""
+    """Check that networks and examples can be read; they have their own checksums."""
     name = f"heads/{table}"
     try:
         database = await connect(f"{root}/heads")
@@ -130,7 +130,7 @@ async def _heads(root: Path, table: str, report: Report) -> None:
             try:
                 if blob:
                     parse(blob)
-            except Exception:  # noqa: BLE001 whatever a damaged archive leads to
+            except Exception:  # noqa: BLE001 a damaged archive can raise any error
                 document = held[held.schema.names[0]][place].as_py()
                 found = Finding(name, "damaged", document=document, part=column)
                 report.findings.append(found)

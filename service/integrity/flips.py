@@ -1,8 +1,8 @@
-"""Finds the one bit of a file that is wrong, by the file's CRC-32, and turns it back.
+"""Finds the one wrong bit of a file by the file's CRC-32, and flips it.
 
-A CRC is linear: the CRCs of two contents of one length that differ in one bit differ by a value
-that depends on that bit's place alone, and for 2**32 - 1 bits no two places give the same value.
-The reader confirms the result by a digest.
+A CRC is linear: if two contents of one length differ in one bit, their CRCs differ by a value that
+depends only on that bit's place. For 2**32 - 1 bits no two places give the same value. The caller
+confirms the result by a digest.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def _table() -> list[int]:
 
 _TABLE = _table()
 _BY_TOP = {value >> 24: byte for byte, value in enumerate(_TABLE)}
-# what a wrong bit leaves right behind its byte
+# the CRC difference that a wrong bit causes right after its byte
 _BITS = {_TABLE[1 << bit]: bit for bit in range(8)}
 
 
-def mended(content: bytes, crc: int) -> bytes | None:
-    """The content with one bit turned, so that it has the CRC; None where no one bit does it."""
+def corrected(content: bytes, crc: int) -> bytes | None:
+    """The content with one bit flipped, so that it has the CRC; None if no bit does that."""
     if len(content) > MOST_BYTES:
         return None
-    # back over the bytes behind the wrong one, of which each has moved the difference on
+    # go back through the bytes after the wrong one: each of them has shifted the difference
     difference = zlib.crc32(content) ^ crc
     for place in range(len(content) - 1, -1, -1):
         bit = _BITS.get(difference)

@@ -1,4 +1,4 @@
-"""Decides for each row what of it is right, what can be computed anew, and what is lost."""
+"""Decides for each row what is right, what can be computed again, and what is lost."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _CONTENT = {"head", "links", "text", "digest"}
 
 @dataclass(slots=True)
 class Judged:
-    """Rows by what is to be done with them.
+    """Rows by their treatment.
 
     Attributes:
-        sound: to be written as they are, with the time of each.
-        stale: content to be embedded anew, with ``updated``.
-        buried: times of deleted documents, by id.
-        lost: ids, or what is left of them, and the part that is lost.
+        sound: rows to write unchanged, with the time of each.
+        stale: content to embed again, with ``updated``.
+        tombstones: times of deleted documents, by id.
+        lost: ids, or their remains, and the lost parts.
     """
 
     sound: list[tuple[Record, int]] = field(default_factory=list)
     stale: list[dict[str, Any]] = field(default_factory=list)
-    buried: dict[str, int] = field(default_factory=dict)
+    tombstones: dict[str, int] = field(default_factory=dict)
     lost: list[tuple[str, str]] = field(default_factory=list)
 
 
 def judge(rows: pa.Table, index: Index, *, distrust: bool = False) -> Judged:
-    """What to do with rows, of which some are damaged.
+    """The treatment of rows; some may be damaged.
 
     Args:
         rows: all columns.
-        distrust: embed anew those that bear no checksums.
+        distrust: embed rows without checksums again.
     """
     judged = Judged()
     for place, parts in enumerate(reading.faults(rows, index)):
@@ -62,11 +62,11 @@ def _row(row: pa.Table, bad: set[str], index: Index, distrust: bool, judged: Jud
         return
     sealed = held["digest"]
     if _is_deleted(held, bad):
-        judged.buried[held["id"]] = held["updated"] if "state" not in bad else microseconds()
+        judged.tombstones[held["id"]] = held["updated"] if "state" not in bad else microseconds()
         return
     fits = right == checksums.content(sealed)
     if bad >= {part.name.lower() for part in Part} and fits and "." in sealed:
-        # nothing fits but the content's digest, which leaves the id out
+        # only the content's digest matches, and it does not cover the id
         name = _turned(row, held["id"])
         if name is None:
             judged.lost.append((held["id"], "id"))
@@ -75,7 +75,7 @@ def _row(row: pa.Table, bad: set[str], index: Index, distrust: bool, judged: Jud
     if bad & _CONTENT and not fits:
         judged.lost.append((held["id"], ", ".join(sorted(bad & _CONTENT))))
         return
-    # where the content's digest itself was damaged, the state fits with the right one
+    # if only the content's digest is damaged, the state matches the right one
     if "state" in bad and not _fits(row, right, Part.STATE):
         held["updated"] = microseconds()
     held["metadata"] = metadata
@@ -99,12 +99,12 @@ def _is_deleted(held: dict[str, Any], bad: set[str]) -> bool:
 def _fits(row: pa.Table, right: str, part: Part) -> bool:
     sealed = row["digest"][0].as_py()
     place = row.schema.get_field_index("digest")
-    told = f"{right}.{sealed.partition('.')[2]}"
-    return not checksums.faults(row.set_column(place, "digest", pa.array([told])), part)[0]
+    resealed = f"{right}.{sealed.partition('.')[2]}"
+    return not checksums.faults(row.set_column(place, "digest", pa.array([resealed])), part)[0]
 
 
 def _turned(row: pa.Table, name: str) -> str | None:
-    """The id with one bit turned back, so that the row's checksums fit."""
+    """The id with one bit flipped, so that it matches the row's checksums."""
     whole = name.encode()
     place = row.schema.get_field_index("id")
     for bit in range(len(whole) * 8):

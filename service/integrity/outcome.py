@@ -1,4 +1,4 @@
-"""What a repair did."""
+"""The result of a repair."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Outcome:
-    """What a repair did, a line each.
+    """The result of a repair, one line for each item.
 
     Attributes:
-        mended: what is as it was written, or computed anew.
-        lost: what is gone for good, by name where that is known.
-        left: what still is damaged, with what would mend it.
+        repaired: restored or computed again.
+        lost: gone for good, by name if that is known.
+        left: still damaged, with the remedy.
     """
 
-    mended: list[str] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)

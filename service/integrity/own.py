@@ -1,4 +1,4 @@
-"""The service's own files beside those of LanceDB: checked, and written again where damaged."""
+"""Checks the service's own files next to those of LanceDB, and writes damaged ones again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ STORE = "index_path"
 
 
 def faults(root: Path) -> list[Finding]:
-    """What is wrong with the store's identity and its reserve.
+    """The faults of the store's identity and of its reserve.
 
-    Either may be missing: stores of earlier versions have none, a full volume no reserve.
+    Either may be missing: earlier versions wrote neither, and a full volume has no reserve.
     """
     found = []
     try:
@@ -32,18 +32,18 @@ def faults(root: Path) -> list[Finding]:
     return found
 
 
-def mend(root: Path, outcome: Outcome) -> None:
-    """Write again what ``faults`` names; a store whose identity is lost gets another."""
+def repair(root: Path, outcome: Outcome) -> None:
+    """Write the files again that ``faults`` names; a store without identity gets a new one."""
     for finding in faults(root):
         if finding.file == place.NAME:
             place.Place(root).claim()
         else:
             reserve.Reserve(root).keep()
-        outcome.mended.append(f"{STORE}: file {finding.file}: written again")
+        outcome.repaired.append(f"{STORE}: file {finding.file}: written again")
 
 
 def synced_fault(root: Path, database: str, table: str) -> Finding | None:
-    """What is wrong with the note of a table's newest version on disk; it may be missing."""
+    """The fault in the note of a table's newest version on disk; the note may be missing."""
     folder = layout.folder(root, database, table)
     try:
         version = recovery.synced_of((folder / recovery.SYNCED).read_bytes())
@@ -52,13 +52,13 @@ def synced_fault(root: Path, database: str, table: str) -> Finding | None:
     except (OSError, ValueError):
         return Finding(f"{database}/{table}", "damaged: it names no version", recovery.SYNCED)
     if version > max(manifest.versions(folder), default=version):
-        what = f"it names version {version}, which is not there"
+        what = f"it names version {version}, which does not exist"
         return Finding(f"{database}/{table}", what, recovery.SYNCED)
     return None
 
 
 def forget_synced(root: Path, database: str, table: str, outcome: Outcome) -> None:
-    """Remove the note where it is wrong; the next sync writes it again."""
+    """Remove the note if it is wrong; the next sync writes it again."""
     if synced_fault(root, database, table) is not None:
         (layout.folder(root, database, table) / recovery.SYNCED).unlink()
-        outcome.mended.append(f"{database}/{table}: file {recovery.SYNCED}: removed")
+        outcome.repaired.append(f"{database}/{table}: file {recovery.SYNCED}: removed")

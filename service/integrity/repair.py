@@ -1,4 +1,4 @@
-"""Brings back what can be brought back of what is stored, and says what is lost."""
+"""Restores damaged data as far as possible, and reports the rest as lost."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from service.index.rows.columns import prepare
 from service.index.rows.record import Record
 from service.index.storage import files, layout, manifest
 from service.index.storage.ledger import Recorder, read
-from service.integrity import mending, own, rows, salvage
+from service.integrity import own, rows, salvage, table_files
 from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
 
 _SHARED = ("leases", "heads")
-# as good as none, of which LanceDB warns
+# almost zero: LanceDB warns about zero itself
 _NO_TIME = timedelta(milliseconds=1)
 _BATCH = 1024
 
 
 class Repair:
-    """Repairs indexes, and with ``shared`` what they share; nothing else may write meanwhile.
+    """Repairs indexes, and with ``shared`` the shared tables; nothing else may write meanwhile.
 
     Args:
         root: ``index_path``.
-        open_indexes: connects anew: what LanceDB read before a file was mended it would keep.
-        engine: starts the served bundle's engine; called when something is to be embedded.
+        open_indexes: connects again: LanceDB keeps what it read before a repair.
+        engine: starts the served bundle's engine; called only if documents must be embedded.
     """
 
     def __init__(
@@ -56,19 +56,21 @@ class Repair:
             await self._table(table)
 
     async def shared(self) -> None:
-        """Repair what all indexes share, and the classifiers."""
-        await executors.STORE.run(own.mend, self._root, self.outcome)
+        """Repair the tables that all indexes share, and the classifiers."""
+        await executors.STORE.run(own.repair, self._root, self.outcome)
         for database, table in layout.tables(self._root):
             if database in _SHARED:
                 bad = await executors.STORE.run(
-                    mending.mend, self._root, database, table, self.outcome
+                    table_files.repair, self._root, database, table, self.outcome
                 )
                 if layout.manifests(layout.folder(self._root, database, table)):
                     await self._plain(database, table, bad)
 
     async def _table(self, table: str) -> None:
         folder = layout.folder(self._root, "indexes", table)
-        bad = await executors.STORE.run(mending.mend, self._root, "indexes", table, self.outcome)
+        bad = await executors.STORE.run(
+            table_files.repair, self._root, "indexes", table, self.outcome
+        )
         held = layout.manifests(folder)
         if not held:
             return
@@ -77,7 +79,7 @@ class Repair:
         substituted = [f for f in fragments.values() if f.deletions in bad]
         for fragment in substituted:
             if fragment.deletions is not None:
-                mending.without_deletions(folder / fragment.deletions)
+                table_files.write_no_deletions(folder / fragment.deletions)
                 Recorder(self._root).forget("indexes", table, [fragment.deletions])
         index = await (await self._open_indexes()).table(table)
         if index is None:
@@ -93,13 +95,13 @@ class Repair:
         for fragment in substituted:
             await self._forget_again(index, fragment)
         if any(path.startswith("_indices/") for path in bad):
-            await _index_anew(index)
-            self.outcome.mended.append(f"indexes/{table}: its indexes built anew")
+            await _rebuild_indexes(index)
+            self.outcome.repaired.append(f"indexes/{table}: its indexes built again")
         await self._rows(index)
         await self._finish(index, table, bad)
 
     async def _finish(self, index: Index, table: str, bad: set[str]) -> None:
-        """Leave no version behind that needs a damaged file, and record what is there now."""
+        """Remove all versions that need a damaged file, and record the current files."""
         if bad:
             await index.table.optimize(cleanup_older_than=_NO_TIME)
         await optimize(index.table)
@@ -113,16 +115,16 @@ class Repair:
         left = [path for path in bad - needed if (folder / path).exists()]
         recorder = Recorder(self._root)
         if left:
-            mending.set_aside(self._root, database, table, left)
+            table_files.set_aside(self._root, database, table, left)
         known = read(self._root, database, table).entries
         gone = {path for path in known if not (folder / path).exists()}
         recorder.forget(database, table, sorted(gone | (bad & needed)))
         recorder.record(database, table)
         if files.hint(folder) and (held := layout.manifests(folder)):
-            mending.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
+            table_files.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
 
     async def _rescue(self, index: Index, fragment: manifest.Fragment) -> None:
-        """Take the rows of a damaged file that can be read, and write them anew."""
+        """Read the readable rows of a damaged file, and write them again."""
         found = await salvage.salvage(index.table, index.schema, fragment.number, fragment.rows)
         expected = fragment.rows - fragment.deleted
         where = f"indexes/{index.table.name}: file {', '.join(fragment.paths)}"
@@ -136,10 +138,10 @@ class Repair:
             found,
             judge(found, index, distrust=True),
         )
-        self.outcome.mended.append(f"{where}: {found.num_rows} rows taken out of it")
+        self.outcome.repaired.append(f"{where}: {found.num_rows} rows taken out of it")
 
     async def _rows(self, index: Index) -> None:
-        """Mend the damaged rows of files that can be read."""
+        """Repair the damaged rows of readable files."""
         damaged: list[pa.Table] = []
         query = index.table.query().select(index.schema.names).with_row_id()
         async for batch in await query.to_batches(max_batch_length=_BATCH):
@@ -153,7 +155,7 @@ class Repair:
             await self._replace(index, f"_rowid IN ({ids})", content, judge(content, index))
 
     async def _replace(self, index: Index, where: str, former: pa.Table, judged: Judged) -> None:
-        """Delete rows and write what was judged of them; a copy of them is kept aside."""
+        """Delete rows and write their repaired form; the quarantine gets a copy of the rows."""
         name = f"indexes/{index.table.name}"
         written = list(judged.sound)
         stale = judged.stale
@@ -162,31 +164,31 @@ class Repair:
             if made is None:
                 revision = index.identity.revision[:12]
                 self.outcome.left += [
-                    f"{name}: document {row['id']!r}: it must be embedded anew: repeat this with "
+                    f"{name}: document {row['id']!r}: it must be embedded again: repeat this with "
                     f"the bundle of revision {revision}"
                     for row in stale
                 ]
                 return
             written += made
-            self.outcome.mended += [
-                f"{name}: document {row['id']!r}: embedded anew" for row in stale
+            self.outcome.repaired += [
+                f"{name}: document {row['id']!r}: embedded again" for row in stale
             ]
         if former.num_rows:
-            aside = mending.quarantine(self._root, "indexes", index.table.name) / "rows.arrow"
+            aside = table_files.quarantine(self._root, "indexes", index.table.name) / "rows.arrow"
             with pa.ipc.new_file(aside, former.schema) as stream:
                 stream.write_table(former)
         await index.table.delete(where)
         for start in range(0, len(written), _BATCH):
             part = written[start : start + _BATCH]
             await index.merge([record for record, _ in part], [updated for _, updated in part])
-        if judged.buried:
-            await index.tombstone(judged.buried)
+        if judged.tombstones:
+            await index.tombstone(judged.tombstones)
         self.outcome.lost += [
             f"{name}: document {document!r}: its {part} is damaged"
             for document, part in judged.lost
         ]
-        self.outcome.mended += [
-            f"{name}: document {record.id!r}: written anew" for record, _ in judged.sound
+        self.outcome.repaired += [
+            f"{name}: document {record.id!r}: written again" for record, _ in judged.sound
         ]
 
     async def _embedded(
@@ -202,10 +204,9 @@ class Repair:
         return list(zip(made, [row["updated"] for row in stale], strict=True))
 
     async def _forget_again(self, index: Index, fragment: manifest.Fragment) -> None:
-        """Delete rows of a fragment anew, of which only the number of the deleted is known.
+        """Delete rows of a fragment again when only the number of its deleted rows is known.
 
-        Of a document that was written again the latest row stands. Marks of deletion that were
-        old enough to be removed are removed.
+        The latest row of each document stays. Tombstones that are old enough are removed.
         """
         columns = ["id", "updated", "deleted"]
         held = await index.table.query().select(columns).with_row_id().to_arrow()
@@ -229,20 +230,20 @@ class Repair:
         if len(gone) < fragment.deleted:
             self.outcome.lost.append(
                 f"{name}: which {fragment.deleted - len(gone)} further rows it deleted: documents "
-                "that were deleted long ago may be back"
+                "that were deleted long ago may exist again"
             )
         else:
-            self.outcome.mended.append(f"{name}: {len(gone)} rows deleted anew")
+            self.outcome.repaired.append(f"{name}: {len(gone)} rows deleted again")
 
     async def _plain(self, database: str, table: str, bad: set[str]) -> None:
-        """Take out of a table without texts what can be read."""
+        """Rescue the readable rows of a damaged table without texts."""
         folder = layout.folder(self._root, database, table)
         held = manifest.read(folder / next(iter(layout.manifests(folder).values())))
         opened = await (await connect(f"{self._root}/{database}")).open_table(table)
         schema = await opened.schema()
         for fragment in held.fragments:
             if fragment.deletions in bad and fragment.deletions is not None:
-                mending.without_deletions(folder / fragment.deletions)
+                table_files.write_no_deletions(folder / fragment.deletions)
                 Recorder(self._root).forget(database, table, [fragment.deletions])
             broken = bool(bad.intersection(fragment.paths))
             if not broken and await salvage.readable(
@@ -259,7 +260,7 @@ class Repair:
         await executors.STORE.run(self._close, database, table, bad)
 
 
-async def _index_anew(index: Index) -> None:
+async def _rebuild_indexes(index: Index) -> None:
     for built in await index.table.list_indices():
         await index.table.drop_index(built.name)
     await prepare(index.table)

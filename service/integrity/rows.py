@@ -20,7 +20,7 @@ BATCH = 1024
 
 
 async def check(index: Index, name: str, report: Report) -> None:
-    """Read a table whole, and add what is wrong with its rows to a report.
+    """Read a whole table, and add the faults of its rows to a report.
 
     Args:
         name: of the table in findings.
@@ -41,7 +41,7 @@ async def check(index: Index, name: str, report: Report) -> None:
 
 
 def faults(rows: pa.Table, index: Index) -> Iterator[list[str]]:
-    """What is wrong with each row, by parts; ``rows`` holds all columns."""
+    """The faults of each row, by parts; ``rows`` holds all columns."""
     bad = checksums.faults(rows, *Part)
     for place, parts in enumerate(bad):
         named = [part.name.lower() for part in parts]
@@ -51,7 +51,7 @@ def faults(rows: pa.Table, index: Index) -> Iterator[list[str]]:
 
 
 def _contradictions(row: pa.Table, index: Index) -> list[str]:
-    """What of a row contradicts itself, though its checksums fit, or it has none."""
+    """Parts of a row that contradict each other although the checksums match or are absent."""
     try:
         [held] = row.drop_columns(["vector", "windows", "window_ends"]).to_pylist()
     except UnicodeDecodeError:
@@ -72,7 +72,7 @@ def _contradictions(row: pa.Table, index: Index) -> list[str]:
 def typed(
     fields: dict[str, FieldType], metadata: dict[str, Any], held: dict[str, Any]
 ) -> list[str]:
-    """The columns for filters that do not hold what the metadata says."""
+    """The filter columns that contradict the metadata."""
     wrong = []
     for name, kind in fields.items():
         value = metadata.get(name)
@@ -89,5 +89,5 @@ def _unverified(rows: pa.Table) -> int:
 
 
 def outline(error: Exception) -> str:
-    """The beginning of LanceDB's message, without the places in its source."""
+    """The beginning of LanceDB's message, without positions in its source."""
     return str(error).split("/rustc/")[0].split("/root/")[0][:200].rstrip(" ,")

@@ -1,4 +1,4 @@
-"""Reads what can be read of rows whose files are damaged."""
+"""Reads the readable rows of damaged files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 from lancedb.table import AsyncTable
 
-# of larger fragments rows are read in steps of this size: each failure costs a read
+# fragments with more rows are read in steps: each failure costs a read
 _FEW = 4096
 _STEP = 256
 
 
 async def salvage(table: AsyncTable, schema: pa.Schema, fragment: int, rows: int) -> pa.Table:
-    """The rows of a fragment that are not deleted, with fillers for what cannot be read.
+    """The undeleted rows of a fragment, with fillers for unreadable values.
 
-    The checksums of a row do not fit a filler. A row whose id cannot be read is left out.
+    A filler does not match the checksums of its row. A row without a readable id is left out.
     """
     first = fragment << 32
     ids = await _column(table, "id", list(range(first, first + rows)), rows)
@@ -32,7 +32,7 @@ async def salvage(table: AsyncTable, schema: pa.Schema, fragment: int, rows: int
 
 
 async def readable(table: AsyncTable, columns: Sequence[str], fragment: int, rows: int) -> bool:
-    """Whether all of a fragment can be read."""
+    """Whether a whole fragment can be read."""
     taken = list(range(fragment << 32, (fragment << 32) + rows))
     try:
         await table.take_row_ids(taken).select(list(columns)).to_arrow()
@@ -60,7 +60,7 @@ async def _column(table: AsyncTable, name: str, rows: list[int], total: int) -> 
 
 
 async def _some(table: AsyncTable, name: str, rows: list[int]) -> bool:
-    """Whether any of the first, the middle and the last row can be read."""
+    """Whether the first, the middle or the last row can be read."""
     for row in (rows[0], rows[len(rows) // 2], rows[-1]):
         # LanceDB panics on some damage
         with suppress(Exception):

@@ -1,1 +1,1 @@
-"""API keys: the file that names them, what each may do and how fast, and the command for both."""
+"""API keys: the keys' file, the rights and rates of a key, and the command for them."""

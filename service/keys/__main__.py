@@ -1,4 +1,4 @@
-"""``docsplit-keys``: make, list and revoke the keys of a file."""
+"""``docsplit-keys``: creates, lists and revokes the keys of a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Change or show a keys' file.
 
     Returns:
-        Exit status: 0, or 2 when the file or what is asked for cannot be used.
+        Exit status: 0, or 2 if the file or the request is invalid.
     """
     given = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -45,13 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "docsplit-keys",
-        description="Keys of a file that docsplit-serve --keys-file reads. Running services take a "
-        "change within seconds.",
+        description="Manage the keys of a file that docsplit-serve --keys-file reads. Running "
+        "services apply a change within seconds.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     new = commands.add_parser("new", help="add a key and print its token, once", allow_abbrev=False)
-    new.add_argument("name", help="lower-case letters, digits, - and _; stands in the log")
+    new.add_argument("name", help="lower-case letters, digits, - and _; appears in the log")
     for right in Right:
         new.add_argument(
             f"--{right.replace('_', '-')}",
@@ -61,12 +61,12 @@ def _parser() -> argparse.ArgumentParser:
         )
     new.add_argument("--requests-per-second", type=float, metavar="RATE")
     new.add_argument("--tokens-per-second", type=float, metavar="RATE")
-    new.add_argument("--days", type=float, help="until it expires")
+    new.add_argument("--days", type=float, help="days until the key expires")
     revoke = commands.add_parser("revoke", help="refuse a key from now on", allow_abbrev=False)
     revoke.add_argument("name")
     listing = commands.add_parser("list", help="show names, rights and limits", allow_abbrev=False)
     for command in (new, revoke, listing):
-        command.add_argument("--file", type=Path, required=True, help="made by new if missing")
+        command.add_argument("--file", type=Path, required=True, help="new creates it if missing")
     return parser
 
 
@@ -74,7 +74,7 @@ def _new(given: argparse.Namespace) -> None:
     path: Path = given.file
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if given.name in file.parse(text, path):
-        raise KeysError(f"{path}: there is a key {given.name} already")
+        raise KeysError(f"{path}: a key {given.name} already exists")
     token = file.new_token()
     fields = {
         "sha256": json.dumps(file.digest(token.encode()).hex()),
@@ -86,12 +86,12 @@ def _new(given: argparse.Namespace) -> None:
     lines = [f"{name} = {value}" for name, value in fields.items() if value is not None]
     text = f"{text.rstrip()}\n\n" if text.strip() else ""
     _write(path, text + "\n".join([f"[keys.{given.name}]", *lines]) + "\n")
-    # only on standard output, so that a pipe can pass it on
+    # only the token goes to standard output, so that a pipe can pass it on
     print(token)  # noqa: T201
 
 
 def _array(patterns: list[str] | None) -> str | None:
-    # of ASCII, which is all that a pattern may have, JSON and TOML write strings alike
+    # JSON and TOML write ASCII strings the same way, and patterns are ASCII
     return None if patterns is None else json.dumps(patterns)
 
 
@@ -149,7 +149,7 @@ def _rate(rate: float | None) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file as a whole: a service that reads meanwhile sees the old or the new one."""
+    """Replace the file in one step: a reading service sees the old or the new one."""
     file.parse(text, path)
     mode = path.stat().st_mode if path.exists() else 0o600
     with tempfile.NamedTemporaryFile(

@@ -1,8 +1,8 @@
-"""The keys' file: TOML, a table ``[keys.NAME]`` for each key, and no secret in it.
+"""The keys' file: TOML with a table ``[keys.NAME]`` for each key, and without secrets.
 
-A token has 256 random bits, so its SHA-256 cannot be turned back by trying: there is no list of
-likely tokens. Slow hashes (scrypt, Argon2) protect what people choose; here they would cost every
-request milliseconds, and let anyone who sends wrong keys keep the service busy.
+A token has 256 random bits, so no attacker can find it from its SHA-256 by trying likely tokens.
+Slow hashes (scrypt, Argon2) protect passwords that people choose. Here they would cost each request
+milliseconds, and clients that send wrong keys could keep the service busy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from service.errors import ServiceError
 from service.keys.rights import EVERYTHING, Right, Rights
 
-# every key is compared with what a request brings
+# the service compares each request's token with every key
 MOST_KEYS = 1000
 MOST_RATE = 1e12
 TOKEN_BYTES = 32
-# by which scanners for lost secrets, and people, know one
+# secret scanners and people recognise a token by this
 TOKEN_PREFIX = "docsplit_"  # noqa: S105
 
 Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,62}$")]
@@ -30,11 +30,11 @@ _Pattern = Annotated[str, Field(pattern="^[a-z0-9_*?-]{1,63}$")]
 
 
 class KeysError(ServiceError):
-    """The file cannot be used; the message names file, key and field, never a token."""
+    """The file is invalid; the message names file, key and field, never a token."""
 
 
 class KeyEntry(BaseModel):
-    """One key as the file has it."""
+    """One key of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,7 +50,7 @@ class KeyEntry(BaseModel):
 
     @property
     def rights(self) -> Rights:
-        """Everything where the file names no right, else what it names and no more."""
+        """All rights if the file names none, otherwise only the named ones."""
         given = {right: getattr(self, right) for right in Right}
         if all(patterns is None for patterns in given.values()):
             return EVERYTHING
@@ -72,12 +72,12 @@ class _File(BaseModel):
 
 
 def digest(token: bytes) -> bytes:
-    """What is kept of a token."""
+    """The stored form of a token."""
     return hashlib.sha256(token).digest()
 
 
 def new_token() -> str:
-    """A token that nobody has."""
+    """A new random token."""
     return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -88,12 +88,12 @@ def parse(text: str, path: Path) -> dict[str, KeyEntry]:
         path: for messages.
 
     Raises:
-        KeysError: it is no TOML, or a key or field cannot be used.
+        KeysError: the file is not TOML, or a key or field is invalid.
     """
     try:
         return _File.model_validate(tomllib.loads(text)).keys
     except tomllib.TOMLDecodeError as error:
-        raise KeysError(f"{path}: no TOML: {error}") from error
+        raise KeysError(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "keys"
@@ -104,7 +104,7 @@ def read(path: Path) -> dict[str, KeyEntry]:
     """The keys of the file at ``path`` by name.
 
     Raises:
-        KeysError: it cannot be read or used.
+        KeysError: the file cannot be read or is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")

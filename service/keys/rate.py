@@ -1,22 +1,22 @@
-"""How fast a key may ask."""
+"""Limits the rate of a key."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-# what may be asked at once after a rest, in seconds of the rate
+# the allowance of a key after a rest, in seconds of its rate
 BURST_SECONDS = 10.0
-# a rate that nothing reaches: a key without a limit costs the same steps as one with
+# a rate that is never reached: keys with and without a limit take the same steps
 UNLIMITED = 1e18
 
 
 class Bucket:
-    """A token bucket that may go into debt, for costs that are known afterwards.
+    """A token bucket with possible debt, for costs that are known only afterwards.
 
     Args:
         rate: units a second.
-        clock: seconds that never go back.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,12 +27,12 @@ class Bucket:
         self._filled_at = clock()
 
     def wait(self, least: float) -> float:
-        """Seconds until it holds ``least`` units; 0 where it does."""
+        """Seconds until the bucket holds ``least`` units; 0 if it does now."""
         now = self._clock()
         self._level = min(self._most, self._level + (now - self._filled_at) * self.rate)
         self._filled_at = now
         return max(0.0, (least - self._level) / self.rate)
 
     def take(self, units: float) -> None:
-        """Take units out, whether they are there or not."""
+        """Take units out, even more than the bucket holds."""
         self._level -= units

@@ -1,4 +1,4 @@
-"""Which indexes and classifiers a key may use."""
+"""The indexes and classifiers that a key may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 
 class Right(enum.StrEnum):
-    """What a key may do; a field of the keys' file has the name."""
+    """A kind of access; the keys' file has a field of the same name."""
 
     READ_INDEXES = "read_indexes"
     WRITE_INDEXES = "write_indexes"
@@ -22,7 +22,7 @@ class Rights:
     """Patterns of names for each right.
 
     Attributes:
-        patterns: ``*`` and ``?`` as shells have them; a right that is missing allows no name.
+        patterns: names with ``*`` and ``?`` as in shells; a missing right allows no name.
     """
 
     patterns: Mapping[Right, tuple[str, ...]]

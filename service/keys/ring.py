@@ -1,4 +1,4 @@
-"""The keys in memory: whose a token is, and whether it may ask now."""
+"""The keys in memory: finds the key of a token, and checks whether its rates allow a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELOAD_SECONDS = 1.0
 
 
 class Refusal(enum.StrEnum):
-    """Why a request does not get in."""
+    """The reason why a request is refused."""
 
     MISSING = "missing"
     UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ class Refusal(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that requests may come with.
+    """An API key.
 
     Attributes:
         digest: SHA-256 of the token.
@@ -57,11 +57,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a token is worth now.
+    """The decision about a token.
 
     Attributes:
-        key: of that token; no one's where it is unknown.
-        refusal: None where the request may go on.
+        key: of that token; an empty key if the token is unknown.
+        refusal: None if the request may continue.
         wait: seconds until the key's rates allow a request.
     """
 
@@ -71,7 +71,7 @@ class Verdict:
 
 
 class Keyring:
-    """All keys that are accepted.
+    """All accepted keys.
 
     Args:
         plain: tokens from the settings; their names are their positions.
@@ -79,10 +79,10 @@ class Keyring:
         now: seconds since the epoch.
 
     Attributes:
-        stale: whether the file cannot be used as it stands, and the keys read before count.
+        stale: whether the current file is invalid, so that the former keys stay valid.
 
     Raises:
-        KeysError: the file cannot be used.
+        KeysError: the file is invalid.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class Keyring:
             self._take(file.read(path))
 
     def check(self, token: bytes) -> Verdict:
-        """Whose a token is and whether it may ask; an admitted request is counted.
+        """Find the key of a token and check its rates; an admitted request is counted.
 
-        All tokens take the same steps, whatever comes of them: each is hashed, compared with every
-        key in constant time, and asked for its rates. So the time reveals nothing about the keys.
+        Every token takes the same steps: the service hashes it, compares it with every key in
+        constant time, and checks rates. So the time reveals nothing about the keys.
         """
         offered = file.digest(token)
         keys = self._keys
         matches = [hmac.compare_digest(offered, key.digest) for key in keys]
         key = keys[max(position * match for position, match in enumerate(matches))]
         wait = max(key.requests.wait(1.0), key.tokens.wait(0.0))
-        # the first of these that holds is reported
+        # the first reason that holds is reported
         refusals = (
             (not token, Refusal.MISSING),
             (key is keys[0], Refusal.UNKNOWN),
@@ -126,7 +126,7 @@ class Keyring:
         return Verdict(key, held[0] if held else None, wait)
 
     def reload(self) -> None:
-        """Read the file of keys again if it has changed; an unusable file changes nothing."""
+        """Read the keys' file again if it has changed; an invalid file changes nothing."""
         if self._path is None or (signature := _signature(self._path)) == self._seen:
             return
         self._seen = signature
@@ -141,7 +141,7 @@ class Keyring:
         log.info("keys_read", keys=len(entries))
 
     async def watch(self) -> None:
-        """Look for another version of the file every second, until cancelled."""
+        """Check the file for changes every second, until cancelled."""
         while self._path is not None:
             await asyncio.sleep(RELOAD_SECONDS)
             await executors.KEYS.run(self.reload)
@@ -153,7 +153,7 @@ class Keyring:
 
 
 def _nobody() -> Key:
-    # of no token: it takes the place of a key that is not there, so that the steps are the same
+    # stands in for a missing key, so that an unknown token takes the same steps
     return Key("", bytes(32), Rights({}), math.inf, False, Bucket(UNLIMITED), Bucket(UNLIMITED))
 
 
@@ -175,13 +175,13 @@ def _key(name: str, entry: KeyEntry, former: Key | None) -> Key:
 
 
 def _bucket(rate: float | None, former: Bucket | None) -> Bucket:
-    """One of that rate; the former one, and what was taken from it, where the rate is the same."""
+    """A bucket of that rate; the former one with its debt if the rate is the same."""
     wanted = UNLIMITED if rate is None else rate
     return former if former is not None and former.rate == wanted else Bucket(wanted)
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:
-    """What another version of a file differs in; None where there is none."""
+    """A value that differs between versions of a file; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Trains classifiers after their requests were answered, one at a time in a process."""
+"""Trains classifiers in the background, one at a time in each process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("docsplit")
 
 HEARTBEAT_SECONDS = 3.0
-# how often a replica looks for trainings that others have lost
+# how often a replica checks for trainings that ended with their replicas
 LOOK_SECONDS = 5.0
 
 
@@ -45,8 +45,8 @@ class Background:
 
     Args:
         store: of jobs and classifiers.
-        manifest: of the bundle that embeds.
-        metrics: counts how trainings end.
+        manifest: of the served bundle.
+        metrics: counts the results of trainings.
     """
 
     def __init__(self, store: HeadStore, manifest: Manifest, metrics: Metrics) -> None:
@@ -60,14 +60,14 @@ class Background:
     async def start(
         self, name: str, examples: Examples, vectors: Vectors | None, embedder: BackgroundEmbedder
     ) -> Job:
-        """Begin a training; when this returns its examples are durable and every replica sees it.
+        """Begin a training; on return its examples are durable and every replica sees it.
 
         Args:
-            name: of the classifier, whose former head serves until this one is done.
-            vectors: of the examples, where they are known.
+            name: of the classifier; its former head serves until this training is done.
+            vectors: of the examples, if they are known.
 
         Raises:
-            ConflictError: one is running, here or at another replica.
+            ConflictError: a training is running, here or at another replica.
         """
         jobs = await self._store.jobs()
         job = await jobs.claim(name, examples)
@@ -87,7 +87,7 @@ class Background:
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        """End all trainings; another replica goes on with each."""
+        """End all trainings; other replicas take them over."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -113,17 +113,17 @@ class Background:
                 continue
             try:
                 await self._take_over(await self._store.jobs(), embedder)
-            except Exception as error:  # noqa: BLE001 the store may be back at the next look
+            except Exception as error:  # noqa: BLE001 the store may work again at the next check
                 log.warning("lost_trainings_not_read", reason=str(error)[:300])
 
     async def _take_over(self, jobs: Jobs, embedder: BackgroundEmbedder) -> None:
-        """Go on with one lost training; give those up that have ended too many replicas."""
+        """Take over one lost training; fail those that have ended too many replicas."""
         from service.learning.jobs import MOST_ATTEMPTS
 
         for job in await jobs.lost():
             died = job.state == "running"
             if died and job.attempt >= MOST_ATTEMPTS:
-                error = f"{job.attempt} replicas ended while they trained it"
+                error = f"{job.attempt} replicas ended during the training"
                 if await jobs.give_up(job, error):
                     self._ended(job.name, "lost")
                 continue
@@ -173,7 +173,7 @@ class Background:
         except Exception as error:  # noqa: BLE001 it is logged
             log.error("training_failed", classifier=job.name, outline=outline(error))
             said = "the engine failed on a document" if isinstance(error, EngineFailedError) else ""
-            said = said or "internal error; the log of the replica tells more"
+            said = said or "internal error; see the log of the replica"
             await jobs.update(job, state="failed", error=said)
         finally:
             beats.cancel()
@@ -204,7 +204,7 @@ class Background:
             raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
 
         def learn(stop: threading.Event) -> Learnt:
-            # its import takes seconds
+            # this import takes seconds
             from heads.learn import learn
 
             return learn(vectors, examples, math.inf, stop, further)
@@ -219,7 +219,7 @@ class Background:
         head = Head(job.name, job.uid, revision, learnt.labels, learnt.report, learnt.network)
         await heads.put(head, examples)
         if await jobs.get(job.name) is None:
-            # deleted while the head was written
+            # deleted during the write of the head
             await heads.withdraw(job.name, job.uid)
         await jobs.remove(job)
 
@@ -233,7 +233,7 @@ async def _beat(jobs: Jobs, job: Job, progress: _Progress, task: asyncio.Task[No
         await asyncio.sleep(HEARTBEAT_SECONDS)
         try:
             known = await jobs.update(job, stage=progress.stage, done=progress.done)
-        except Exception as error:  # noqa: BLE001 the store may be back at the next beat
+        except Exception as error:  # noqa: BLE001 the store may work again at the next heartbeat
             log.warning("training_heartbeat_failed", classifier=job.name, reason=str(error)[:300])
             continue
         if not known and task is not None:

@@ -1,4 +1,4 @@
-"""Heads that the bundle brings: small ONNX graphs, run by ONNX Runtime on the CPU."""
+"""Heads of the bundle: small ONNX graphs, run by ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Graph:
 
     @property
     def kind(self) -> Kind:
-        """Its activation."""
+        """The activation."""
         return self._kind
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Inputs and outputs."""
+        """The numbers of inputs and outputs."""
         session = self._session
         return session.get_inputs()[0].shape[1], session.get_outputs()[0].shape[1]
 
@@ -49,7 +49,7 @@ class Graph:
         return self._run("probabilities", inputs).astype(np.float64)
 
     def to_bytes(self) -> bytes:
-        """The ``.onnx`` file."""
+        """The content of the ``.onnx`` file."""
         with open(self._path, "rb") as stream:
             return stream.read()
 

@@ -1,4 +1,4 @@
-"""Search in one index by who cites whom."""
+"""Search in one index by citations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def citation(
 ) -> list[Hit]:
     """The hybrid candidates by the probability that one of the two documents cites the other.
 
-    With ``direction``, that the query cites, or is cited by, the document found.
+    With ``direction``, only one way counts: the query cites the document, or the reverse.
     """
     depth = max(CANDIDATES, limit)
     hits = list(islice(await candidates(index, query, depth, where), depth))
@@ -68,11 +68,11 @@ def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
 
 
 async def examples(index: Index) -> tuple[list[Candidates], int, int]:
-    """Candidates of citing documents, to train a head on.
+    """Candidates of citing documents, for training a head.
 
     Returns:
-        The searches that found a cited document, how many links there are, and how many documents
-        cite. ``sample`` says which are searched for.
+        The searches that found a cited document, the number of links, and the number of citing
+        documents. ``sample`` chooses the documents to search for.
     """
     links = await citations(index)
     citing = sorted(links)
@@ -96,7 +96,7 @@ async def _candidates(
     except (DamagedError, NotFoundError):
         return None
     hits = list(islice(await candidates(index, query, CANDIDATES, None), CANDIDATES))
-    # its own link would tell
+    # a document's own link would give the answer away
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
     return Candidates(
         query.vector,

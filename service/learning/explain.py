@@ -1,4 +1,4 @@
-"""Which windows of a document carried a decision, by leaving each of them out."""
+"""Finds the windows of a document that decided its label, by leaving each of them out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PART_SCORES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """A window, by its first character and one past its last, and what it adds."""
+    """A window, by its first character and one past its last, and its contribution."""
 
     start: int
     end: int
@@ -25,12 +25,12 @@ class Contribution:
 
 
 def decisive(network: Scorer, output: int, document: Document, prior: float) -> list[Contribution]:
-    """Up to three windows that speak for an output most, the strongest first.
+    """Up to three windows that contribute most to an output, the strongest first.
 
-    A window's contribution is how far the output's probability falls when the window is left out
-    of the token-weighted mean (occlusion; Zeiler and Fergus 2014). Windows that add nothing are
-    left out, save the strongest. Of a document of one window nothing would remain: there it is the
-    probability less ``prior``, the output's share among the examples.
+    A window's contribution is the fall of the output's probability when the window is left out of
+    the token-weighted mean (occlusion; Zeiler and Fergus 2014). The result leaves out windows
+    without a positive contribution, except the strongest. A document of one window would leave
+    nothing: its contribution is the probability minus ``prior``, the output's share of examples.
     """
     windows = document.windows
     whole = float(network.probabilities(normalise(document.vector())[None])[0, output])

@@ -1,6 +1,6 @@
-"""Trainings that outlive their request, in LanceDB tables where every replica sees them.
+"""Trainings that outlive their request, in LanceDB tables that every replica sees.
 
-A job's small row is rewritten at every heartbeat, so its examples stand in a table of their own.
+Every heartbeat rewrites a job's small row, so its examples are in a separate table.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from service.index.storage.database import Database
 State = Literal["running", "failed", "lost"]
 Stage = Literal["waiting", "embedding", "training"]
 
-# a job without a heartbeat for so long has lost its replica
+# a job without a heartbeat for this long has lost its replica
 LOST_SECONDS = 60.0
-# a replica that shuts down says that its job is lost: another takes it after so long
+# a replica that shuts down marks its job as lost: another takes the job over after this long
 LEFT_SECONDS = 10.0
-# replicas that one job may take down with it
+# attempts after which a job fails: each one ended with its replica
 MOST_ATTEMPTS = 3
-# examples that no job names are what a replica left that died between two writes
+# a replica that dies between two writes leaves examples without a job
 STRAY_SECONDS = 86_400.0
 
 
@@ -39,13 +39,13 @@ class Job:
 
     Attributes:
         name: of the classifier.
-        uid: of this training; the head that comes of it bears it too. Behind a dash it says how
-            often the job was begun, where that is more than once.
-        key: of its examples; empty where they were at fault and are not kept.
-        state: as it was written last; ``state_at`` tells what it is.
+        uid: of this training and of its head. From the second attempt on it ends with a dash and
+            the number of attempts.
+        key: of its examples; empty if they were invalid and are not kept.
+        state: the last written state; ``state_at`` gives the current one.
         done: documents embedded, of ``total``.
-        error: what went wrong, where it failed.
-        started: seconds since the epoch, as ``heartbeat``.
+        error: the reason of a failure.
+        started: seconds since the epoch, like ``heartbeat``.
     """
 
     name: str
@@ -61,20 +61,20 @@ class Job:
 
     @property
     def attempt(self) -> int:
-        """How often it was begun, replicas that shut down in good order not counted."""
+        """The number of attempts, without those that ended in an orderly shutdown."""
         return int(self.uid.partition("-")[2] or 1)
 
     def state_at(self, now: float) -> State:
-        """The state, seen at ``now`` seconds since the epoch."""
+        """The state at ``now`` seconds since the epoch."""
         silent = now - self.heartbeat > LOST_SECONDS
         return "lost" if self.state == "running" and silent else self.state
 
 
 class Jobs:
-    """At most one training a classifier.
+    """The trainings of all replicas; at most one for each classifier.
 
     Args:
-        database: where the tables lie.
+        database: holds the tables.
     """
 
     def __init__(self, database: Database) -> None:
@@ -98,7 +98,7 @@ class Jobs:
         self._reading = asyncio.Lock()
 
     async def get(self, name: str) -> Job | None:
-        """The training of a classifier that runs, failed or was lost."""
+        """The running, failed or lost training of a classifier."""
         row = await self._jobs.get(name)
         return None if row is None else Job(**row)
 
@@ -106,8 +106,8 @@ class Jobs:
         """Classifiers with such a training."""
         return await self._jobs.keys()
 
-    async def idle(self, name: str) -> None:
-        """Raise ConflictError where a training of the classifier runs."""
+    async def require_idle(self, name: str) -> None:
+        """Raise ConflictError if a training of the classifier runs."""
         job = await self.get(name)
         if job is not None and job.state_at(time.time()) == "running":
             raise ConflictError(
@@ -116,14 +116,14 @@ class Jobs:
             )
 
     async def claim(self, name: str, examples: Examples) -> Job:
-        """Begin a training; of several replicas that try one has it.
+        """Begin a training; if several replicas try, one succeeds.
 
         The examples are durable when this returns.
 
         Raises:
-            ConflictError: one is running.
+            ConflictError: a training is running.
         """
-        await self.idle(name)
+        await self.require_idle(name)
         key = await self._keep(examples)
         now = time.time()
         total = len(examples.inputs)
@@ -137,7 +137,7 @@ class Jobs:
                 raise ConflictError("another training of this classifier has just begun")
             await self._jobs.sync()
         except BaseException:
-            # also where the client left: what nobody knows of must not seem to run
+            # even if the client has left: a job that no client knows must not seem to run
             await self.remove(job)
             raise
         if former is not None:
@@ -145,7 +145,7 @@ class Jobs:
         return job
 
     async def lost(self) -> list[Job]:
-        """Jobs whose replicas have ended, or have left them."""
+        """Jobs whose replicas have ended or have released them."""
         now = time.time()
         where = (
             f"(state = 'running' AND heartbeat < {now - LOST_SECONDS!r})"
@@ -154,7 +154,7 @@ class Jobs:
         return [Job(**row) for row in await self._jobs.rows(where)]
 
     async def take_over(self, job: Job) -> Job | None:
-        """Begin a lost job anew; None where another replica has it, or it is gone."""
+        """Start a lost job again; None if another replica has taken it, or it is gone."""
         attempt = job.attempt + (job.state == "running")
         uid = f"{uuid.uuid4().hex}-{attempt}"
         if not await self._change_lost(job, uid=uid, state="running", stage="waiting", done=0):
@@ -163,24 +163,24 @@ class Jobs:
         return held if held is not None and held.uid == uid else None
 
     async def give_up(self, job: Job, error: str) -> bool:
-        """Write that a lost job failed, its examples kept; whether nobody else has done so."""
+        """Mark a lost job as failed and keep its examples; False if another replica was first."""
         uid = f"{uuid.uuid4().hex}-{job.attempt}"
         return await self._change_lost(job, uid=uid, state="failed", error=error)
 
     async def _change_lost(self, job: Job, **columns: Any) -> bool:
         columns["heartbeat"] = time.time()
-        # nobody has written to it since: another replica would have changed the uid, its own one
-        # the heartbeat
+        # the row must be unchanged: another replica would have changed the uid, the job's own
+        # replica the heartbeat
         where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
         return await self._jobs.change(where, **columns)
 
     async def examples(self, job: Job) -> Examples | None:
-        """What a job trains on; None where that is gone."""
+        """The examples of a job; None if they are gone."""
         blob = await self._blob(job)
         return await executors.STORE.run(Examples.from_bytes, blob) if blob else None
 
     async def labelled(self, job: Job) -> set[bytes]:
-        """Digests of the texts that a job trains on; none where they are gone."""
+        """Digests of the texts of a job's examples; none if they are gone."""
         # one compressed list at a time
         async with self._reading:
             blob = await self._blob(job)
@@ -191,16 +191,16 @@ class Jobs:
         return None if row is None else row["examples"]
 
     async def update(self, job: Job, **columns: Any) -> bool:
-        """Write columns and a heartbeat; False where the job was cancelled or replaced."""
+        """Write columns and a heartbeat; False if the job was cancelled or replaced."""
         columns["heartbeat"] = time.time()
-        return await self._jobs.change(_bears(job.uid), **columns)
+        return await self._jobs.change(_has_uid(job.uid), **columns)
 
     async def refuse(self, job: Job, error: str) -> None:
-        """Write that a job failed by its examples, and forget these."""
+        """Mark a job as failed because of its examples, and delete them."""
         await asyncio.shield(self._refuse(job, error))
 
     async def remove(self, job: Job) -> None:
-        """Forget a job and its examples, both even where the caller is cancelled in between."""
+        """Delete a job and its examples, both even if the caller is cancelled in between."""
         await asyncio.shield(self._remove(job))
 
     async def _refuse(self, job: Job, error: str) -> None:
@@ -209,7 +209,7 @@ class Jobs:
             await self._jobs.sync()
 
     async def _remove(self, job: Job) -> None:
-        await self._jobs.delete(_bears(job.uid))
+        await self._jobs.delete(_has_uid(job.uid))
         await self._drop(job.key)
         # before older versions are removed
         await self._jobs.sync()
@@ -230,5 +230,5 @@ class Jobs:
         await self._examples.delete(self._examples.of(key))
 
 
-def _bears(uid: str) -> Expr:
+def _has_uid(uid: str) -> Expr:
     return col("uid").eq(lit(uid))

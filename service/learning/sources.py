@@ -1,4 +1,4 @@
-"""Examples, and documents without labels, out of an index."""
+"""Reads examples, and documents without labels, from an index."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from service.index.rows import checksums
 from service.index.rows.checksums import Part
 from windowing.pooling import Vectors
 
-# ids asked for at once
+# ids in one query
 CHUNK = 500
-# characters of texts that are read at once, where one text alone has not more
+# characters of texts that are read at once, unless a single text has more
 READ_CHARACTERS = 4_000_000
-# of all texts that are kept with a classifier
+# limit of all texts that are stored with a classifier
 MOST_CHARACTERS = 64_000_000
 
 
@@ -31,8 +31,8 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
         ids: each once.
 
     Raises:
-        InvalidError: some are not there, or the texts are too large to keep.
-        DamagedError: what is stored of one does not fit its checksums.
+        InvalidError: some are not in the index, or the texts are too large to store.
+        DamagedError: a stored document does not match its checksums.
     """
     texts: list[str] = []
     vectors: list[Vectors] = []
@@ -59,7 +59,7 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
         if order:
             vectors.append(matrix(found)[[rows[name] for name in order]])
     if missing or len(texts) < len(ids):
-        # without a position: it was deleted while the others were read
+        # without a position: a document was deleted during the read
         where = f", the first at position {missing[0]}" if missing else ""
         raise InvalidError(
             f"ids: {len(ids) - len(texts)} of {len(ids)} are not in the index{where}", "ids"
@@ -68,12 +68,12 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
 
 
 async def named(index: Index, ids: Sequence[str], columns: list[str]) -> pa.Table:
-    """Columns of the documents of these ids that are there, in no order."""
+    """Columns of the documents of these ids that exist, in no order."""
     return await index.select(col("id").isin([lit(name) for name in ids]), columns, len(ids))
 
 
 def characters(found: pa.Table) -> dict[str, int]:
-    """How long the texts of documents are, by id; of the columns ``id`` and ``window_ends``."""
+    """The lengths of texts by id, from the columns ``id`` and ``window_ends``."""
     ends = found["window_ends"].to_pylist()
     return {
         name: of_one[-1] if of_one else 0
@@ -84,11 +84,11 @@ def characters(found: pa.Table) -> dict[str, int]:
 async def read(
     index: Index, lengths: Mapping[str, int], *, strict: bool = False
 ) -> AsyncIterator[tuple[str, str]]:
-    """Ids and texts of documents, a few at once, so that they take little memory.
+    """Yield ids and texts of documents, a few at once to save memory.
 
     Args:
         lengths: of the texts, by id.
-        strict: raise DamagedError where a text does not fit its checksum; else it is left out.
+        strict: raise DamagedError if a text does not match its checksum; else leave it out.
     """
     for group in _groups(lengths):
         read = await named(index, group, checksums.columns(Part.TEXT))
@@ -113,7 +113,7 @@ def _groups(lengths: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 async def unlabelled(index: Index) -> Vectors:
-    """Unit vectors of a sample of an index's documents, the same one every time.
+    """Unit vectors of a sample of an index's documents; always the same sample.
 
     Raises:
         InvalidError: the index is empty.

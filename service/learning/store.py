@@ -1,4 +1,4 @@
-"""Trained classifiers in a LanceDB table, where every replica sees them."""
+"""Trained classifiers in a LanceDB table that every replica sees."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
 
-# of the heads of one kind that a process keeps in memory
+# limit of the heads of one kind that a process keeps in memory
 _LOADED_BYTES = 64_000_000
-# what a label takes beside its column of the network: its name, and what the report says of it
+# memory for a label besides its column of the network: its name, and its part of the report
 _LABEL_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A classifier as it is stored.
+    """A stored classifier.
 
     Attributes:
-        uid: drawn anew at each training.
+        uid: random for each training.
         revision: of the bundle whose vectors it was trained on.
         labels: the network's outputs in order.
-        report: what its training said of it.
-        bundled: whether the bundle brought it.
+        report: results of its training.
+        bundled: whether it is part of the bundle.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Head:
         return self.network.kind == "sigmoid"
 
     def share(self, label: str) -> float:
-        """Share of the label among the examples."""
+        """Share of the examples that have the label."""
         counts: dict[str, int] = self.report["labels"]
         return counts[label] / int(self.report.get("examples", sum(counts.values())))
 
@@ -75,10 +75,10 @@ class Heads:
     """Classifiers by name.
 
     Args:
-        database: where their table lies.
-        table: its name; the citation heads of indexes have one of their own.
-        kind: what to call a head in messages.
-        bundled: heads that the bundle brings; they are read and never written.
+        database: holds their table.
+        table: its name; citation heads have a separate table.
+        kind: name of a head in messages.
+        bundled: heads of the bundle; they are never written.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Heads:
         self._loaded = LRUCache[str, Head](_LOADED_BYTES, _size)
 
     async def put(self, head: Head, examples: Examples | None = None) -> None:
-        """Store a head, replacing the one of its name; durable when this returns.
+        """Store a head, and replace one of the same name; durable on return.
 
         Raises:
-            ConflictError: the bundle has one of that name.
+            ConflictError: the bundle has a head of that name.
         """
-        self.free(head.name)
+        self.require_free(head.name)
         if not isinstance(head.network, Network):
             raise TypeError("a graph of the bundle is not stored")
         blob = await executors.STORE.run(examples.to_bytes) if examples else b""
@@ -133,24 +133,24 @@ class Heads:
         """All names, sorted."""
         return sorted({*await self._table.keys(), *self._bundled})
 
-    def free(self, name: str) -> None:
-        """Raise ConflictError where the bundle has a head of that name."""
+    def require_free(self, name: str) -> None:
+        """Raise ConflictError if the bundle has a head of that name."""
         if name in self._bundled:
             raise ConflictError(
-                f"the bundle has a {self._kind} of that name: take another name, or serve another "
+                f"the bundle has a {self._kind} of that name: use another name, or serve another "
                 "bundle"
             )
 
-    def brought(self) -> Head | None:
-        """The first of the bundle's heads, for those that have none of their own."""
+    def bundled_head(self) -> Head | None:
+        """The first of the bundle's heads, for indexes without their own head."""
         return next(iter(self._bundled.values()), None)
 
     async def get(self, name: str) -> Head:
-        """A head, whatever its revision; what was loaded before is loaded again only if changed.
+        """A head of any revision; loaded again only if it has changed.
 
         Raises:
-            NotFoundError: there is none of that name.
-            StoreError: what is stored of it is damaged.
+            NotFoundError: there is no head of that name.
+            StoreError: the stored head is damaged.
         """
         if name in self._bundled:
             return self._bundled[name]
@@ -167,10 +167,10 @@ class Heads:
         return held
 
     async def current(self, name: str, revision: str, hint: str) -> Head:
-        """A head of the bundle that is served.
+        """A head for the served bundle.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is no head of that name.
             ConflictError: it was trained on another bundle's vectors.
         """
         head = await self.get(name)
@@ -182,10 +182,10 @@ class Heads:
         return head
 
     async def examples(self, name: str) -> Examples:
-        """What a head was trained on; of a bundle's head that is not known.
+        """The examples of a head; those of a bundle's head are unknown.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is no head of that name.
         """
         if name in self._bundled:
             return Examples([], [])
@@ -194,11 +194,11 @@ class Heads:
             return await executors.STORE.run(Examples.from_bytes, blob)
 
     async def labelled(self, name: str) -> set[bytes]:
-        """Digests of the texts that a head was trained on; of a bundle's head none are known.
+        """Digests of the texts of a head's examples; none for a bundle's head.
 
         Raises:
-            NotFoundError: there is none of that name.
-            StoreError: what is stored of it is damaged.
+            NotFoundError: there is no head of that name.
+            StoreError: the stored head is damaged.
         """
         if name in self._bundled:
             return set()
@@ -212,17 +212,17 @@ class Heads:
         """Delete a head.
 
         Raises:
-            NotFoundError: there is none of that name.
-            ConflictError: it is the bundle's.
+            NotFoundError: there is no head of that name.
+            ConflictError: the head belongs to the bundle.
         """
-        self.free(name)
+        self.require_free(name)
         await self._row(name, ["name"])
         await self._table.delete(self._table.of(name))
         await self._table.sync()
         self._loaded.pop(name, None)
 
     async def withdraw(self, name: str, uid: str) -> None:
-        """Delete what one training stored, unless another has replaced it."""
+        """Delete the head of one training, unless another head has replaced it."""
         await self._table.delete(self._table.of(name) & col("uid").eq(lit(uid)))
         await self._table.sync()
 
@@ -233,11 +233,11 @@ class Heads:
         except (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
             log.error("head_damaged", table=self._name, outline=outline(error))
             raise StoreError(
-                f"what is stored of this {self._kind} is damaged: train it anew", "damaged"
+                f"the stored {self._kind} is damaged: train it again", "damaged"
             ) from error
 
     async def _row(self, name: str, columns: list[str]) -> dict[str, Any]:
         row = await self._table.get(name, columns)
         if row is None:
-            raise NotFoundError(f"no {self._kind} of that name")
+            raise NotFoundError(f"there is no {self._kind} of that name")
         return row

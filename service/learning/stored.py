@@ -1,4 +1,4 @@
-"""The heads and trainings that a process uses, in tables that all replicas share."""
+"""The heads and trainings of a process, in tables that all replicas share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HeadStore:
 
     Args:
         store: of the indexes; a citation head is deleted with its index.
-        bundle: may bring heads.
+        bundle: may contain heads.
     """
 
     def __init__(self, store: Store, bundle: Bundle) -> None:
@@ -49,7 +49,7 @@ class HeadStore:
         return self._jobs
 
     async def unlabelled(self, examples: Examples) -> Vectors | None:
-        """Vectors of the documents that help some examples; None where no index was named.
+        """Vectors of the unlabelled documents for some examples; None if they name no index.
 
         Raises:
             NotFoundError, InvalidError: the index is gone, or empty.

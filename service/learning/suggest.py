@@ -1,8 +1,8 @@
-"""Documents whose labels would help a classifier most: uncertain ones that differ.
+"""Suggests documents to label that would help a classifier most: uncertain, different ones.
 
-After BADGE (Ash et al. 2020): every document stands for the gradient that its most probable label
-would give, which is long where the classifier is uncertain; k-means++ draws long ones that differ.
-Here the document's vector takes the place of the network's last hidden layer.
+After BADGE (Ash et al. 2020): the gradient of its most probable label represents each document. The
+gradient is long if the classifier is uncertain; k-means++ draws long ones that differ. Here the
+document's vector replaces the network's last hidden layer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from service.learning import sources
 from windowing.pooling import Vectors
 
 CANDIDATES = 2000
-# candidates times outputs: of a head with many outputs there are fewer candidates
+# candidates times outputs: a head with many outputs gets fewer candidates
 MOST_SCORES = 4_000_000
 # documents that are read at once, and rows times outputs that are scored at once
 CHUNK = 256
@@ -65,7 +65,7 @@ async def suggest(
     Args:
         labelled: digests of texts that have a label; documents of these texts are left out.
         number: of documents, at most.
-        where: what documents must pass.
+        where: filter for the documents.
     """
     order = await _scan(index, network, where)
     most = max(1, min(CANDIDATES, MOST_SCORES // network.shape[1]))
@@ -90,8 +90,8 @@ async def suggest(
 def margins(probabilities: Floats, network: Scorer) -> Floats:
     """How certain a classifier is of each row, 0 to 1.
 
-    The distance of the two most probable labels; of a multi-label classifier that of the label
-    nearest to .5 from the nearer end, doubled.
+    For one label: the difference between the two highest probabilities. For several labels: twice
+    the distance from .5 of the probability nearest to it.
     """
     if network.kind == "sigmoid":
         return np.asarray(np.abs(2 * probabilities - 1).min(axis=1))
@@ -100,7 +100,7 @@ def margins(probabilities: Floats, network: Scorer) -> Floats:
 
 
 def errors(probabilities: Floats, multi_label: bool) -> Floats:
-    """Probabilities less those of the most probable labels, ``[rows, outputs]``.
+    """Probabilities minus those of the most probable labels, ``[rows, outputs]``.
 
     A row's gradient is the outer product of its error and its vector (BADGE, algorithm 1).
     """
@@ -114,9 +114,9 @@ def errors(probabilities: Floats, multi_label: bool) -> Floats:
 def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
     """Rows whose gradients k-means++ draws as its first centres, sorted.
 
-    The first rows fill up what it repeats. The gradients themselves, outputs times dimensions
-    numbers each, are never made: the product of two is that of their errors times that of their
-    vectors. The draws are those of scikit-learn's ``kmeans_plusplus``.
+    The first rows replace repeated ones. The gradients, outputs times dimensions numbers each, are
+    never computed: the product of two is the product of their errors times that of their vectors.
+    The draws are those of scikit-learn's ``kmeans_plusplus``.
 
     Args:
         wrong: ``errors``.
@@ -135,7 +135,7 @@ def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
         found[np.arange(len(centres)), centres] = 0
         return np.asarray(found)
 
-    # each time the best of a few (Arthur and Vassilvitskii 2007)
+    # each draw is the best of a few (Arthur and Vassilvitskii 2007)
     trials = 2 + int(np.log(number))
     drawn = [int(draw.choice(rows, p=np.full(rows, 1 / rows)))]
     [nearest] = distances(np.array(drawn))
@@ -146,7 +146,7 @@ def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
         best = int(found.sum(axis=1).argmin())
         nearest = found[best]
         drawn.append(int(tried[best]))
-    # where all that is left equals a centre, a row is drawn twice
+    # if all remaining rows equal a centre, a row is drawn twice
     chosen = dict.fromkeys(drawn)
     for row in range(rows):
         if len(chosen) == number:
@@ -156,7 +156,7 @@ def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
 
 
 async def _scan(index: Index, network: Scorer, where: Expr | None) -> pa.ChunkedArray:
-    """Ids of the documents that pass, the least certain first."""
+    """Ids of the matching documents, the least certain first."""
     query = index.table.query().where(LIVE if where is None else LIVE & where)
     batches = await query.select(["id", "vector"]).to_batches(max_batch_length=SCANNED)
     part = max(1, PART_SCORES // network.shape[1])
@@ -167,7 +167,7 @@ async def _scan(index: Index, network: Scorer, where: Expr | None) -> pa.Chunked
             margins(network.probabilities(vectors[first : first + part]), network)
             for first in range(0, len(vectors), part)
         ]
-        # rounded, since the last bits of a product depend on how the rows were grouped
+        # rounded: the last bits of a product depend on the grouping of the rows
         return pa.table({"certainty": np.round(np.concatenate(certain), 6), "id": found["id"]})
 
     parts = []
@@ -184,7 +184,7 @@ async def _scan(index: Index, network: Scorer, where: Expr | None) -> pa.Chunked
 async def _unlabelled(
     index: Index, ids: pa.ChunkedArray, labelled: set[bytes], most: int
 ) -> _Candidates:
-    """The first of ``ids``, at most so many, whose texts are not labelled, in that order."""
+    """The first ``ids``, in order and up to a number, whose texts have no label."""
     kept: list[str] = []
     titles: list[str | None] = []
     vectors: list[Vectors] = []
@@ -200,7 +200,7 @@ async def _unlabelled(
             async for name, text in sources.read(index, sources.characters(found))
         }
         for name in chunk:
-            # absent where it was deleted since the scan
+            # absent if it was deleted since the scan
             if name not in texts or texts[name] in seen:
                 continue
             seen.add(texts[name])

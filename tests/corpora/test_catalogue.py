@@ -1,4 +1,4 @@
-"""What is found in a folder, and what is said of what cannot be read."""
+"""The sets in a folder, and the messages about unreadable ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def only(path: Path, **fields: object) -> object:
     return found.load()
 
 
-def test_every_kind_is_told_by_its_files(data: Path) -> None:
+def test_the_files_show_the_kind_of_a_set(data: Path) -> None:
     kinds = {found.name: found.kind for found in discover([data], Fields())}
     assert kinds == {"claims": Judged, "papers": Linked, "plain": Documents, "topics": Labelled}
 
@@ -87,7 +87,7 @@ def test_a_linked_set(data: Path) -> None:
     assert all(citing not in cited for citing, cited in papers.links.items())
 
 
-def test_what_gives_links_away_is_masked(tmp_path: Path) -> None:
+def test_names_of_cited_documents_are_masked(tmp_path: Path) -> None:
     folder = tmp_path / "specs_cite"
     texts = ["See PEP 484, and pep-8 too.", "As in EIP-20 and `BIP 32`."]
     rows: list[dict[str, object]] = [
@@ -115,7 +115,7 @@ def test_the_form_of_beir(data: Path) -> None:
     assert sorted(answers) == sorted(claims.documents[d] for g in claims.relevant for d in g)
 
 
-def test_judgements_of_the_test_part_count(tmp_path: Path) -> None:
+def test_only_judgements_of_the_test_part_count(tmp_path: Path) -> None:
     write_rows(tmp_path / "c" / "corpus.jsonl", [{"id": i, "text": f"Text {i}"} for i in range(3)])
     write_rows(tmp_path / "c" / "queries.jsonl", [{"id": i, "text": f"Query {i}"} for i in "ab"])
     qrels = [
@@ -147,7 +147,7 @@ def test_judgements_of_the_test_part_count(tmp_path: Path) -> None:
         ("a.txt", "text", "a.txt: unknown type of table; give a .parquet, .csv"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_messages_name_the_fault(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=message.replace(".", r"\.")):
         only(tmp_path / name)

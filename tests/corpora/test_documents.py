@@ -1,4 +1,4 @@
-"""Documents from every format and compression, and messages about what cannot be read."""
+"""Documents from every format and compression, and the messages about unreadable ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     ".parquet": parquet,
     ".txt": lambda: "\ufeffA text\nof two lines, é.".encode(),
 }
-# a broken second document of each
+# damages the second document of a file of each kind
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     ".jsonl": lambda content: content[:-5],
     ".csv": lambda content: content + b'c,"open',
@@ -111,8 +111,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, kind: str, packed: str) -> None
         ("d.jsonl", b'{"body": "a"}\n', r"d\.jsonl:1: no column text; there are body\. .*--text-f"),
         ("d.jsonl", b'{"text": 3}\n', r"d\.jsonl:1: field 'text' must be text, found int"),
         ("d.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"d\.jsonl:2: not UTF-8"),
-        ("d.csv", b"id,text\n1,a\n2,b,c\n", r"d\.csv:3: not as many values"),
-        ("d.csv", b"id,text\n1,a\n2\n", r"d\.csv:3: not as many values"),
+        ("d.csv", b"id,text\n1,a\n2,b,c\n", r"d\.csv:3: the number of values differs"),
+        ("d.csv", b"id,text\n1,a\n2\n", r"d\.csv:3: the number of values differs"),
         ("d.csv", b"id,body\n1,a\n", r"d\.csv:2: no column text; there are id, body"),
         ("d.docx", b"", r"d\.docx: no file of a known type; known are \.parquet"),
     ],
@@ -135,7 +135,7 @@ def test_a_bad_row_is_named_with_its_line(
         ({"id": "a", "text": "a", "metadata": 1}, "metadata must be an object"),
     ],
 )
-def test_a_row_that_is_no_document(tmp_path: Path, row: object, message: str) -> None:
+def test_invalid_rows_are_refused(tmp_path: Path, row: object, message: str) -> None:
     (tmp_path / "d.jsonl").write_text(json.dumps(row))
     with pytest.raises(DataError, match=rf"d\.jsonl:1: .*{message}"):
         list(read_documents(tmp_path / "d.jsonl"))
@@ -183,7 +183,7 @@ def test_links_need_their_columns(tmp_path: Path) -> None:
         list(read_links(path))
 
 
-def test_an_id_falls_back_to_the_texts_digest(tmp_path: Path) -> None:
+def test_the_digest_of_the_text_replaces_a_missing_id(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"text": "x"}\n{"text": "y"}\n{"text": "x"}\n')
     first, second, third = (d.id for d in read_texts(path))

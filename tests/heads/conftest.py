@@ -14,7 +14,7 @@ from tests.index.conftest import call
 PACKAGING = [241, 301, 314, 345, 376, 381, 425, 426, 427, 438, 449, 458, 459, 470]
 TYPING = [484, 544, 585, 586, 589, 591, 604, 613, 647, 673, 675, 677, 692, 695]
 TRAINED = 6
-# so much of each, which is several windows
+# characters of each proposal, which make several windows
 CHARACTERS = 6000
 
 
@@ -35,7 +35,7 @@ def proposals(peps: dict[str, str]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def labelled(proposals: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Ids and labels of the first of each subject."""
+    """Ids and labels of the first proposals of each subject."""
     chosen = proposals[:TRAINED] + proposals[len(PACKAGING) : len(PACKAGING) + TRAINED]
     return {
         "ids": [document["id"] for document in chosen],

@@ -1,4 +1,4 @@
-"""What a training, an answer and a list of suggestions may take, known before they begin."""
+"""The limits of a training, an answer and a list of suggestions, checked before they begin."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from service.learning import store
 from tests.conftest import Server
 from tests.index.conftest import call
 
-# of a service that answers something small
+# bytes that a service may use for a small answer
 LITTLE = 150_000_000
 
 
 def refused(server: Server, body: dict[str, Any], status: int = 422) -> str:
-    # the first request to classifiers imports LanceDB, which takes memory of its own
+    # the first request to classifiers imports LanceDB, which also takes memory
     call(server, "GET", "/classifiers")
     server.forget_peak()
     before = server.memory()
@@ -47,7 +47,7 @@ def test_a_training_on_too_many_labels_is_refused_at_once(server: Server) -> Non
     call(server, "GET", "/classifiers/bounds", status=404)
 
 
-def test_a_training_that_takes_too_much_is_refused_with_its_size(server: Server) -> None:
+def test_a_training_that_is_too_large_is_refused_with_its_size(server: Server) -> None:
     examples, labels = 40_000, 4000
     body = {
         "inputs": ["a"] * examples,
@@ -75,14 +75,14 @@ def test_wrong_items_give_one_error(server: Server, change: dict[str, Any], name
     assert named in refused(server, body)
 
 
-def test_the_largest_training_is_within_its_bound() -> None:
+def test_the_largest_training_is_within_its_limit() -> None:
     bounds.check_training(8192, 4096, 384, multi_label=False)
     bounds.check_training(bounds.MOST_EXAMPLES // 2, 20, 384, multi_label=False)
     with pytest.raises(ValueError, match="the limit is 500 MB"):
         bounds.check_training(8192, 4096, 1024, multi_label=False)
 
 
-def test_an_answer_is_bounded_by_its_scores() -> None:
+def test_the_scores_of_an_answer_are_limited() -> None:
     bounds.check_answer(2048, 50, None)
     bounds.check_answer(2048, 4096, 97)
     for top_k in (None, 98, 10_000):
@@ -91,7 +91,7 @@ def test_an_answer_is_bounded_by_its_scores() -> None:
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
-def test_stored_examples_are_read_as_they_were_written(multi_label: bool) -> None:
+def test_stored_examples_are_read_unchanged(multi_label: bool) -> None:
     labels = [["a", "b"], []] if multi_label else [["a"], ["\u4e00"]]
     given = Examples(['"quoted"\n', "\u4e00\U0001f600"], labels, multi_label, None)
     assert Examples.from_bytes(given.to_bytes()) == given
@@ -131,7 +131,7 @@ def test_damaged_examples_have_no_digests() -> None:
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_process_keeps_as_many_heads_as_it_has_room_for(
+def test_a_process_keeps_only_as_many_heads_as_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
     size = 4 * (64 * 64 + 64)

@@ -14,11 +14,11 @@ from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index
 
 
-def searches(documents: int, *, told: bool = True) -> list[citation.Candidates]:
-    """Documents in groups of one topic, of which the later cite those one era before.
+def searches(documents: int, *, in_vectors: bool = True) -> list[citation.Candidates]:
+    """Documents in groups of one topic; the later ones cite those of the era before.
 
-    With ``told`` the search signals carry nothing, and topic and era must be read from the vectors;
-    otherwise the vectors are noise and popularity tells all.
+    With ``in_vectors`` the search signals carry no information, and only the vectors show topic and
+    era. Otherwise the vectors are noise and the popularity shows everything.
     """
     draw = np.random.default_rng(0)
     topics = draw.standard_normal((8, 64))
@@ -26,7 +26,7 @@ def searches(documents: int, *, told: bool = True) -> list[citation.Candidates]:
     topic = np.arange(documents) % 8
     late = np.arange(documents) >= documents // 2
     vectors = topics[topic] + era[late.astype(int)] + 0.5 * draw.standard_normal((documents, 64))
-    if not told:
+    if not in_vectors:
         vectors = draw.standard_normal((documents, 64))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = vectors.astype(np.float32)
@@ -35,7 +35,7 @@ def searches(documents: int, *, told: bool = True) -> list[citation.Candidates]:
         others = np.delete(np.arange(documents), i)
         linked = (topic[others] == topic[i]) & ~late[others]
         signals = draw.random((len(others), 4)).astype(np.float32)
-        if not told:
+        if not in_vectors:
             signals[:, 3] += 2 * linked
         made.append(citation.Candidates(vectors[i], vectors[others], signals, linked))
     return made
@@ -45,9 +45,9 @@ def forever() -> float:
     return time.monotonic() + 120
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_it_learns_from_vectors_and_from_signals(told: bool) -> None:
-    found = searches(160, told=told)
+@pytest.mark.parametrize("in_vectors", [True, False])
+def test_it_learns_from_vectors_and_from_signals(in_vectors: bool) -> None:
+    found = searches(160, in_vectors=in_vectors)
     trained = citation.train(found, forever())
     assert trained.links == sum(int(search.linked.sum()) for search in found)
     assert (trained.citing, trained.held_out) == (80, 16)
@@ -59,7 +59,7 @@ def test_it_learns_from_vectors_and_from_signals(told: bool) -> None:
 
 
 def test_noise_teaches_nothing() -> None:
-    found = searches(160, told=False)
+    found = searches(160, in_vectors=False)
     for search in found:
         search.signals[:, 3] = 0
     trained = citation.train(found, forever())
@@ -79,7 +79,7 @@ def test_citation_mode(server: Server, index: str) -> None:
     said = call(server, "POST", "/similar", missing, status=404)
     assert f"POST /indexes/{index}/citation" in said["error"]
     call(server, "GET", f"/indexes/{index}/citation", status=404)
-    # two subjects have 12 links, but from six documents: enough; one has not
+    # two subjects have 12 links, from only six documents: enough; one subject is too few
     call(server, "DELETE", f"/indexes/{index}/documents/0-3", status=204)
     few = call(server, "POST", f"/indexes/{index}/citation", status=422)
     assert "holds 9 links" in few["error"]

@@ -43,7 +43,7 @@ def classify(server: Server, status: int = 200, **body: Any) -> Any:
     return call(server, "POST", "/classify", body, status=status)
 
 
-def test_a_classifier_lives_and_dies(server: Server) -> None:
+def test_a_classifier_can_be_created_and_deleted(server: Server) -> None:
     made = call(server, "PUT", "/classifiers/short-lived", EXAMPLES)
     assert made["labels"] == {"money": 5, "sport": 5}
     assert made["accuracy"] >= 0.8
@@ -59,8 +59,7 @@ def test_a_classifier_lives_and_dies(server: Server) -> None:
 
 
 def same(predictions: list[dict[str, Any]]) -> list[Any]:
-    """The same labels, with scores to float32: one row is multiplied by another routine than
-    two."""
+    """Labels and scores in float32: one row and two rows are multiplied by different routines."""
     return [
         {"label": p["label"], "score": pytest.approx(p["score"], rel=1e-6)} for p in predictions
     ]
@@ -148,7 +147,7 @@ def test_names_that_are_refused(server: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%2fb", "..%2fup", "%2e%2e%2f%2e%2e%2fetc"])
-def test_names_with_slashes_are_no_route(server: Server, name: str) -> None:
+def test_names_with_slashes_have_no_route(server: Server, name: str) -> None:
     before = call(server, "GET", "/classifiers")
     call(server, "PUT", f"/classifiers/{name}", EXAMPLES, status=404)
     assert call(server, "GET", "/classifiers") == before

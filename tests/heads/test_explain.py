@@ -1,4 +1,4 @@
-"""Which windows carried a decision."""
+"""The windows that decide a label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.index.conftest import call
 from windowing.pooling import normalise, pool
 
 
-def test_without_a_window_the_rest_is_pooled_as_ever() -> None:
+def test_without_a_window_the_rest_is_pooled_as_before() -> None:
     draw = np.random.default_rng(0)
     windows = normalise(draw.standard_normal((5, 16)).astype(np.float32))
     tokens = np.array([100, 7, 300, 250, 41])
@@ -26,24 +26,24 @@ def test_without_a_window_the_rest_is_pooled_as_ever() -> None:
     assert not np.allclose(left[0], left[1])
 
 
-@pytest.mark.parametrize(("told", "label"), [("pep-438", "packaging"), ("pep-613", "typing")])
-def test_the_decisive_part_is_named_wherever_it_stands(
-    server: Server, subjects: str, peps: dict[str, str], told: str, label: str
+@pytest.mark.parametrize(("name", "label"), [("pep-438", "packaging"), ("pep-613", "typing")])
+def test_the_decisive_part_is_found_at_any_position(
+    server: Server, subjects: str, peps: dict[str, str], name: str, label: str
 ) -> None:
-    decisive = peps[told][:3000]
-    # on conventions and on governance, of which the classifier is not sure
+    decisive = peps[name][:3000]
+    # on conventions and on governance; the classifier is unsure about them
     others = [peps[name][:3000] for name in ("pep-257", "pep-1", "pep-13")]
     emoji = "\N{GRINNING FACE}" * 5
     texts = [
         "\n\n".join(f"{emoji} {part}" for part in [*others[:place], decisive, *others[place:]])
         for place in range(4)
     ]
-    alone = classify(server, inputs=others, classifier=subjects)
+    without = classify(server, inputs=others, classifier=subjects)
     answers = classify(server, inputs=texts, classifier=subjects, explain=True)
     for text, answer in zip(texts, answers, strict=True):
         best = answer["labels"][0]
         assert best["label"] == label
-        assert all(p["score"] < best["score"] for a in alone for p in a if p["label"] == label)
+        assert all(p["score"] < best["score"] for a in without for p in a if p["label"] == label)
         windows = answer["windows"]
         assert 1 <= len(windows) <= 3
         falling = [window["contribution"] for window in windows]
@@ -54,7 +54,7 @@ def test_the_decisive_part_is_named_wherever_it_stands(
         assert start < middle < start + len(decisive)
 
 
-def test_offsets_and_occlusion_are_true(
+def test_offsets_and_occlusion_are_correct(
     server: Server, subjects: str, proposals: list[dict[str, Any]]
 ) -> None:
     text = "\N{GRINNING FACE}" * 30 + " " + proposals[-1]["text"]
@@ -68,7 +68,7 @@ def test_offsets_and_occlusion_are_true(
     assert spans[-1][1] == len(text)
     assert {(w["start"], w["end"]) for w in long["windows"]} <= set(spans)
     assert len(spans) > 3 >= len(long["windows"])
-    # one window: against the share among the examples
+    # one window: compared with the share among the examples
     [only] = short["windows"]
     assert (only["start"], only["end"]) == (0, 400)
     assert only["contribution"] == pytest.approx(short["labels"][0]["score"] - 0.5)

@@ -1,4 +1,4 @@
-"""The service's own L-BFGS fit gives what scikit-learn's classifiers give, and can be stopped."""
+"""The project's L-BFGS fit gives the results of scikit-learn's classifiers, and can be stopped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fitted(
     ("outputs", "multi_label", "weighted"),
     [(2, False, False), (5, False, False), (5, False, True), (2, True, False), (4, True, False)],
 )
-def test_a_network_is_that_of_scikit_learn(
+def test_a_network_equals_that_of_scikit_learn(
     monkeypatch: pytest.MonkeyPatch, outputs: int, multi_label: bool, weighted: bool
 ) -> None:
     vectors, targets = examples(90, outputs, multi_label)
@@ -55,22 +55,22 @@ def test_a_network_is_that_of_scikit_learn(
     model = MLPClassifier((16,), solver="lbfgs", alpha=0.1, max_iter=ITERATIONS, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # of float32 it would compute in float32
+        # with float32 vectors it would compute in float32
         model.fit(vectors.astype(np.float64), targets, sample_weight=counts)
     wanted = np.maximum(vectors @ model.coefs_[0] + model.intercepts_[0], 0)
     wanted = wanted @ model.coefs_[1] + model.intercepts_[1]
     whole = logits(fitted(vectors, targets, outputs, counts), vectors)
     assert np.abs(whole - wanted).max() < 1e-3
-    # in parts, the same
+    # the same result in parts
     monkeypatch.setattr(fitting, "PART_OUTPUTS", 400)
     assert np.abs(logits(fitted(vectors, targets, outputs, counts), vectors) - wanted).max() < 1e-3
-    # and of other examples another
+    # other examples give another result
     other = fitted(vectors[::-1].copy(), targets, outputs, counts)
     assert np.abs(logits(other, vectors) - wanted).max() > 0.1
 
 
 @pytest.mark.parametrize("outputs", [2, 5])
-def test_without_a_hidden_layer_it_is_logistic_regression(outputs: int) -> None:
+def test_a_network_without_hidden_layer_is_logistic_regression(outputs: int) -> None:
     vectors, labels = examples(120, outputs, False)
     counts = np.random.default_rng(1).uniform(0.5, 3, len(vectors))
     model = LogisticRegression(C=10.0).fit(vectors, labels, sample_weight=counts)
@@ -84,7 +84,7 @@ def test_without_a_hidden_layer_it_is_logistic_regression(outputs: int) -> None:
 
 
 class _Stop(threading.Event):
-    """Set as soon as it was looked at so often; counts how often it was looked at after that."""
+    """Set after a number of checks; counts the checks after that."""
 
     def __init__(self, looks: int) -> None:
         super().__init__()
@@ -110,24 +110,24 @@ def links() -> Iterator[citation.Candidates]:
 
 
 @pytest.mark.parametrize("kind", ["classes", "several", "unlabelled", "citation"])
-def test_a_training_ends_at_the_first_look_at_its_stop(kind: str) -> None:
-    due = time.monotonic() + 120
+def test_a_training_ends_at_the_first_check_of_its_stop(kind: str) -> None:
+    deadline = time.monotonic() + 120
     vectors, labels = examples(60, 3, False)
     indicators = examples(60, 3, True)[1]
 
     def train(stop: threading.Event) -> None:
         if kind == "several":
-            multilabel.train(vectors, indicators, due, stop)
+            multilabel.train(vectors, indicators, deadline, stop)
         elif kind == "citation":
-            citation.train(list(links()), due, stop)
+            citation.train(list(links()), deadline, stop)
         else:
             further = vectors[:20] if kind == "unlabelled" else None
-            training.train(vectors, labels, due, stop, further)
+            training.train(vectors, labels, deadline, stop, further)
 
     whole = _Stop(10**9)
     train(whole)
     looks = 10**9 - whole._left
-    assert looks > 100, "it looks within the rounds of L-BFGS, too"
+    assert looks > 100, "it also checks within the rounds of L-BFGS"
     for share in (0, 0.01, 0.3, 0.6, 0.95):
         stop = _Stop(int(looks * share))
         with pytest.raises(TimeoutError):
@@ -135,7 +135,7 @@ def test_a_training_ends_at_the_first_look_at_its_stop(kind: str) -> None:
         assert stop.after == 1
 
 
-def test_parts_bound_the_memory_and_the_time_between_two_looks() -> None:
+def test_parts_limit_the_memory_and_the_time_between_two_checks() -> None:
     rows, outputs = 20_000, 500
     vectors = np.random.default_rng(0).standard_normal((rows, 64)).astype(np.float32)
     labels = np.arange(rows) % outputs
@@ -152,5 +152,5 @@ def test_parts_bound_the_memory_and_the_time_between_two_looks() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert looks > 10
-    # all logits at once would be 80 MB, and there are three of their kind
+    # all logits at once would be 80 MB, and there are three such arrays
     assert peak < 50_000_000

@@ -1,4 +1,4 @@
-"""Classifiers from documents of an index, and their weights to run elsewhere."""
+"""Classifiers from documents of an index, and their weights for use elsewhere."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ LABELS = ["a", "a", "b", "b"]
         ({"index": "../up", "ids": IDS, "labels": LABELS}, 422, "index"),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_a_refused_training_changes_nothing(
     server: Server, subjects: str, library: str, body: dict[str, Any], status: int, hint: str
 ) -> None:
     before = call(server, "GET", f"/classifiers/{subjects}")
@@ -96,7 +96,7 @@ def test_what_is_refused_changes_nothing(
     assert call(server, "GET", f"/classifiers/{subjects}") == before
 
 
-def test_the_network_runs_elsewhere(
+def test_other_programs_can_run_the_network(
     server: Server, subjects: str, proposals: list[dict[str, Any]]
 ) -> None:
     answer = httpx.get(f"{server.url}/classifiers/{subjects}/network")

@@ -38,7 +38,7 @@ def test_a_silent_job_is_lost() -> None:
 
 
 def jobs(folder: Path) -> Jobs:
-    """The jobs of a store as the service has them."""
+    """The jobs of a store, opened as in the service."""
 
     async def connect() -> Jobs:
         from service.index.indexes import connect
@@ -49,7 +49,7 @@ def jobs(folder: Path) -> Jobs:
 
 
 def stored(folder: Path) -> int:
-    """Sets of examples that are kept for jobs."""
+    """The number of example sets that are stored for jobs."""
 
     async def count() -> int:
         database = await lancedb.connect_async(str(folder))
@@ -58,7 +58,7 @@ def stored(folder: Path) -> int:
     return asyncio.run(count())
 
 
-def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
+def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
     here, there = jobs(tmp_path), jobs(tmp_path)
 
     async def both() -> list[Job | BaseException]:
@@ -80,20 +80,20 @@ def test_one_of_two_claims_has_the_job(tmp_path: Path) -> None:
     asyncio.run(age())
     taken = asyncio.run(there.claim("a", SMALL))
     assert taken.uid != won.uid
-    # the former examples are gone with the former job, which can do no more
+    # the former job's examples are gone, and the job can do nothing more
     assert stored(tmp_path) == 1
     assert not asyncio.run(here.update(won, done=5))
     assert asyncio.run(there.update(taken, done=5))
     asyncio.run(there.refuse(taken, "it's input 3"))
-    told = asyncio.run(here.get("a"))
-    assert told is not None
-    assert (told.state, told.error, told.done) == ("failed", "it's input 3", 5)
+    failed = asyncio.run(here.get("a"))
+    assert failed is not None
+    assert (failed.state, failed.error, failed.done) == ("failed", "it's input 3", 5)
     assert stored(tmp_path) == 0
     asyncio.run(here.remove(taken))
     assert asyncio.run(there.get("a")) is None
 
 
-def test_examples_go_with_their_job_even_if_the_caller_is_cancelled(
+def test_examples_are_deleted_with_their_job_even_if_the_caller_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = jobs(tmp_path)
@@ -125,13 +125,13 @@ def test_examples_go_with_their_job_even_if_the_caller_is_cancelled(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the replicas share."""
+    """The folder that the replicas share."""
     return tmp_path_factory.mktemp("jobs")
 
 
 @pytest.fixture(scope="module")
 def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
-    """Two replicas; the second takes few inputs a request."""
+    """Two replicas; the second accepts few inputs in a request."""
     shared = ("--index-path", str(folder / "index"))
     with (
         serving(folder / "log", *shared) as one,
@@ -142,13 +142,13 @@ def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture(scope="module")
 def long(peps: dict[str, str]) -> dict[str, Any]:
-    """More than a replica embeds while a test looks on."""
+    """More documents than a replica embeds during a test."""
     texts = list(peps.values())[:150]
     return {"inputs": texts, "labels": ["even", "odd"] * 75}
 
 
 def until(server: Server, name: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """What a replica says of a classifier once it is so."""
+    """A replica's answer about a classifier once a condition holds."""
     for _ in range(600):
         said = call(server, "GET", f"/classifiers/{name}")
         if reached(said):
@@ -188,16 +188,16 @@ def test_more_inputs_than_a_request_may_have_become_a_job(pair: tuple[Server, Se
     call(two, "DELETE", "/classifiers/many", status=204)
 
 
-def test_bad_examples_are_told_and_forgotten(pair: tuple[Server, Server], folder: Path) -> None:
+def test_bad_examples_are_reported_and_deleted(pair: tuple[Server, Server], folder: Path) -> None:
     one, two = pair
-    # U+200B is no white space to Python, and no token to the model
+    # U+200B is not white space to Python, and no token to the model
     body = {"inputs": [*SPORT, *MONEY[:4], "\u200b"], "labels": EXAMPLES["labels"]}
     call(one, "PUT", "/classifiers/bad", body | {"background": True}, status=202)
     said = until(two, "bad", lambda said: said["training"]["state"] != "running")
     assert said["training"]["state"] == "failed"
     assert "input 9 is empty" in said["training"]["error"]
     assert "PUT" in said["training"]["hint"]
-    # their deletion follows the end of the job
+    # the deletion of the examples follows the end of the job
     wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
     assert "PUT" in call(two, "POST", "/classifiers/bad/retrain", status=409)["error"]
     refused = classify(two, 409, inputs="a", classifier="bad")
@@ -207,7 +207,7 @@ def test_bad_examples_are_told_and_forgotten(pair: tuple[Server, Server], folder
     call(one, "DELETE", "/classifiers/bad", status=204)
 
 
-def test_a_job_is_seen_and_ended_at_another_replica(
+def test_another_replica_shows_and_ends_a_job(
     pair: tuple[Server, Server], long: dict[str, Any], folder: Path
 ) -> None:
     one, two = pair
@@ -236,7 +236,7 @@ def test_a_job_is_seen_and_ended_at_another_replica(
 
 
 def age(folder: Path, seconds: float) -> None:
-    """Let all jobs' heartbeats be so much older."""
+    """Make all jobs' heartbeats this much older."""
 
     async def pass_by() -> None:
         database = await lancedb.connect_async(str(folder))
@@ -246,7 +246,7 @@ def age(folder: Path, seconds: float) -> None:
     asyncio.run(pass_by())
 
 
-def test_a_killed_replica_s_training_is_taken_over_by_another(
+def test_another_replica_takes_over_the_training_of_a_killed_one(
     pair: tuple[Server, Server], long: dict[str, Any], folder: Path
 ) -> None:
     one, two = pair
@@ -266,11 +266,11 @@ def test_a_killed_replica_s_training_is_taken_over_by_another(
     assert done["labels"] == {"money": 50, "sport": 50}
     assert outcomes(two, "lost") == 1
     assert "training_resumed" in two.log.read_text()
-    # their deletion follows the end of the job
+    # the deletion of the examples follows the end of the job
     wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
 
 
-def test_one_of_two_replicas_takes_a_lost_job_over(tmp_path: Path) -> None:
+def test_one_of_two_replicas_takes_over_a_lost_job(tmp_path: Path) -> None:
     here, there = jobs(tmp_path), jobs(tmp_path)
 
     async def taken(job: Job) -> list[Job]:
@@ -286,23 +286,23 @@ def test_one_of_two_replicas_takes_a_lost_job_over(tmp_path: Path) -> None:
         assert asyncio.run(there.lost()) == []
         assert (next_one.state, next_one.attempt) == ("running", attempt)
         assert asyncio.run(here.examples(next_one)) == SMALL
-        # the former replica, should it only have slept, writes no more
+        # if the former replica still runs, it writes no more
         assert not asyncio.run(here.update(job, done=5))
         job = next_one
-    # who shut down in good order does not count
+    # a replica that shut down in good order does not count
     assert asyncio.run(here.update(job, state="lost"))
     assert asyncio.run(here.lost()) == []
     age(tmp_path, LEFT_SECONDS + 1)
     [left] = asyncio.run(here.lost())
     [again] = asyncio.run(taken(left))
     assert again.attempt == 3
-    # and what was deleted in between is not taken
+    # a job that was deleted in between is not taken over
     asyncio.run(here.remove(again))
     assert asyncio.run(taken(again)) == []
 
 
-def test_a_training_that_ended_three_replicas_is_given_up(tmp_path: Path) -> None:
-    """A replica's own loop, with a store and without an engine."""
+def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
+    """Runs a replica's real loop, with a store and without an engine."""
     held = jobs(tmp_path / "heads")
     metrics = Metrics()
 
@@ -326,14 +326,14 @@ def test_a_training_that_ended_three_replicas_is_given_up(tmp_path: Path) -> Non
     assert given_up is not None
     assert given_up.state == "failed"
     assert "3 replicas ended" in given_up.error
-    # for whoever has mended the replicas
+    # for an operator who has repaired the replicas
     assert asyncio.run(held.examples(given_up)) == SMALL
     assert metrics.registry.get_sample_value(
         "docsplit_training_jobs_total", {"outcome": "lost"}
     ) == float(MOST_ATTEMPTS)
 
 
-# the last test of this file, for it ends the other of the pair
+# the last test of this file: it ends the other replica of the pair
 def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     pair: tuple[Server, Server], long: dict[str, Any], folder: Path
 ) -> None:
@@ -353,7 +353,7 @@ def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
 
 
 class _Ending:
-    """A training that ends as soon as somebody has looked at jobs or at classifiers."""
+    """A training that ends as soon as a request has read jobs or classifiers."""
 
     def __init__(self) -> None:
         self.looked = False
@@ -370,7 +370,7 @@ class _Ending:
         return found
 
 
-def test_a_training_that_ends_while_it_is_listed_is_not_missed() -> None:
+def test_a_training_that_ends_during_a_listing_is_listed() -> None:
     state = SimpleNamespace(service=SimpleNamespace(heads=_Ending()))
     app = SimpleNamespace(state=state)
     scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}

@@ -1,4 +1,4 @@
-"""Heads whose labels hold independently of each other."""
+"""Heads with independent labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXAMPLES = {
 
 
 def marked(examples: int, spread: float) -> tuple[Vectors, Indicators]:
-    """Unit vectors, a direction added for each of four labels that hold at random."""
+    """Unit vectors: the sum of one direction for each of four random labels, plus noise."""
     draw = np.random.default_rng(0)
     directions = draw.standard_normal((4, 32))
     indicators = (draw.random((examples, 4)) < [0.5, 0.4, 0.3, 0.2]).astype(np.uint8)
@@ -45,7 +45,7 @@ def marked(examples: int, spread: float) -> tuple[Vectors, Indicators]:
     return vectors.astype(np.float32), indicators
 
 
-def test_it_learns_each_label_apart() -> None:
+def test_a_head_learns_each_label_independently() -> None:
     vectors, indicators = marked(120, 0.5)
     trained = multilabel.train(vectors[:80], indicators[:80], time.monotonic() + 120)
     assert trained.subset_accuracy > 0.7
@@ -55,14 +55,14 @@ def test_it_learns_each_label_apart() -> None:
     assert not np.allclose(guessed.sum(axis=1), 1)
 
 
-def test_cross_validation_knows_chance() -> None:
+def test_cross_validation_reports_chance_for_random_labels() -> None:
     vectors, indicators = marked(80, 0.5)
     shuffled = np.random.default_rng(1).permutation(indicators)
     trained = multilabel.train(vectors, shuffled, time.monotonic() + 120)
     assert trained.subset_accuracy < 0.4
     shares = shuffled.mean(axis=0)
     entropy = -(shares * np.log(shares) + (1 - shares) * np.log(1 - shares)).mean()
-    # calibrated, a head that knows nothing is hardly worse than the shares, or than even odds
+    # calibrated, a head without knowledge is hardly worse than the shares, or than even odds
     assert entropy * 0.9 < trained.log_loss < np.log(2) * 1.15
 
 
@@ -86,7 +86,7 @@ def test_a_stored_head_is_the_same_head() -> None:
     assert np.array_equal(again.probabilities(vectors), head.probabilities(vectors))
 
 
-def test_sigmoid_bears_large_logits() -> None:
+def test_sigmoid_accepts_large_logits() -> None:
     logits = np.array([[1000.0, 0.0, -1000.0]], dtype=np.float32)
     assert sigmoid(logits).tolist() == [[1.0, 0.5, 0.0]]
 
@@ -150,7 +150,7 @@ def test_every_label_has_a_probability(server: Server, tags: str) -> None:
     assert all(p["score"] >= 0 for a in raw for p in a)
 
 
-def test_it_is_trained_anew(server: Server, tags: str) -> None:
+def test_a_classifier_is_trained_again(server: Server, tags: str) -> None:
     before = call(server, "GET", f"/classifiers/{tags}")
     after = call(server, "POST", f"/classifiers/{tags}/retrain")
     assert after["multi_label"]
@@ -174,7 +174,7 @@ def test_it_is_trained_anew(server: Server, tags: str) -> None:
         ({"multi_label": "yes"}, "multi_label"),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_a_refused_training_changes_nothing(
     server: Server, tags: str, change: dict[str, Any], hint: str
 ) -> None:
     before = call(server, "GET", f"/classifiers/{tags}")

@@ -1,4 +1,4 @@
-"""Documents without labels help to learn from few."""
+"""Documents without labels help when there are few labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSES = 4
 
 
 def clouds(rows: int, seed: int) -> tuple[Vectors, Labels]:
-    """Unit vectors in as many clouds as there are classes, and the class of each."""
+    """Unit vectors in one cloud for each class, and the class of each."""
     centres = np.random.default_rng(0).standard_normal((CLASSES, 32))
     draw = np.random.default_rng(seed)
     labels = np.arange(rows) % CLASSES
@@ -35,13 +35,13 @@ def accuracy(network: Network) -> float:
 
 def test_unlabelled_documents_raise_accuracy_on_unseen_ones() -> None:
     vectors, labels = clouds(3 * CLASSES, seed=1)
-    due = time.monotonic() + 60
-    alone = training.train(vectors, labels, due)
-    helped = training.train(vectors, labels, due, unlabelled=clouds(300, seed=2)[0])
+    deadline = time.monotonic() + 60
+    unhelped = training.train(vectors, labels, deadline)
+    helped = training.train(vectors, labels, deadline, unlabelled=clouds(300, seed=2)[0])
     noise = np.random.default_rng(4).standard_normal((300, 32)).astype(np.float32)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    misled = training.train(vectors, labels, due, unlabelled=noise)
-    assert accuracy(helped.network) > accuracy(alone.network) + 0.03
+    misled = training.train(vectors, labels, deadline, unlabelled=noise)
+    assert accuracy(helped.network) > accuracy(unhelped.network) + 0.03
     assert accuracy(helped.network) > accuracy(misled.network) + 0.03
 
 
@@ -61,7 +61,7 @@ def test_the_surest_guesses_are_added_and_weigh_less() -> None:
     assert (added_truth == guesses[len(vectors) :]).mean() > 0.8
 
 
-def test_nothing_unlabelled_changes_nothing() -> None:
+def test_no_unlabelled_documents_change_nothing() -> None:
     vectors, labels = clouds(3 * CLASSES, seed=1)
     rows, guesses, _ = extend(vectors, labels, np.zeros((0, 32), dtype=np.float32))
     assert np.array_equal(rows, vectors)
@@ -87,6 +87,6 @@ def test_over_http(server: Server, index: str) -> None:
 
 
 @pytest.mark.parametrize("unlabelled", ["../up", "", 3])
-def test_a_name_that_is_none_is_refused(server: Server, unlabelled: object) -> None:
+def test_an_invalid_index_name_is_refused(server: Server, unlabelled: object) -> None:
     body = {"inputs": ["a", "b", "c", "d"], "labels": ["x", "x", "y", "y"]}
     call(server, "PUT", "/classifiers/x", body | {"unlabelled": unlabelled}, status=422)

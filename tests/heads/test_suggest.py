@@ -1,4 +1,4 @@
-"""What to label next."""
+"""Suggestions of documents to label next."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_margins() -> None:
 
 
 def gradients(wrong: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """What is compared, made in full: ``[rows, outputs * dimensions]``."""
+    """The gradients, computed in full: ``[rows, outputs * dimensions]``."""
     return (wrong[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
 
 
@@ -54,7 +54,7 @@ def drawn(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("number", [1, 2, 20])
-def test_the_choice_is_that_of_k_means_on_the_gradients(number: int) -> None:
+def test_the_choice_equals_k_means_on_the_gradients(number: int) -> None:
     wrong, vectors = drawn(100, seed=0)
     centres = kmeans_plusplus(gradients(wrong, vectors), number, random_state=0)[1]
     assert choose(wrong, vectors, number) == sorted(centres)
@@ -63,7 +63,7 @@ def test_the_choice_is_that_of_k_means_on_the_gradients(number: int) -> None:
         assert choose(other, elsewhere, number) != sorted(centres)
 
 
-def test_the_choice_covers_what_differs() -> None:
+def test_the_choice_covers_different_documents() -> None:
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((8, 64)) * 10
     # 300 of one kind and 7 of others: a random draw would hardly find these
@@ -73,7 +73,7 @@ def test_the_choice_covers_what_differs() -> None:
     assert len(set(kinds[draw.choice(307, 8, replace=False)])) < 8
 
 
-def test_the_choice_of_equals_repeats_none() -> None:
+def test_the_choice_repeats_no_equal_document() -> None:
     wrong, rows = np.ones((20, 2)), np.ones((20, 4), np.float32)
     chosen = choose(wrong, rows, 5)
     assert len(set(chosen)) == len(chosen) == 5
@@ -81,7 +81,7 @@ def test_the_choice_of_equals_repeats_none() -> None:
     assert choose(wrong, rows, 5) == chosen
 
 
-def test_the_choice_takes_little_memory_of_the_largest_heads() -> None:
+def test_the_choice_takes_little_memory_for_the_largest_heads() -> None:
     outputs, dimensions = 4096, 384
     rows = MOST_SCORES // outputs
     draw = np.random.default_rng(0)
@@ -92,11 +92,11 @@ def test_the_choice_takes_little_memory_of_the_largest_heads() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(chosen) == 20
-    # the gradients would have 6 GB
+    # the gradients would take 6 GB
     assert peak < 150_000_000
 
 
-def test_labelled_documents_never_come_back(
+def test_labelled_documents_are_never_suggested(
     server: Server, subjects: str, library: str, labelled: dict[str, list[str]]
 ) -> None:
     every = suggest(server, subjects, index=library, count=100)
@@ -111,13 +111,13 @@ def test_labelled_documents_never_come_back(
         assert sum(two) == pytest.approx(1)
         assert one["margin"] == pytest.approx(two[0] - two[1])
         assert one["title"] == one["id"].replace("pep-", "PEP ")
-    # a random order would begin anywhere
+    # a random order could start with any margin
     held = [one["margin"] for one in every]
     assert held == sorted(held)
     assert held != [held[i] for i in np.random.default_rng(0).permutation(len(held))]
 
 
-def test_suggestions_pass_the_filter(server: Server, subjects: str, library: str) -> None:
+def test_suggestions_match_the_filter(server: Server, subjects: str, library: str) -> None:
     where = {"field": "number", "lt": 500}
     found = suggest(server, subjects, index=library, count=100, filter=where)
     assert found
@@ -126,7 +126,7 @@ def test_suggestions_pass_the_filter(server: Server, subjects: str, library: str
     assert "not declared" in said["error"]
 
 
-def test_texts_and_not_ids_tell_what_is_labelled(server: Server, index: str) -> None:
+def test_the_text_decides_whether_a_document_is_labelled(server: Server, index: str) -> None:
     call(server, "PUT", "/classifiers/tagged", EXAMPLES)
     texts = EXAMPLES["inputs"]
     assert isinstance(texts, list)
@@ -138,7 +138,7 @@ def test_texts_and_not_ids_tell_what_is_labelled(server: Server, index: str) -> 
     documents = [{"id": f"d{i}", "text": text} for i, text in enumerate([*texts, *new])]
     upsert(server, index, *documents)
     found = suggest(server, "tagged", index=index, count=100)
-    # of equal texts one is enough
+    # one of several equal texts is enough
     assert {one["id"] for one in found} == {"d20", "d21"}
     call(server, "DELETE", "/classifiers/tagged", status=204)
 

@@ -13,7 +13,7 @@ from heads.training import Labels
 
 
 def blobs(classes: int, each: int, spread: float, seed: int = 0) -> tuple[Vectors, Labels]:
-    """Unit vectors around one random centre a class."""
+    """Unit vectors around one random centre for each class."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((classes, 32))
     labels = np.repeat(np.arange(classes), each)
@@ -23,7 +23,7 @@ def blobs(classes: int, each: int, spread: float, seed: int = 0) -> tuple[Vector
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
-def test_a_head_separates_what_is_separate(classes: int) -> None:
+def test_a_head_separates_separate_classes(classes: int) -> None:
     vectors, labels = blobs(classes, 8, 0.3)
     trained = training.train(vectors, labels, time.monotonic() + 60)
     assert trained.accuracy > 0.95
@@ -33,13 +33,13 @@ def test_a_head_separates_what_is_separate(classes: int) -> None:
     assert (probabilities.argmax(axis=1) == labels).all()
 
 
-def test_cross_validation_knows_chance() -> None:
+def test_cross_validation_reports_chance_for_random_labels() -> None:
     classes = 4
     vectors, labels = blobs(classes, 30, 0.3)
     shuffled = np.random.default_rng(1).permutation(labels)
     trained = training.train(vectors, shuffled, time.monotonic() + 60)
     assert trained.accuracy < 0.45
-    # calibrated, a head that knows nothing says so
+    # calibrated, a head without knowledge gives even odds
     assert trained.log_loss == pytest.approx(np.log(classes), rel=0.15)
 
 
@@ -53,7 +53,7 @@ def test_calibration_lowers_the_log_loss_of_held_out_examples() -> None:
         assert calibrated < training.log_loss(held, labels[1::2], other)
 
 
-def test_ten_right_answers_are_no_certainty() -> None:
+def test_ten_right_answers_do_not_mean_certainty() -> None:
     logits = np.array([[30.0, 0.0], [0.0, 30.0]] * 5, dtype=np.float32)
     labels = np.array([0, 1] * 5)
     temperature = training.calibrate(logits, labels)
@@ -80,5 +80,5 @@ def test_a_stored_head_is_the_same_head() -> None:
     assert np.array_equal(again.probabilities(vectors), head.probabilities(vectors))
 
 
-def test_softmax_bears_large_logits() -> None:
+def test_softmax_accepts_large_logits() -> None:
     assert softmax(np.array([[1000.0, 0.0]], dtype=np.float32)).tolist() == [[1.0, 0.0]]

@@ -17,14 +17,14 @@ FIELDS = {"year": "integer", "status": "string", "weight": "number", "draft": "b
 def call(
     server: Server, method: str, path: str, json: Any = None, status: int = 200, **rest: Any
 ) -> Any:
-    """The body of an answer that must have ``status``."""
+    """The body of an answer, which must have ``status``."""
     answer = httpx.request(method, f"{server.url}{path}", json=json, timeout=90, **rest)
     assert answer.status_code == status, answer.text[:500]
     return answer.json() if answer.content else None
 
 
 def upsert(server: Server, index: str, *documents: dict[str, Any]) -> None:
-    """Write documents and hold the service to its count."""
+    """Write documents, and check the service's count."""
     answer = call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
     assert (answer["upserted"], len(answer["versions"])) == (len(documents), len(documents))
 

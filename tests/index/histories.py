@@ -1,4 +1,4 @@
-"""Histories of one document: what clients asked for, what they were told, and the model of it."""
+"""Histories of one document: requests of clients, their answers, and a model of the document."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Asked:
 
     Attributes:
         kind: "read", "write" or "delete".
-        value: what it writes, or what it read; each write has one of its own.
-        version: what it asks for: None for any state, "" for no document.
-        result: ``mismatch`` of a condition that does not hold; ``unknown`` where no answer came.
-        told: the version that the answer names.
+        value: the value written or read; every write has a different one.
+        version: the required version: None for any state, "" for no document.
+        result: ``mismatch`` if a condition does not hold; ``unknown`` if no answer came.
+        answered: the version in the answer.
     """
 
     kind: Literal["read", "write", "delete"]
     result: Result
     value: str | None = None
     version: str | None = None
-    told: str | None = None
+    answered: str | None = None
 
 
 def consistent(history: Sequence[Event[Asked]]) -> bool:
-    """Whether one document with versions can have given all these answers."""
+    """Whether one document with versions can give all these answers."""
     versions = _versions(history)
     if versions is None:
         return False
@@ -42,7 +42,7 @@ def consistent(history: Sequence[Event[Asked]]) -> bool:
     known = set(versions.values())
 
     def has(state: str | None, version: str | None) -> bool:
-        """Whether a state may have a version; nobody may ever have been told a value's."""
+        """Whether a state may have a version; a value's version may be unknown to all clients."""
         if state is None or not version:
             return state is None and not version
         return versions.get(state, version) == version and (
@@ -55,7 +55,7 @@ def consistent(history: Sequence[Event[Asked]]) -> bool:
         if asked.result == "unknown":
             yield after if meets else state
         elif asked.result == "mismatch":
-            if has(state, asked.told) and (asked.told or "") != asked.version:
+            if has(state, asked.answered) and (asked.answered or "") != asked.version:
                 yield state
         elif asked.result == "absent":
             if state is None:
@@ -70,15 +70,15 @@ def consistent(history: Sequence[Event[Asked]]) -> bool:
 
 
 def _versions(history: Sequence[Event[Asked]]) -> Mapping[str, str] | None:
-    """The version of each value; None where one has two."""
+    """The version of each value; None if a value has two."""
     found: dict[str, str] = {}
     for event in history:
         asked = event.operation
         if (
             asked.result == "done"
             and asked.value
-            and asked.told
-            and found.setdefault(asked.value, asked.told) != asked.told
+            and asked.answered
+            and found.setdefault(asked.value, asked.answered) != asked.answered
         ):
             return None
     return found
@@ -92,7 +92,7 @@ def ask(
     value: str | None = None,
     version: str | None = None,
 ) -> Event[Asked]:
-    """Send a request and note the answer.
+    """Send a request and record the answer.
 
     Args:
         client: sends it.
@@ -107,7 +107,7 @@ def ask(
         if kind == "read":
             answer = client.get(f"{place}/{name}")
         elif kind == "write":
-            # one text for all: nothing needs to be embedded
+            # the same text every time: nothing needs to be embedded
             document = {"id": name, "text": "a text", "title": value, "if_version": version}
             answer = client.post(place, json={"documents": [document]})
         else:
@@ -115,10 +115,10 @@ def ask(
             answer = client.delete(f"{place}/{name}", headers=headers)
     except httpx.TransportError:
         return Event(began, NEVER, Asked(kind, "unknown", value, version))
-    return Event(began, time.monotonic(), _told(answer, kind, value, version))
+    return Event(began, time.monotonic(), _asked(answer, kind, value, version))
 
 
-def _told(
+def _asked(
     answer: httpx.Response,
     kind: Literal["read", "write", "delete"],
     value: str | None,
@@ -133,5 +133,5 @@ def _told(
     if kind == "read":
         held = answer.json()
         return Asked(kind, "done", held["title"], None, held["version"])
-    told = answer.json()["versions"][0] if kind == "write" else None
-    return Asked(kind, "done", value, version, told)
+    answered = answer.json()["versions"][0] if kind == "write" else None
+    return Asked(kind, "done", value, version, answered)

@@ -21,7 +21,7 @@ HOUR = 3_600_000_000
 
 
 def embedded(text: str) -> Document:
-    """A document of one window whose vector tells its length."""
+    """A document of one window whose vector holds its length."""
     vector = np.array([1, len(text), 0, 0], dtype=np.float32)
     window = SimpleNamespace(end=len(text))
     made = SimpleNamespace(vector=lambda: vector, matrix=lambda: vector[None], windows=[window])
@@ -67,7 +67,7 @@ async def text(index: Index, name: str) -> str | None:
 
 
 def run(test: Callable[[Replicas], Awaitable[None]]) -> Callable[[Path], None]:
-    """A test in an event loop, on replicas in a folder of its own."""
+    """A test in an event loop, on replicas in a new folder."""
 
     def started(tmp_path: Path) -> None:
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""What an upsert takes, refuses and reads back: no value harms other requests or later reads."""
+"""Accepted and refused values of an upsert: no value harms other requests or later reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JSON = {"content-type": "application/json"}
 
 
 def send(server: Server, index: str, *documents: dict[str, Any]) -> httpx.Response:
-    """An upsert by an encoder that writes whatever it is given."""
+    """Send an upsert with an encoder that writes any value."""
     content = json.dumps({"documents": documents})
     url = f"{server.url}/indexes/{index}/documents"
     return httpx.post(url, content=content, headers=JSON, timeout=60)
@@ -49,11 +49,11 @@ def document(name: str = "a", **rest: Any) -> dict[str, Any]:
         ({"metadata": {"x": 2**63}}, "send it as a string"),
         ({"metadata": {"x": -(2**63) - 1}}, "send it as a string"),
         ({"metadata": {"weight": 10**400}}, "send it as a string"),
-        ({"metadata": {"x": LONE}}, "the value of key 0 holds a lone surrogate"),
-        ({"metadata": {"status": LONE}}, "lone surrogate"),
-        ({"metadata": {LONE: 1}}, "key 0 holds a lone surrogate"),
-        ({"metadata": {"x": float("nan")}}, "no finite number"),
-        ({"metadata": {"x": {}}}, "no string, number, boolean or null"),
+        ({"metadata": {"x": LONE}}, "the value of key 0 has half a surrogate pair"),
+        ({"metadata": {"status": LONE}}, "surrogate pair"),
+        ({"metadata": {LONE: 1}}, "key 0 has half a surrogate pair"),
+        ({"metadata": {"x": float("nan")}}, "not a finite number"),
+        ({"metadata": {"x": {}}}, "not a string, number, boolean or null"),
         ({"metadata": {"": 1}}, "key 0: give 1 to 64 characters"),
         ({"metadata": [1]}, "metadata: give an object"),
         ({"metadata": {str(i): i for i in range(65)}}, "65 keys; the limit is 64"),
@@ -62,7 +62,7 @@ def document(name: str = "a", **rest: Any) -> dict[str, Any]:
         ({"title": LONE}, "title: the text has half a surrogate pair"),
     ],
 )
-def test_what_cannot_be_served_is_refused_by_its_position(
+def test_invalid_documents_are_refused_with_their_position(
     server: Server, index: str, rest: dict[str, Any], hint: str
 ) -> None:
     answer = send(server, index, document("b"), document(**rest))
@@ -74,7 +74,7 @@ def test_what_cannot_be_served_is_refused_by_its_position(
     assert call(server, "GET", f"/indexes/{index}/documents")["documents"] == []
 
 
-def test_the_largest_that_is_taken(server: Server, index: str) -> None:
+def test_the_largest_valid_document_is_accepted(server: Server, index: str) -> None:
     metadata = {"x" * 64: "y" * (65_536 - 64 - len('{"":""}'))}
     given = document(title="\U0001f600" * 4096, metadata=metadata)
     upsert(server, index, given)
@@ -110,7 +110,7 @@ def test_a_long_list_of_wrong_documents_makes_one_error(server: Server) -> None:
 
 
 def test_too_many_documents_are_refused_before_anything_is_looked_up(server: Server) -> None:
-    # neither the index, which is not there, nor the ids, which are equal, are looked at
+    # the index does not exist, and the ids are equal: neither is checked
     answer = send(server, "nowhere", *[document()] * 2049)
     assert answer.status_code == 413
     assert "2049" in answer.json()["error"]
@@ -136,17 +136,15 @@ def test_a_bad_value_harms_no_write_at_the_same_time(server: Server, index: str)
     assert {name: 200 if "good" in name else 422 for name in statuses} == statuses
 
 
-def test_what_was_taken_before_there_were_bounds_is_still_served(
-    server: Server, index: str
-) -> None:
+def test_documents_from_before_the_limits_are_still_served(server: Server, index: str) -> None:
     upsert(server, index, document("plain"))
-    told = call(server, "GET", f"/indexes/{index}")
+    said = call(server, "GET", f"/indexes/{index}")
     metadata = {"big": 2**64, "lone": f"a{LONE}b", LONE: 1, "whole": "\U0001f600"}
 
     async def write() -> None:
         path = server.log.with_name("index")
         databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
-        model = Model(told["model"], told["revision"], 384)
+        model = Model(said["model"], said["revision"], 384)
         vector = np.full(384, 384**-0.5, dtype=np.float32)
         encoding = Encoding(vector, vector[None], [5])
         old = Record("old", "words", "x" * 5000, metadata, [], encoding)
@@ -163,7 +161,7 @@ def test_what_was_taken_before_there_were_bounds_is_still_served(
 
 
 async def heavy(replicas: Replicas, documents: int, size: int) -> Any:
-    """An index of documents whose titles are of a size that an earlier version took."""
+    """An index of documents with titles of a size that an earlier version accepted."""
     a = await replicas.open("a")
     await a.create("x", {})
     index = await a.open("x")
@@ -173,7 +171,7 @@ async def heavy(replicas: Replicas, documents: int, size: int) -> Any:
 
 
 @run
-async def test_a_search_reads_the_titles_of_its_hits_alone(replicas: Replicas) -> None:
+async def test_a_search_reads_only_the_titles_of_its_hits(replicas: Replicas) -> None:
     size = 2_000_000
     index = await heavy(replicas, 40, size)
     query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word")
@@ -183,12 +181,12 @@ async def test_a_search_reads_the_titles_of_its_hits_alone(replicas: Replicas) -
         before = status(os.getpid(), "VmRSS")
         [hit] = await run_search(index, query, 1, None)
         assert hit.title == "x" * size
-        # a quarter of all titles, where reading them all would take at least their size
+        # a quarter of all titles; reading all of them would take at least their size
         assert 1024 * (status(os.getpid(), "VmHWM") - before) < 10 * size
 
 
 @run
-async def test_bounded_titles_are_read_with_the_vectors(replicas: Replicas) -> None:
+async def test_limited_titles_are_read_with_the_vectors(replicas: Replicas) -> None:
     index = await heavy(replicas, 3, 10)
     bounded = replace(index, identity=replace(index.identity, bounded=True))
     read: list[int] = []
@@ -219,7 +217,7 @@ def test_no_stored_head_is_larger_than_its_bound() -> None:
 
 
 @run
-async def test_a_new_index_bounds_titles_and_a_copy_of_an_older_one_does_not(
+async def test_a_new_index_limits_titles_and_a_copy_of_an_older_one_does_not(
     replicas: Replicas,
 ) -> None:
     a, _ = await replicas.pair()
@@ -231,7 +229,7 @@ async def test_a_new_index_bounds_titles_and_a_copy_of_an_older_one_does_not(
 
 
 @run
-async def test_a_page_ends_where_it_grows_too_large(replicas: Replicas) -> None:
+async def test_a_page_ends_before_it_grows_too_large(replicas: Replicas) -> None:
     size = PAGE_BYTES // 3
     index = await heavy(replicas, 8, size)
     pages: list[list[str]] = []
@@ -242,12 +240,12 @@ async def test_a_page_ends_where_it_grows_too_large(replicas: Replicas) -> None:
         after = page.next
     assert [len(page) for page in pages] == [2, 2, 2, 2]
     assert [name for page in pages for name in page] == [f"{number:03}" for number in range(8)]
-    [alone] = (await listing.page(index, "", 1000, most=1)).heads
-    assert alone.title == "x" * size
+    [only] = (await listing.page(index, "", 1000, most=1)).heads
+    assert only.title == "x" * size
 
 
 class Faulty:
-    """Fails every commit that holds a document called ``bad``."""
+    """Fails every commit with a document called ``bad``."""
 
     def __init__(self, error: Exception) -> None:
         self._write = commits.write
@@ -266,7 +264,7 @@ class Faulty:
     ("error", "harmed"),
     [(ValueError("one row"), {"bad"}), (StoreError("gone"), {"bad", "one", "two", "three"})],
 )
-def test_of_a_commit_that_fails_the_others_are_written(
+def test_other_requests_of_a_failed_commit_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, harmed: set[str]
 ) -> None:
     faulty = Faulty(error)

@@ -51,7 +51,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert first.returncode == 1
     assert "3 written, 0 unchanged, 1 repeated ids, 4 refused" in first.stderr
     assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
-    assert "?: a text holds a lone surrogate" in first.stderr
+    assert "?: a text has half a surrogate pair" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
     write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "new"})
     second = run(file, store, *flags)
@@ -64,7 +64,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
         assert call(server, "GET", "/indexes/bulk/documents/c")["text"] == "changed"
 
 
-def test_tables_give_what_json_lines_give(tmp_path: Path) -> None:
+def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": i, "text": f"text {i}", "title": f"Title {i}", "year": 2000} for i in "abcd"
     ]
@@ -83,7 +83,7 @@ def test_tables_give_what_json_lines_give(tmp_path: Path) -> None:
     assert "1 written, 3 unchanged, 0 repeated ids, 0 refused" in second.stderr
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+def test_a_repeated_run_continues_an_interrupted_one(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)
     for number in range(600):
@@ -97,7 +97,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
             time.sleep(0.005)
 
     wait("data/*", 0)
-    # the file is there before the commit that it belongs to
+    # this file exists before the commit that it belongs to
     wait("_versions/*", len(list(tables.glob("bulk.*.lance/_versions/*"))))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) in (130, 0)
@@ -108,7 +108,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert unchanged >= 256
 
 
-def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = write(tmp_path / "bad.jsonl", {"id": "a", "text": "a"}, {"id": 5})
     for source, flags, hint in (
         (tmp_path / "nowhere", (), "no such file or folder"),
@@ -119,7 +119,7 @@ def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ):
         flags = ("--index", "bulk", "--index-path", str(tmp_path / "index"), *flags)
         assert main([str(source), *flags]) == 2
-        # what comes before may be of a logger whose stream an earlier test has closed
+        # a logger of an earlier test with a closed stream may have written the lines before
         last = capsys.readouterr().err.strip().splitlines()[-1]
         assert last.startswith("docsplit-index: ")
         assert hint in last

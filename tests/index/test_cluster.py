@@ -1,4 +1,4 @@
-"""``docsplit-index --ray``: actors of a cluster embed."""
+"""``docsplit-index --ray``: actors of a cluster embed documents."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def vectors(path: Path) -> dict[str, list[float]]:
 def test_a_lost_actor_loses_nothing(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "index"
     flags = ("--ray", "local", "--ray-actors", "2")
-    # Ray's actors give way to whatever else runs, which they would wait for here
+    # by default Ray's actors have a low priority, and would wait here for other processes
     environment = os.environ | {"RAY_worker_niceness": "0"}
     with subprocess.Popen(
         command(file, store, *flags), cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""Kills and power failures at any step of writing: what was acknowledged is there afterwards."""
+"""Kills and power failures at any step of a write: acknowledged documents survive."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.conftest import ROOT
 from tests.index import writing
 from tests.index.test_recovery import ids
 
-# calls by which LanceDB and the service change what is stored
+# calls by which LanceDB and the service change the store
 STEPS = "write,pwrite64,link,linkat,rename,renameat,renameat2,mkdir,unlink,syncfs,fsync"
 _NAMED = "link,linkat,rename,renameat,renameat2"
-# which call of a thread is its last: before a manifest has its name, before a sync, and in between
+# the last call of a thread: before a manifest gets its name, before a sync, and in between
 KILLS = ((_NAMED, 5), ("syncfs", 9), ("unlink", 3), ("write", 80))
 
 
@@ -34,26 +34,26 @@ def traceable() -> bool:
 
 
 async def missing(folder: Path, lines: list[str]) -> tuple[set[str], set[str]]:
-    """Acknowledged documents that are not there, and deleted ones that are.
+    """Acknowledged documents that are missing, and deleted ones that exist.
 
-    A deletion, or an upsert, that was under way may stand or not.
+    An unacknowledged deletion or upsert may have happened or not.
     """
     indexes = await writing.opened(folder)
     if "+" not in lines:
-        # the index itself was not acknowledged
+        # the creation of the index was not acknowledged
         await indexes.create("x", {})
     held = set(await ids(indexes, "x"))
     deleted = {line[1:] for line in lines if line[0] == "-"}
     written = {line[1:] for line in lines if line[0] == "+"} - {""} - deleted
-    # each third document is deleted after it was acknowledged
-    under_way = {name for name in written if int(name.split(".")[1]) % 3 == 2}
+    # each third document is deleted after its acknowledgement
+    unfinished = {name for name in written if int(name.split(".")[1]) % 3 == 2}
     assert len(held) == len(await ids(indexes, "x"))
-    # and it can be written to, and cleaned up
+    # writes and cleanups still work
     await writing.write(indexes, 9, 3)
-    return written - under_way - held, deleted & held
+    return written - unfinished - held, deleted & held
 
 
-@pytest.mark.skipif(not traceable(), reason="strace is not there, or may not trace")
+@pytest.mark.skipif(not traceable(), reason="strace is missing or may not trace")
 @pytest.mark.parametrize(("calls", "number"), KILLS)
 def test_a_kill_at_any_step_loses_nothing_acknowledged(
     tmp_path: Path, calls: str, number: int
@@ -68,13 +68,13 @@ def test_a_kill_at_any_step_loses_nothing_acknowledged(
     assert asyncio.run(missing(folder, lines)) == (set(), set())
 
 
-@pytest.mark.skipif(not traceable(), reason="strace is not there, or may not trace")
-def test_the_answer_comes_after_the_sync_of_the_manifest(tmp_path: Path) -> None:
+@pytest.mark.skipif(not traceable(), reason="strace is missing or may not trace")
+def test_the_answer_follows_the_sync_of_the_manifest(tmp_path: Path) -> None:
     log = tmp_path / "log"
     traced = ["strace", "-f", "-qq", "-o", str(log), f"--trace={STEPS}", "-s", "80"]
     command = [*traced, sys.executable, "-m", "tests.index.writing", str(tmp_path / "index")]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
-    synced = told = 0
+    synced = acknowledged = 0
     linked: list[int] = []
     began: dict[str, int] = {}
     for number, line in enumerate(log.read_text().splitlines(), start=1):
@@ -86,31 +86,31 @@ def test_the_answer_comes_after_the_sync_of_the_manifest(tmp_path: Path) -> None
         if ("syncfs(" in call or "syncfs resumed" in call) and call.endswith("= 0"):
             synced = max(synced, began[process])
         if call.startswith('write(1, "+0.0'):
-            told = number
-            # the first commit of a document follows the table's own, of which there are four
+            acknowledged = number
+            # the first commit of a document follows the table's own four commits
             assert synced > linked[4]
-    assert told
+    assert acknowledged
 
 
 @pytest.mark.parametrize("durability", ["fsync", "commit"])
 def test_a_power_failure_loses_nothing_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
-    """The folder as it may be found: whatever no sync covered is torn in one way or another.
+    """A possible folder after a power failure: all unsynced data is torn in one way or another.
 
     Without syncs, the control, acknowledged documents are lost.
     """
     folder = tmp_path / "index"
     lines: list[str] = []
     on_disk: list[dict[Path, tuple[int, int]]] = [{}]
-    monkeypatch.setattr(writing, "told", lines.append)
+    monkeypatch.setattr(writing, "acknowledge", lines.append)
     whole = disk._flusher
 
     def flusher(path: Path):  # type: ignore[no-untyped-def]
         flush = whole(path)
 
         def noted() -> None:
-            # what is written while the sync runs may be on disk or not: it is taken as not
+            # writes during the sync may be on disk or not: they count as lost
             before = listing(folder)
             flush()
             on_disk[0] = before
@@ -127,7 +127,7 @@ def test_a_power_failure_loses_nothing_acknowledged(
         for number in range(8):
             await asyncio.sleep(draw.uniform(0.02, 0.25))
             found = tmp_path / f"after-{number}"
-            # in this order: what is acknowledged or noted as synced was on disk before
+            # first the lines: acknowledged documents were on disk before the copy
             acknowledged = list(lines)
             noted = {path: path.read_bytes() for path in folder.rglob(recovery.SYNCED)}
             after_power_failure(folder, found, on_disk[0], draw)
@@ -149,7 +149,7 @@ def test_a_power_failure_loses_nothing_acknowledged(
 
     asyncio.run(main())
     monkeypatch.undo()
-    monkeypatch.setattr(writing, "told", lambda _: None)
+    monkeypatch.setattr(writing, "acknowledge", lambda _: None)
     lost = 0
     for found, acknowledged in failures:
         try:
@@ -165,11 +165,11 @@ def test_a_power_failure_loses_nothing_acknowledged(
 
 
 async def nothing(*_: object) -> None:
-    """In place of a sync."""
+    """Replaces a sync."""
 
 
 def listing(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Files by path relative to a folder, with what changes when they do."""
+    """Files by path relative to a folder, with values that change when the file changes."""
     found = {}
     for path in folder.rglob("*"):
         try:
@@ -184,7 +184,7 @@ def listing(folder: Path) -> dict[Path, tuple[int, int]]:
 def after_power_failure(
     folder: Path, found: Path, on_disk: dict[Path, tuple[int, int]], draw: random.Random
 ) -> None:
-    """Copy a folder, and tear what was not on disk, where luck did not leave it whole."""
+    """Copy a folder, and tear most of the files that were not on disk."""
     for path, held in listing(folder).items():
         if path.name == recovery.SYNCED:
             continue

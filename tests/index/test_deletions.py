@@ -1,4 +1,4 @@
-"""Indexes and documents that are deleted: gone everywhere, and for good."""
+"""Deleted indexes and documents: gone everywhere, and for good."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.index.processes import HOUR, Replicas, follower, record, run
 
 
 @run
-async def test_an_index_is_listed_once_and_deleted_whole(replicas: Replicas) -> None:
+async def test_an_index_is_listed_once_and_deleted_completely(replicas: Replicas) -> None:
     a, b, c = [await replicas.open(revision) for revision in "abc"]
     await a.create("x", {})
     await a.create("x-2", {})
@@ -33,7 +33,7 @@ async def test_an_index_is_listed_once_and_deleted_whole(replicas: Replicas) -> 
 
 
 @run
-async def test_what_is_left_of_a_deleted_index_is_none(replicas: Replicas) -> None:
+async def test_remains_of_a_deleted_index_are_not_an_index(replicas: Replicas) -> None:
     a, b = await replicas.open("a"), await replicas.open("b")
     await a.create("x", {})
     former = await b.writable("x")
@@ -48,7 +48,7 @@ async def test_what_is_left_of_a_deleted_index_is_none(replicas: Replicas) -> No
 
 
 @run
-async def test_deletions_are_forgotten_once_nothing_can_come_back(replicas: Replicas) -> None:
+async def test_tombstones_are_removed_when_no_copy_can_arrive(replicas: Replicas) -> None:
     indexes = await replicas.open("a")
     await indexes.create("x", {})
     index = await indexes.open("x")
@@ -57,13 +57,13 @@ async def test_deletions_are_forgotten_once_nothing_can_come_back(replicas: Repl
     await index.purge(microseconds() + HOUR // 2)
     assert set(await index.updated(["old", "new", "kept"])) == {"new", "kept"}
     assert await index.count() == 1
-    # the vector index and the full-text index take deleted rows
+    # the vector index and the full-text index accept deleted rows
     await maintenance.optimize(index.table)
     assert [head.id for head in (await listing.page(index, "", 10)).heads] == ["kept"]
 
 
 @run
-async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> None:
+async def test_an_index_can_be_dropped_during_its_compaction(replicas: Replicas) -> None:
     indexes = await replicas.open("a")
     met = 0
     for turn in range(20):
@@ -73,7 +73,7 @@ async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> 
         for written in range(3):
             await index.put([record(str(written))])
         compaction = asyncio.create_task(maintenance.optimize(index.table))
-        # the drop begins somewhere within the compaction
+        # the drop begins at some moment of the compaction
         await asyncio.sleep(0.004 * (turn % 10))
         met += not compaction.done()
         await indexes.drop("busy")
@@ -83,14 +83,14 @@ async def test_an_index_is_dropped_beside_its_compaction(replicas: Replicas) -> 
 
 
 @run
-async def test_what_a_late_writer_leaves_is_no_index_and_is_removed(replicas: Replicas) -> None:
+async def test_files_of_a_late_writer_are_not_an_index_and_are_removed(replicas: Replicas) -> None:
     a, b = await replicas.open("a"), await replicas.open("a")
     await a.create("x", {})
     former = await a.open("x")
     await b.open("x")
     await a.drop("x")
     await a.database.create_table(former.table.name, schema=former.schema)
-    # b may take its last look at the tables for the latest that long
+    # b may use a list of tables that is this old
     await asyncio.sleep(LISTING_SECONDS)
     for indexes in (a, b):
         assert await indexes.names() == []
@@ -106,7 +106,7 @@ async def test_what_a_late_writer_leaves_is_no_index_and_is_removed(replicas: Re
 
 
 @run
-async def test_deleted_tables_are_remembered_while_a_writer_may_come(replicas: Replicas) -> None:
+async def test_deleted_tables_are_recorded_while_a_writer_may_write(replicas: Replicas) -> None:
     indexes = await replicas.open("a")
     await indexes.create("x", {})
     await indexes.drop("x")

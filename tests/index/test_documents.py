@@ -22,7 +22,7 @@ ONE = {
 TWO = {"id": "two", "text": "Something else entirely."}
 
 
-def test_an_index_lives_and_dies(server: Server, index: str) -> None:
+def test_an_index_can_be_created_and_deleted(server: Server, index: str) -> None:
     assert index in call(server, "GET", "/indexes")["indexes"]
     again = call(server, "PUT", f"/indexes/{index}", {"fields": FIELDS})
     assert (again["documents"], again["fields"], again["current"]) == (0, FIELDS, True)
@@ -33,7 +33,7 @@ def test_an_index_lives_and_dies(server: Server, index: str) -> None:
     assert index not in call(server, "GET", "/indexes")["indexes"]
 
 
-def test_documents_come_back_as_they_were_given(server: Server, index: str) -> None:
+def test_documents_are_returned_unchanged(server: Server, index: str) -> None:
     upsert(server, index, ONE, TWO)
     path = f"/indexes/{index}/documents/"
     whole: dict[str, object] = TWO | {"title": None, "metadata": {}, "links": []}
@@ -56,7 +56,7 @@ def test_an_upsert_replaces_and_repeats_without_effect(server: Server, index: st
 def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
     first = {"id": "a", "text": "Paper about parsers. " * 200, "links": ["b"]}
     other = {"id": "b", "text": "Another."}
-    # without a cache, which would hide what was computed
+    # without a cache, so that the computation shows
     with serving(tmp_path / "log", "--cache-bytes", "0") as server:
         call(server, "PUT", "/indexes/papers", {}, status=201)
         upsert(server, "papers", first, other)
@@ -73,7 +73,7 @@ def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
             assert (again == vector) != computed
 
 
-def test_a_path_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
+def test_an_unusable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     path = str(tmp_path / "file" / "index")
     with serving(tmp_path / "log", "--index-path", path) as server:

@@ -1,4 +1,4 @@
-"""The filter language against a plain reading of it, over rows in a real table."""
+"""Compares the filter language with a plain interpreter, over rows in a real table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ adapter: TypeAdapter[Any] = TypeAdapter(Filter)
 
 
 class Table:
-    """The rows in LanceDB, and a loop to ask them."""
+    """The rows in LanceDB, and an event loop for queries."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
@@ -66,7 +66,7 @@ class Table:
         self._table = self._loop.run_until_complete(create())
 
     def passing(self, body: Any) -> set[int]:
-        """Numbers of the rows that pass."""
+        """Numbers of the rows that pass a filter."""
         where = compile_filter(adapter.validate_python(body), FIELDS)
 
         async def ask() -> list[int]:
@@ -82,7 +82,7 @@ class Table:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One table for all."""
+    """One table for all tests."""
     held = Table(tmp_path_factory.mktemp("filters"))
     yield held
     held.close()
@@ -145,7 +145,7 @@ filters = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(body=filters)
-def test_a_filter_passes_what_a_plain_reading_passes(table: Table, body: Any) -> None:
+def test_a_filter_passes_the_same_rows_as_the_interpreter(table: Table, body: Any) -> None:
     assert table.passing(body) == {i for i, row in enumerate(ROWS) if verdict(body, row) is True}
 
 
@@ -198,7 +198,7 @@ def test_malformed_filters(body: Any) -> None:
         ({"and": [{"field": "year", "eq": 1}] * 64}, None),
     ],
 )
-def test_filters_that_do_not_fit(body: Any, hint: str | None) -> None:
+def test_filters_that_contradict_the_fields(body: Any, hint: str | None) -> None:
     given = adapter.validate_python(body)
     if hint is None:
         compile_filter(given, FIELDS)
@@ -223,13 +223,13 @@ def test_filters_nested_too_deeply() -> None:
         {"and": [0] * 100_000},
     ],
 )
-def test_filters_of_too_many_conditions_are_one_error(body: Any) -> None:
+def test_filters_of_too_many_conditions_give_one_error(body: Any) -> None:
     with pytest.raises(ValidationError, match="more than 64 conditions") as refused:
         adapter.validate_python(body)
     assert refused.value.error_count() == 1
 
 
-def test_a_list_of_wrong_values_is_validated_to_its_first_error() -> None:
+def test_validation_of_a_list_stops_at_its_first_error() -> None:
     with pytest.raises(ValidationError) as refused:
         adapter.validate_python({"field": "year", "in": [[]] * 100_000})
     # one for each type that a value may have

@@ -1,4 +1,4 @@
-"""A new bundle on old indexes: servers of two revisions on one path."""
+"""A new bundle on existing indexes: servers of two revisions on one path."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for what a process does in the background."""
+    """Wait for background work of a process."""
     for _ in range(6000):
         if condition():
             return
@@ -54,7 +54,7 @@ async def table_of(tables: Database, index: str, revision: str) -> AsyncTable:
 
 @dataclass
 class Upgrade:
-    """What the tests of this file share, in their order."""
+    """The state that the tests of this file share; they run in order."""
 
     folder: Path
     new: str
@@ -87,7 +87,7 @@ class Upgrade:
         asyncio.run(leases.release(lease))
 
     def put_citation_head(self, index: str) -> None:
-        """A head as one trained on the former bundle's vectors is stored."""
+        """Store a citation head trained on the former bundle's vectors."""
 
         async def put() -> None:
             tables = await connect(str(self.folder / "index" / "indexes"))
@@ -103,7 +103,7 @@ class Upgrade:
         asyncio.run(put())
 
     def vectors(self, index: str, revision: str) -> dict[str, Any]:
-        """Vectors by id as a generation's table holds them."""
+        """Vectors by id from a generation's table."""
 
         async def read() -> dict[str, Any]:
             database = await connect(str(self.folder / "index" / "indexes"))
@@ -124,7 +124,7 @@ def upgrade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgrade]:
 
 @pytest.fixture(scope="module")
 def documents(peps: dict[str, str]) -> list[dict[str, Any]]:
-    """Short ones, which are committed first, and longer ones."""
+    """Short documents, which are committed first, and longer ones."""
     texts = list(peps.values())
     short = [{"id": f"a{i:03}", "text": f"Short text {i}."} for i in range(SHORT)]
     return short + [{"id": f"b{i:03}", "text": texts[i][:1500]} for i in range(LONG)]
@@ -136,7 +136,7 @@ def get(server: Server, document: str) -> str | None:
     return answer.json()["text"] if answer.status_code == 200 else None
 
 
-def test_until_it_is_complete_the_new_bundle_does_not_read(
+def test_the_new_bundle_does_not_read_an_incomplete_generation(
     upgrade: Upgrade, documents: list[dict[str, Any]]
 ) -> None:
     old = upgrade.start("old")
@@ -167,18 +167,18 @@ def test_until_it_is_complete_the_new_bundle_does_not_read(
             (upgrade.new, "building", True),
         }
         call(new, "PUT", "/indexes/kept", {})
-        # writes are taken
+        # writes are accepted
         upsert(new, "kept", {"id": "fresh", "text": "fresh"}, {"id": "a001", "text": "replaced"})
         call(new, "DELETE", f"{path}/a002", status=204)
         call(new, "DELETE", f"{path}/a002", status=404)
         assert get(old, "a002") is None
         call(new, "DELETE", f"/indexes/kept/generations/{OLD}", status=409)
-        # what the new one took reaches the old one
+        # writes to the new replica reach the old one
         until(lambda: get(old, "fresh") == "fresh", "a document of the new replica in the old")
         until(lambda: get(old, "a001") == "replaced", "a replaced document in the old replica")
 
 
-def test_a_replica_killed_while_it_re_embeds_is_replaced(
+def test_another_replica_replaces_one_killed_during_re_embedding(
     upgrade: Upgrade, documents: list[dict[str, Any]]
 ) -> None:
     killed = upgrade.servers["new"]
@@ -203,23 +203,23 @@ def test_a_replica_killed_while_it_re_embeds_is_replaced(
     assert get(again, "a002") is None
 
 
-def test_the_vectors_are_those_of_a_new_index(
+def test_the_vectors_equal_those_of_a_new_index(
     upgrade: Upgrade, documents: list[dict[str, Any]]
 ) -> None:
     again = upgrade.servers["again"]
     sample = documents[10:20] + documents[-10:]
-    call(again, "PUT", "/indexes/anew", {}, status=201)
-    upsert(again, "anew", *sample)
-    anew = upgrade.vectors("anew", upgrade.new)
+    call(again, "PUT", "/indexes/again", {}, status=201)
+    upsert(again, "again", *sample)
+    fresh = upgrade.vectors("again", upgrade.new)
     kept, former = (upgrade.vectors("kept", revision) for revision in (upgrade.new, OLD))
-    for name, vector in anew.items():
+    for name, vector in fresh.items():
         np.testing.assert_allclose(kept[name], vector, atol=1e-5)
         assert np.abs(former[name] - vector).max() > 0.01
     hits = call(again, "POST", "/similar", {"index": "kept", "text": sample[-1]["text"]})
     assert hits[0]["id"] == sample[-1]["id"]
 
 
-def test_both_replicas_see_what_the_other_wrote(upgrade: Upgrade) -> None:
+def test_each_replica_sees_the_writes_of_the_other(upgrade: Upgrade) -> None:
     old, new = upgrade.servers["old"], upgrade.servers["again"]
     upsert(old, "kept", {"id": "from-old", "text": "one"}, {"id": "a003", "text": "changed"})
     upsert(new, "kept", {"id": "from-new", "text": "two"})
@@ -229,7 +229,7 @@ def test_both_replicas_see_what_the_other_wrote(upgrade: Upgrade) -> None:
     for here, there, name in ((old, new, "from-new"), (new, old, "from-old")):
         call(here, "DELETE", f"/indexes/kept/documents/{name}", status=204)
         assert get(there, name) is None
-    # each has copied what came after the deletions, and nothing of what they deleted
+    # each has copied the later writes, and no deleted document
     upsert(old, "kept", {"id": "later-old", "text": "three"})
     upsert(new, "kept", {"id": "later-new", "text": "four"})
     until(lambda: get(new, "later-old") == "three", "a later document in the new replica")
@@ -247,8 +247,8 @@ def test_a_citation_head_of_the_former_vectors_is_refused(upgrade: Upgrade) -> N
     call(new, "GET", "/indexes/citing/citation", status=409)
 
 
-# the last test on these servers, for it ends the old one
-def test_a_former_generation_is_deleted_by_hand(upgrade: Upgrade) -> None:
+# the last test on these servers: it stops the old one
+def test_an_operator_can_delete_a_former_generation(upgrade: Upgrade) -> None:
     old, new = upgrade.servers["old"], upgrade.servers["again"]
     path = "/indexes/kept/generations"
     call(new, "DELETE", f"{path}/{upgrade.new}", status=409)
@@ -265,7 +265,7 @@ def test_a_former_generation_is_deleted_by_hand(upgrade: Upgrade) -> None:
     assert [g["revision"] for g in said["generations"]] == [upgrade.new]
     call(new, "DELETE", f"{path}/{OLD}", status=404)
     call(new, "DELETE", "/indexes/kept", status=204)
-    assert call(new, "GET", "/indexes")["indexes"] == ["anew", "citing"]
+    assert call(new, "GET", "/indexes")["indexes"] == ["again", "citing"]
 
 
 def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A document behaves as if requests came one after the other, whichever replica takes them."""
+"""A document behaves as if requests came one after the other, through any replica."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ KNOWN = {
         history((0, 1, wrote("x")), (2, 3, wrote("y")), (4, 5, read("x"))),
         False,
     ),
-    "a read beside a write sees either": (
+    "a read during a write sees either state": (
         history((0, 1, wrote("x")), (2, 9, wrote("y")), (3, 4, read("x")), (5, 6, read("y"))),
         True,
     ),
-    "a read beside a write goes back": (
+    "a later read sees an older state": (
         history((0, 1, wrote("x")), (2, 9, wrote("y")), (3, 4, read("y")), (5, 6, read("x"))),
         False,
     ),
-    "what nobody wrote": (history((0, 1, wrote("x")), (2, 3, read("z"))), False),
+    "a value that no client wrote": (history((0, 1, wrote("x")), (2, 3, read("z"))), False),
     "a lost write": (history((0, 1, wrote("x")), (2, 3, ABSENT)), False),
     "a deleted document comes back": (
         history((0, 1, wrote("x")), (2, 3, DELETED), (4, 5, read("x"))),
@@ -74,7 +74,7 @@ KNOWN = {
         history((0, 9, wrote("x", "")), (0, 9, wrote("y", ""))),
         False,
     ),
-    "a mismatch that names what never stood": (
+    "a mismatch that names an impossible version": (
         history(
             (0, 1, wrote("x")),
             (2, 3, wrote("y")),
@@ -82,7 +82,7 @@ KNOWN = {
         ),
         False,
     ),
-    "a mismatch where the version stood": (
+    "a mismatch although the version was current": (
         history((0, 1, wrote("x")), (2, 3, Asked("delete", "mismatch", None, "vx", "vx"))),
         False,
     ),
@@ -109,7 +109,7 @@ KNOWN = {
         ),
         False,
     ),
-    "an unanswered write shows by its version alone": (
+    "an unanswered write shows only by its version": (
         history(
             (0, 1, wrote("x")),
             (2, NEVER, Asked("write", "unknown", "y")),
@@ -129,7 +129,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_checker_tells_histories_apart(name: str) -> None:
+def test_the_checker_accepts_only_possible_histories(name: str) -> None:
     events, possible = KNOWN[name]
     assert consistent(events) is possible
 
@@ -179,7 +179,7 @@ class Client(threading.Thread):
                 self._places.remove(place)
             if kind != "read" or asked.result != "unknown":
                 self.events[name].append(event)
-            known[name] = asked.told or ""
+            known[name] = asked.answered or ""
 
 
 def test_documents_are_linearizable_through_two_replicas_and_a_kill(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_documents_are_linearizable_through_two_replicas_and_a_kill(tmp_path: Pa
         for history in events.values()
         for event in history
     }
-    # all that can happen has happened
+    # every possible result occurred
     assert results >= {
         ("write", "done", False),
         ("write", "done", True),

@@ -14,7 +14,7 @@ from service.index.storage.database import connect, table_names
 COLUMNS = {"name": pa.string(), "holder": pa.string(), "count": pa.int64()}
 
 
-def test_of_writers_under_one_condition_the_first_wins(tmp_path: Path) -> None:
+def test_the_first_of_several_writers_under_one_condition_wins(tmp_path: Path) -> None:
     async def scenario() -> None:
         tables = [KeyedTable(await connect(str(tmp_path)), "places", **COLUMNS) for _ in range(3)]
         one = tables[0]

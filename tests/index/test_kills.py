@@ -14,6 +14,6 @@ def test_kills_and_torn_manifests_lose_no_acknowledged_write(tmp_path: Path) -> 
     assert found.lost == []
 
 
-def test_a_lost_write_would_be_seen(tmp_path: Path) -> None:
+def test_the_check_sees_a_lost_write(tmp_path: Path) -> None:
     """A control: an acknowledged write is torn."""
     assert kills.run(tmp_path, kills=1, writes=5, careless=True).lost != []

@@ -1,4 +1,4 @@
-"""What a process keeps in memory of indexes is bounded."""
+"""The memory of a process for indexes is limited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES = 10_000
 
 
 async def kept(folder: Path, bound: int) -> int:
-    """Bytes that the caches hold after searches of all kinds."""
+    """Bytes in the caches after searches of all kinds."""
     session = bounded(bound)
     databases = [await connect(f"{folder}/{part}", session=session) for part in ("a", "b")]
     indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
@@ -33,7 +33,7 @@ async def kept(folder: Path, bound: int) -> int:
     return int(session.size_bytes)
 
 
-def test_the_caches_of_lancedb_hold_no_more_than_they_may(tmp_path: Path) -> None:
+def test_the_caches_of_lancedb_keep_their_limit(tmp_path: Path) -> None:
     async def scenario() -> None:
         assert await kept(tmp_path, 100_000_000) > BYTES
         assert await kept(tmp_path, BYTES) <= BYTES

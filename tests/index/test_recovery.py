@@ -1,4 +1,4 @@
-"""Tables that a power failure tore: the newest version that is whole is opened."""
+"""Tables that a power failure tore: the service opens the newest whole version."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table_of(folder: Path, name: str) -> Path:
 
 
 class Process:
-    """A process on a store, which takes its vectors from nowhere."""
+    """A process on a store, without an engine."""
 
     def __init__(self, folder: Path, durability: Durability = "fsync") -> None:
         self.removed = 0
@@ -68,7 +68,7 @@ class Process:
 
 
 async def begun(folder: Path) -> Indexes:
-    """A store of two indexes, of which ``x`` has the documents 0 to 4, each of a commit."""
+    """A store of two indexes; ``x`` has the documents 0 to 4, each from one commit."""
     indexes = await Process(folder).open()
     for name in ("x", "y", "former"):
         await indexes.create(name, {})
@@ -86,7 +86,7 @@ async def ids(indexes: Indexes, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("how", TEARS)
-def test_a_torn_newest_manifest_gives_way_to_the_one_before(tmp_path: Path, how: str) -> None:
+def test_the_manifest_before_replaces_a_torn_one(tmp_path: Path, how: str) -> None:
     async def main() -> None:
         await begun(tmp_path)
         tear(newest(table_of(tmp_path, "x")), how)
@@ -96,7 +96,7 @@ def test_a_torn_newest_manifest_gives_way_to_the_one_before(tmp_path: Path, how:
         assert await ids(indexes, "y") == ["0"]
         assert after.removed == 1
         assert len(list((tmp_path / "quarantine" / "indexes").glob("x.*/*.manifest"))) == 1
-        # and it is written to, by this and by other processes
+        # this and other processes can write to it
         await (await indexes.open("x")).put([record("5")])
         assert await ids(await Process(tmp_path).open(), "x") == ["0", "1", "2", "3", "5"]
 
@@ -131,11 +131,11 @@ def test_a_version_that_needs_a_torn_file_hides_nothing_acknowledged(
         folder = table_of(tmp_path, "x")
         before = {path for path in folder.rglob("*") if path.is_file()}
         index = await indexes.open("x")
-        # nobody was told of this
+        # no client got an answer for this write
         if kind == "data":
             await index.put([record("5")])
         elif kind == "_deletions":
-            # of two rows in a file one goes, so that the file is kept and its deletion noted
+            # one of two rows in a file is deleted, so that the file stays and its deletion is noted
             await optimize(index.table)
             await indexes.database.sync()
             before = {path for path in folder.rglob("*") if path.is_file()}
@@ -155,12 +155,12 @@ def test_a_version_that_needs_a_torn_file_hides_nothing_acknowledged(
     asyncio.run(main())
 
 
-def test_damage_to_what_was_acknowledged_takes_no_later_write_away(tmp_path: Path) -> None:
+def test_damage_to_an_acknowledged_file_removes_no_later_write(tmp_path: Path) -> None:
     async def main() -> None:
         await begun(tmp_path)
         folder = table_of(tmp_path, "x")
         versions = list(manifest.versions(folder).values())
-        # a file of the third commit, which the two later versions need, too
+        # a file of the third commit that the two later versions also need
         [damaged] = {f.path for f in manifest.read(versions[2]).files} - {
             f.path for f in manifest.read(versions[3]).files
         }
@@ -181,7 +181,7 @@ def test_an_index_without_a_readable_version_stops_no_other(tmp_path: Path) -> N
         with pytest.raises(StoreError, match="docsplit-index repair"):
             await indexes.open("x")
         assert await ids(indexes, "y") == ["0"]
-        # one that was being created was never told of
+        # the creation of the other index was never acknowledged
         for path in manifest.versions(table_of(tmp_path, "y")).values():
             tear(path)
         for path in (table_of(tmp_path, "y") / "data").iterdir():
@@ -210,7 +210,7 @@ def test_processes_that_recover_at_once_never_move_a_whole_version(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_with_commit_a_torn_index_is_refused_until_it_is_repaired(tmp_path: Path) -> None:
+def test_durability_commit_refuses_a_torn_index_until_its_repair(tmp_path: Path) -> None:
     async def main() -> None:
         await begun(tmp_path)
         folder = table_of(tmp_path, "x")
@@ -229,7 +229,7 @@ def test_with_commit_a_torn_index_is_refused_until_it_is_repaired(tmp_path: Path
     asyncio.run(main())
 
 
-def test_a_running_service_goes_on_with_the_version_before(tmp_path: Path) -> None:
+def test_a_running_service_continues_with_the_version_before(tmp_path: Path) -> None:
     def logged(server: Server) -> list[str]:
         lines = [json.loads(line) for line in server.log.read_text().splitlines() if "{" in line]
         return [line["table"] for line in lines if line["event"] == "version_unreadable"]
@@ -296,7 +296,7 @@ def test_after_a_failed_sync_no_write_is_acknowledged(tmp_path: Path) -> None:
             with pytest.raises(StoreError) as caught:
                 await disk.sync()
             assert caught.value.reason == "sync"
-            # the kernel says now that all is well
+            # the kernel now reports success
             fails = False
             with pytest.raises(StoreError):
                 await disk.sync()

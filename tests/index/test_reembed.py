@@ -1,4 +1,4 @@
-"""Rules between generations of an index: the later write stands, what is deleted stays deleted."""
+"""Rules between generations of an index: the later write wins, deletions stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.index.processes import HOUR, Replicas, copy, embed, follower, record,
 
 
 @run
-async def test_a_pass_copies_what_is_missing_or_older(replicas: Replicas) -> None:
+async def test_a_pass_copies_missing_and_older_documents(replicas: Replicas) -> None:
     a, b = await replicas.pair()
     await a.merge([record("new", "from a"), record("old", "from a"), record("same")], [5, 5, 5])
     await b.merge([record("new", "own"), record("same", "own")], [9, 5])
@@ -30,7 +30,7 @@ async def test_a_pass_copies_what_is_missing_or_older(replicas: Replicas) -> Non
     assert (json.loads(held.metadata), held.links) == ({"n": 1}, ["b"])
     assert held.vector[1] > 0.9
     assert await copy(b, a) == 0
-    # and back: only what b has later
+    # and back: only the later documents of b
     assert await copy(a, b) == 1
     assert await text(a, "new") == "own"
 
@@ -48,10 +48,10 @@ async def test_a_document_deleted_while_it_is_copied_stays_deleted(replicas: Rep
     assert await copy(b, a, deleting) == 2
     assert [await b.has(name) for name in ("gone", "kept")] == [False, True]
     assert not await a.has("gone")
-    # no generation brings it back, and neither counts it
+    # no generation restores it, and neither counts it
     assert (await copy(b, a), await copy(a, b)) == (0, 0)
     assert [await index.count() for index in (a, b)] == [1, 1]
-    # a caller does
+    # a client does
     await b.put([record("gone", "again")])
     assert await copy(a, b) == 1
     assert await text(a, "gone") == "again"
@@ -67,7 +67,7 @@ async def test_a_deletion_reaches_a_generation_that_is_just_created(replicas: Re
     async def late(name: str) -> list[Generation]:
         found = await look(name)
         if len(found) == 2:
-            # after the look and before the deletion
+            # after the listing and before the deletion
             await copy(await c.writable(name), a)
         return found
 
@@ -93,7 +93,7 @@ async def test_a_document_written_while_its_copy_is_embedded_stays(replicas: Rep
 
 
 @run
-async def test_a_write_stands_over_one_of_a_clock_that_is_ahead(replicas: Replicas) -> None:
+async def test_a_write_replaces_one_from_a_fast_clock(replicas: Replicas) -> None:
     a, b = await replicas.pair()
     ahead = microseconds() + HOUR
     await a.merge([record("x", "ahead"), record("y", "ahead")], [ahead, ahead])
@@ -106,7 +106,7 @@ async def test_a_write_stands_over_one_of_a_clock_that_is_ahead(replicas: Replic
 
 
 @run
-async def test_an_interrupted_pass_goes_on(replicas: Replicas) -> None:
+async def test_the_next_pass_continues_an_interrupted_one(replicas: Replicas) -> None:
     a, b = await replicas.pair()
     await a.put([record(f"{i:04}") for i in range(600)])
     seen: list[int] = []
@@ -168,7 +168,7 @@ async def test_a_generation_is_read_once_it_is_complete(replicas: Replicas) -> N
     built = await follower(b).build("x")
     assert await built.count() == 3
     assert built.identity.uid == (await a.open("x")).identity.uid
-    # every process of that revision reads it, and no other table of that name
+    # every process of that revision reads it, and reads no other table of that name
     other = await replicas.open("b")
     assert (await other.open("x")).identity == built.identity
     await a.drop_generation("x", "b" * 12)
@@ -193,12 +193,12 @@ async def test_a_generation_completes_while_others_are_written_to(replicas: Repl
     built = await follower(b, busy).build("x")
     assert await built.has("first")
     assert not await built.has(written[-1])
-    # which the next look finds
+    # the next pass finds it
     assert await copy(built, a) == 1
 
 
 @run
-async def test_what_only_a_former_generation_has_is_copied_before_it_goes(
+async def test_a_generation_is_copied_before_its_deletion(
     replicas: Replicas,
 ) -> None:
     a, b = await replicas.open("a"), await replicas.open("b")
@@ -220,7 +220,7 @@ async def test_what_only_a_former_generation_has_is_copied_before_it_goes(
 
 
 @run
-async def test_a_lease_passes_on_when_it_has_expired(replicas: Replicas) -> None:
+async def test_another_process_gets_an_expired_lease(replicas: Replicas) -> None:
     one, two = [(await replicas.open("a")).leases for _ in range(2)]
     assert await one.acquire("work", 600)
     assert await one.acquire("work", 600)
@@ -236,7 +236,7 @@ async def test_a_lease_passes_on_when_it_has_expired(replicas: Replicas) -> None
 
 
 @run
-async def test_processes_that_build_at_once_build_one(replicas: Replicas) -> None:
+async def test_simultaneous_processes_build_one_generation(replicas: Replicas) -> None:
     a = await replicas.open("a")
     await a.create("x", {})
     await (await a.open("x")).put([record(f"{i:03}") for i in range(100)])

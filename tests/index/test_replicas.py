@@ -16,7 +16,7 @@ from tests.index.conftest import call, count, upsert
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the processes of this file share."""
+    """The folder that the processes of this file share."""
     return tmp_path_factory.mktemp("replicas")
 
 
@@ -40,7 +40,7 @@ def test_lancedb_is_loaded_by_the_first_request_to_an_index(pair: tuple[Server, 
     assert loaded(pair[0])
 
 
-def test_a_replica_sees_what_another_acknowledged(pair: tuple[Server, Server]) -> None:
+def test_a_replica_sees_acknowledged_writes_of_another(pair: tuple[Server, Server]) -> None:
     call(pair[0], "PUT", "/indexes/shared", {}, status=201)
     for turn in range(6):
         here, there = pair if turn % 2 else reversed(pair)
@@ -66,18 +66,18 @@ def test_concurrent_writers_of_new_ids_store_each_once(pair: tuple[Server, Serve
     assert [count(server, "same") for server in pair] == [10, 10]
 
 
-def test_an_index_created_anew_is_another_one(pair: tuple[Server, Server]) -> None:
+def test_an_index_created_again_is_another_one(pair: tuple[Server, Server]) -> None:
     one, two = pair
-    call(one, "PUT", "/indexes/anew", {}, status=201)
-    upsert(two, "anew", {"id": "a", "text": "a"})
-    call(one, "DELETE", "/indexes/anew", status=204)
-    call(one, "PUT", "/indexes/anew", {"fields": {"year": "integer"}}, status=201)
-    assert call(two, "GET", "/indexes/anew")["fields"] == {"year": "integer"}
-    upsert(two, "anew", {"id": "b", "text": "b", "metadata": {"year": 1}})
-    assert count(one, "anew") == 1
+    call(one, "PUT", "/indexes/again", {}, status=201)
+    upsert(two, "again", {"id": "a", "text": "a"})
+    call(one, "DELETE", "/indexes/again", status=204)
+    call(one, "PUT", "/indexes/again", {"fields": {"year": "integer"}}, status=201)
+    assert call(two, "GET", "/indexes/again")["fields"] == {"year": "integer"}
+    upsert(two, "again", {"id": "b", "text": "b", "metadata": {"year": 1}})
+    assert count(one, "again") == 1
 
 
-# the last test of this file, for it kills one of the pair
+# the last test of this file: it kills one of the pair
 def test_acknowledged_documents_survive_a_kill(pair: tuple[Server, Server]) -> None:
     killed, other = pair
     acknowledged: list[str] = []
@@ -108,5 +108,5 @@ def test_acknowledged_documents_survive_a_kill(pair: tuple[Server, Server]) -> N
     held = [document["id"] for document in page["documents"]]
     assert len(held) == len(set(held))
     assert set(held) >= set(acknowledged)
-    # and no more than what was under way
+    # and at most one unanswered write for each thread
     assert len(held) - len(acknowledged) <= len(threads)

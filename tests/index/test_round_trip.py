@@ -1,4 +1,4 @@
-"""Whatever an upsert accepts is served as it was given, wherever a document is served."""
+"""Every accepted document is served unchanged, by every route that serves documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conftest import Server, examples
 from tests.index.conftest import FIELDS, call
 from tests.index.processes import Replicas, copy, record
 
-# what JSON can hold: lone surrogates, integers of any size, numbers that are none
+# all values of JSON: half surrogate pairs, integers of any size, NaN and infinity
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=12)
 ANY_SCALAR = (
     st.none()
@@ -49,7 +49,7 @@ ANY_DOCUMENT = st.fixed_dictionaries(
     },
 )
 
-# what is taken
+# accepted values
 ID = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 METADATA = st.dictionaries(
     st.text(min_size=1, max_size=12).map(lambda key: "k" + key),
@@ -90,7 +90,7 @@ ODD = {
 
 @pytest.fixture(scope="module")
 def held(server: Server) -> Iterator[str]:
-    """An index of its own."""
+    """A separate index."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)
     yield name
@@ -98,7 +98,7 @@ def held(server: Server) -> Iterator[str]:
 
 
 def place(server: Server, index: str, document: str = "") -> httpx.URL:
-    """The address of documents; a document's id is not taken for a path."""
+    """The URL of documents; a document's id is quoted so that it is not a path."""
     tail = f"/{quote(document, safe='')}" if document else ""
     raw = f"/indexes/{index}/documents{tail}".encode()
     return httpx.URL(server.url).copy_with(raw_path=raw)
@@ -121,7 +121,7 @@ def test_documents_are_served(server: Server, held: str, documents: list[dict[st
 
 @examples(25)
 @given(documents=st.lists(ANY_DOCUMENT, min_size=1, max_size=2))
-def test_what_is_accepted_is_served(
+def test_every_accepted_document_is_served(
     server: Server, held: str, documents: list[dict[str, Any]]
 ) -> None:
     _round_trip(server, held, documents, (200, 422))
@@ -131,7 +131,7 @@ def _round_trip(
     server: Server, held: str, documents: list[dict[str, Any]], statuses: tuple[int, ...]
 ) -> None:
     with httpx.Client(timeout=60) as client:
-        # json.dumps writes what no strict encoder would
+        # json.dumps writes values that strict encoders refuse
         content = json.dumps({"documents": documents})
         kind = {"content-type": "application/json"}
         answer = client.post(place(server, held), content=content, headers=kind)
@@ -164,7 +164,7 @@ def _served(client: httpx.Client, server: Server, index: str, whole: dict[str, A
 
 
 def accepted(metadata: dict[str, Any]) -> bool:
-    """Whether the documentation promises to take it."""
+    """Whether the documentation promises to accept metadata."""
 
     def text(value: str) -> bool:
         return not any("\ud800" <= character <= "\udfff" for character in value)
@@ -184,7 +184,7 @@ def accepted(metadata: dict[str, Any]) -> bool:
 
 @examples(40)
 @given(metadata=METADATA | st.dictionaries(ANY_TEXT, ANY_VALUE, max_size=2))
-def test_what_is_promised_is_accepted(server: Server, held: str, metadata: dict[str, Any]) -> None:
+def test_promised_metadata_is_accepted(server: Server, held: str, metadata: dict[str, Any]) -> None:
     content = json.dumps({"documents": [{"id": "a", "text": "word", "metadata": metadata}]})
     kind = {"content-type": "application/json"}
     answer = httpx.post(place(server, held), content=content, headers=kind, timeout=60)

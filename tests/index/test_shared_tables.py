@@ -16,26 +16,26 @@ from tests.index.test_recovery import Process, begun
 
 
 def test_a_panic_of_lancedb_counts_as_damage() -> None:
-    # the name of its class, which cannot be imported
+    # the name of LanceDB's class, which cannot be imported
     panic = type("RustPanic", (Exception,), {})
     assert lance_fault(panic("rust future panicked: unknown error")) == "panic"
     assert lance_fault(Exception("rust future panicked: unknown error")) is None
 
 
 async def completeness(folder: Path, identity: Identity) -> bool:
-    """What a new process knows of a generation."""
+    """Whether a new process sees a generation as complete."""
     return await (await Process(folder).open()).registry.complete(identity)
 
 
 def damage(folder: Path, table: str) -> None:
-    """Change bytes of a table's data whose digest is recorded."""
+    """Change bytes of a table's data after their digest was recorded."""
     Recorder(folder).record("leases", table)
     for path in (folder / "leases" / f"{table}.lance" / "data").iterdir():
         content = path.read_bytes()
         path.write_bytes(bytes(byte ^ 255 for byte in content[:64]) + content[64:])
 
 
-def test_one_damaged_copy_of_what_is_complete_hides_no_index(tmp_path: Path) -> None:
+def test_one_damaged_copy_of_the_generations_table_hides_no_index(tmp_path: Path) -> None:
     first = Identity("u", "first", False, True, "model", "b" * 64, {})
     later = replace(first, generation="later")
 
@@ -43,14 +43,14 @@ def test_one_damaged_copy_of_what_is_complete_hides_no_index(tmp_path: Path) -> 
         registry = (await begun(tmp_path)).registry
         assert not await completeness(tmp_path, first)
         await registry.mark(first)
-        # as an earlier version left it, whoever reads it makes the copy again
+        # like a store of an earlier version: the first reader makes the copy again
         shutil.rmtree(tmp_path / "leases" / "generations_copy.lance")
         assert await completeness(tmp_path, first)
         damage(tmp_path, "generations")
         assert await completeness(tmp_path, first)
         with pytest.raises(StoreError):
             await completeness(tmp_path, later)
-        # what is noted from now on has one copy
+        # from now on new marks have one copy
         await (await Process(tmp_path).open()).registry.mark(later)
         assert await completeness(tmp_path, later)
         damage(tmp_path, "generations_copy")

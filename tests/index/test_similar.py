@@ -1,4 +1,4 @@
-"""/similar over shipped documents."""
+"""/similar over real documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def papers(peps: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def filled(server: Server, papers: dict[str, str]) -> Iterator[str]:
-    """An index that holds them."""
+    """An index with these papers."""
     call(server, "PUT", "/indexes/papers", {"fields": FIELDS}, status=201)
     documents = [
         {"id": name, "text": text, "title": name.upper(), "metadata": {"year": 2000 + i % 4}}
@@ -50,7 +50,7 @@ def test_cosine_is_exact(server: Server, filled: str, papers: dict[str, str]) ->
     assert [hit["id"] for hit in by_id] == expected[1:]
 
 
-def test_words_lift_what_cosine_ranks_low(
+def test_words_raise_a_document_that_cosine_ranks_low(
     server: Server, filled: str, papers: dict[str, str]
 ) -> None:
     upsert(server, "papers", {"id": "odd", "text": "Zyzzyva beetles eat palms. " * 3})
@@ -127,7 +127,7 @@ def test_bad_requests(
     assert hint in similar(server, status=status, **body)["error"]
 
 
-def test_words_find_what_holds_them(server: Server, index: str) -> None:
+def test_words_find_the_documents_that_contain_them(server: Server, index: str) -> None:
     texts = {"a": "a walrus operator assigns", "b": "an operator of telephones", "c": "gardens"}
     upsert(server, index, *({"id": name, "text": text} for name, text in texts.items()))
     body = {"index": index, "text": "walrus operator", "mode": "words"}
@@ -141,7 +141,7 @@ def test_a_text_of_symbols_has_no_words(server: Server, filled: str) -> None:
     assert similar(server, text="!?", mode="words") == []
 
 
-def test_fusion_prefers_what_both_rankings_hold() -> None:
+def test_fusion_prefers_documents_of_both_rankings() -> None:
     scores = fuse(["a", "b", "c"], ["c", "d"])
     assert list(scores) == ["c", "a", "b", "d"]
     assert scores["c"] == pytest.approx(1 / 63 + 1 / 61)

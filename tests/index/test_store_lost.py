@@ -20,9 +20,9 @@ GONE = "the store at index_path is gone"
 
 
 def mounted(path: Path, size: str = "6m") -> bool:
-    """Whether a new, small file system in memory now lies there.
+    """Whether a new, small file system in memory is now mounted at a path.
 
-    Nothing that is there already is ever mounted again: pytest removes what lies below its folders.
+    Existing folders are never mounted again, because pytest removes the contents of its folders.
     """
     path.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
@@ -35,7 +35,7 @@ def remounted(path: Path, option: str) -> None:
 
 @pytest.fixture(scope="module")
 def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A mounted file system of a few MB; whoever unmounts it mounts it again."""
+    """A mounted file system of a few MB; a test that unmounts it mounts it again."""
     path = tmp_path_factory.mktemp("volume") / "index"
     if os.geteuid() or not mounted(path):
         pytest.skip("mounting a small file system takes root")
@@ -48,7 +48,7 @@ def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(volume: Path) -> Iterator[Server]:
-    """A service whose store lies there, and holds two indexes."""
+    """A service whose store is on this volume and has two indexes."""
     log = volume.with_name("log")
     with serving(log, "--index-path", str(volume)) as running:
         for name in ("kept", "freed"):
@@ -75,7 +75,7 @@ def errors(server: Server, reason: str) -> float:
 
 
 def fill(volume: Path) -> Path:
-    """Leave no block free."""
+    """Fill the volume completely."""
     path = volume / "filler"
     with path.open("wb", buffering=0) as file:
         try:
@@ -97,7 +97,7 @@ def test_a_full_volume_refuses_writes_and_lets_indexes_be_deleted(
     assert errors(server, "ENOSPC") == 2
     assert events(server, "store_failed")[-1]["reason"] == "ENOSPC"
     assert ready(server) == (200, True, ["store_enospc"])
-    # what is there is read, and vectors are computed
+    # existing documents can be read, and vectors are computed
     assert call(server, "GET", "/indexes/kept/documents/a")["text"] == "a text"
     call(server, "POST", "/embed", {"inputs": "a text"})
     call(server, "DELETE", "/indexes/freed", status=204)
@@ -105,7 +105,7 @@ def test_a_full_volume_refuses_writes_and_lets_indexes_be_deleted(
     filler.unlink()
     upsert(server, "kept", {"id": "b", "text": "b text"})
     assert ready(server) == (200, False, [])
-    # the next deletion finds room again
+    # the reserve exists again for the next deletion
     call(server, "PUT", "/indexes/freed", {}, status=201)
     wait_until((volume / "docsplit-reserve").exists, 10)
     filler = fill(volume)
@@ -113,17 +113,17 @@ def test_a_full_volume_refuses_writes_and_lets_indexes_be_deleted(
     filler.unlink()
 
 
-def test_a_read_only_volume_is_read(server: Server, volume: Path) -> None:
+def test_a_read_only_volume_can_be_read(server: Server, volume: Path) -> None:
     remounted(volume, "ro")
     try:
-        # a service that starts there reads it, too
+        # a service that starts on this volume also reads it
         with serving(volume.with_name("log2"), "--index-path", str(volume)) as started:
             for one in (server, started):
                 assert call(one, "GET", "/indexes") == {"indexes": ["kept"]}
                 assert call(one, "GET", "/indexes/kept/documents/a")["text"] == "a text"
                 query = {"index": "kept", "text": "a text"}
                 assert call(one, "POST", "/similar", query)[0]["id"] == "a"
-                # no table of theirs has been made
+                # it has created no table for them
                 assert call(one, "GET", "/classifiers") == {"classifiers": []}
                 body = {"documents": [{"id": "c", "text": "c text"}]}
                 answer = call(one, "POST", "/indexes/kept/documents", body, status=503)
@@ -134,18 +134,18 @@ def test_a_read_only_volume_is_read(server: Server, volume: Path) -> None:
     upsert(server, "kept", {"id": "c", "text": "c text"})
 
 
-def test_a_lost_mount_is_no_empty_store(server: Server, volume: Path) -> None:
+def test_a_lost_mount_does_not_count_as_an_empty_store(server: Server, volume: Path) -> None:
     subprocess.run(["umount", "--lazy", str(volume)], check=True)
     refused(server)
     assert list(volume.iterdir()) == []
-    # nor is another store in its place this one
+    # another store in its place is also refused
     assert mounted(volume)
     (volume / "docsplit-store.json").write_text('{"id": "another", "format": 1}')
     refused(server)
 
 
 def refused(server: Server) -> None:
-    """Every route of the store says that it is gone, and nothing is made in its place."""
+    """Check that every route of the store reports its loss and creates nothing."""
     body = {"documents": [{"id": "z", "text": "z text"}]}
     examples = {"inputs": ["a", "b", "c", "d"], "labels": list("xxyy")}
     for method, path, json_body in (
@@ -168,7 +168,7 @@ def refused(server: Server) -> None:
     call(server, "POST", "/embed", {"inputs": "a text"})
 
 
-def test_a_store_whose_folder_is_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+def test_an_emptied_store_is_not_created_again(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     with serving(tmp_path / "log") as server:
         assert call(server, "GET", "/indexes") == {"indexes": []}
@@ -200,7 +200,7 @@ def test_a_store_of_a_former_version_gets_an_identity(tmp_path: Path) -> None:
     with serving(tmp_path / "log") as server:
         assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
         assert json.loads(identity.read_text())["id"] != json.loads(first)["id"]
-        # damaged where it lies, it is no other store
+        # a damaged identity in its old place does not count as another store
         identity.write_text("")
         assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
         time.sleep(1.5)

@@ -1,4 +1,4 @@
-"""Writes under a condition on a document's version: of several, one wins."""
+"""Writes under a condition on a document's version: only one of several succeeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wins(outcomes: Sequence[object]) -> int:
 
 
 async def race(one: Indexes, two: Indexes, name: str) -> int:
-    """How many of two processes' writes over the same state succeed."""
+    """The number of successes when two processes write over the same state."""
     indexes = [await one.open("x"), await two.open("x")]
     version = await present(indexes[0], name)
     changes = [await upsert(index, name, version) for index in indexes]
@@ -49,7 +49,7 @@ async def race(one: Indexes, two: Indexes, name: str) -> int:
 
 
 @run
-async def test_of_two_processes_one_wins_each_time(replicas: Replicas) -> None:
+async def test_one_of_two_processes_wins_each_time(replicas: Replicas) -> None:
     one, two = await replicas.open("a"), await replicas.open("a")
     await one.create("x", {})
     for _ in range(TURNS):
@@ -58,7 +58,7 @@ async def test_of_two_processes_one_wins_each_time(replicas: Replicas) -> None:
 
 @run
 async def test_without_the_condition_in_the_commit_both_would_win(replicas: Replicas) -> None:
-    """The control: a look before a commit is not enough."""
+    """The control: a check before a commit is not enough."""
     one, two = await replicas.open("a"), await replicas.open("a")
     await one.create("x", {})
     indexes = [await one.open("x"), await two.open("x")]
@@ -91,14 +91,14 @@ async def test_conditions_hold_while_the_index_is_compacted(replicas: Replicas) 
 
 
 @run
-async def test_a_write_that_another_overtakes_is_not_left_out(replicas: Replicas) -> None:
+async def test_a_write_with_an_older_time_is_not_lost(replicas: Replicas) -> None:
     a = await replicas.open("a")
     await a.create("x", {})
     index = await a.open("x")
     await index.put([record("doc", "first"), record("other", "first")])
     rows = await index.rows([record("doc", "second"), record("other", "second")])
     early = (await index.updated(["doc"]))["doc"]
-    # what another process with a clock that is ahead has written meanwhile
+    # meanwhile another process with a fast clock has written
     await index.merge([record("doc", "theirs")], [early + HOUR])
     times = await index.write(rows, [early + 1, early + 1])
     assert times == [early + HOUR + 1, early + 1]
@@ -124,7 +124,7 @@ async def test_a_conditional_deletion(replicas: Replicas) -> None:
 
 
 @run
-async def test_requests_of_one_process_are_taken_in_their_order(replicas: Replicas) -> None:
+async def test_requests_of_one_process_keep_their_order(replicas: Replicas) -> None:
     a = await replicas.open("a")
     await a.create("x", {})
     index = await a.open("x")
@@ -144,12 +144,12 @@ async def test_requests_of_one_process_are_taken_in_their_order(replicas: Replic
         False,
     ]
     assert (await index.get("doc")).text == "four"
-    told = [outcome["doc"] for outcome in outcomes if isinstance(outcome, dict)]
-    assert sorted(set(told)) == told
+    versions = [outcome["doc"] for outcome in outcomes if isinstance(outcome, dict)]
+    assert sorted(set(versions)) == versions
 
 
 @run
-async def test_a_request_is_refused_whole(replicas: Replicas) -> None:
+async def test_a_failed_condition_refuses_the_whole_request(replicas: Replicas) -> None:
     a = await replicas.open("a")
     await a.create("x", {})
     index = await a.open("x")
@@ -181,7 +181,7 @@ def test_versions_over_http(server: Server, index: str) -> None:
     answer = call(server, "POST", path(index), {"documents": [changed]}, headers=over)
     [second] = answer["versions"]
     assert second != first
-    # the same once more, as a client that lost the answer sends it
+    # the same request again, as from a client that lost the answer
     repeated = httpx.post(
         f"{server.url}{path(index)}", json={"documents": [changed]}, headers=over, timeout=60
     )
@@ -203,7 +203,7 @@ def test_a_repeated_deletion_undoes_nothing(server: Server, index: str) -> None:
     over = {"if-match": f'"{first}"'}
     call(server, "DELETE", path(index, "/a%2Fb"), status=204, headers=over)
     call(server, "DELETE", path(index, "/a%2Fb"), status=404, headers=over)
-    # another client writes it anew
+    # another client writes it again
     [second] = call(server, "POST", path(index), {"documents": [document]})["versions"]
     said = call(server, "DELETE", path(index, "/a%2Fb"), status=412, headers=over)
     assert said["conflicts"] == [{"position": 0, "version": second}]
@@ -234,7 +234,7 @@ def test_conditions_that_are_refused(
 
 
 def test_conditions_are_read_without_the_import_of_lancedb() -> None:
-    # on the event loop it would hold up all requests, and meet the import in the store's thread
+    # on the event loop the import would delay all requests
     program = (
         "import sys; from service.server.bodies.conditions import header; "
         "assert header('\"1f\"') == {31}; sys.exit('lancedb' in sys.modules)"

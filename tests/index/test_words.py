@@ -1,4 +1,4 @@
-"""Which words of a text the full-text search asks for."""
+"""The words of a text that the full-text search looks for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMON = [f"common{number}" for number in range(MOST_WORDS + 20)]
 ASKED = " ".join(COMMON * 2) + " quokka"
 
 
-def test_a_word_of_few_documents_is_asked_for(server: Server, index: str) -> None:
+def test_the_search_asks_for_a_rare_word(server: Server, index: str) -> None:
     texts = {name: " ".join(COMMON) for name in "abcde"}
     upsert(server, index, *({"id": name, "text": text} for name, text in texts.items()))
     upsert(server, index, {"id": "f", "text": " ".join([*COMMON, "quokka"])})
@@ -29,7 +29,7 @@ def test_a_word_of_few_documents_is_asked_for(server: Server, index: str) -> Non
     assert first["id"] == "f"
 
 
-def test_frequency_alone_would_not_ask_for_it() -> None:
+def test_frequency_by_itself_would_not_ask_for_it() -> None:
     frequent = [word for word, _ in Counter(ASKED.split()).most_common(MOST_WORDS)]
     assert "quokka" not in frequent
     asked = count([" ".join(COMMON)] * 3).top_terms(ASKED).split()
@@ -43,7 +43,7 @@ async def _sample(index: Any, size: int) -> list[str]:
 
 
 class _Held:
-    """An index whose texts change."""
+    """An index with changing texts."""
 
     def __init__(self) -> None:
         self.table = self

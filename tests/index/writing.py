@@ -1,9 +1,9 @@
-"""A process that writes to an index and says what was acknowledged; tests kill it.
+"""A process that writes to an index and prints acknowledgements; tests kill it.
 
     python -m tests.index.writing FOLDER
 
-Each line on standard output is written after the acknowledgement that it tells: ``+ID`` of an
-upsert, ``-ID`` of a deletion.
+It prints one line to standard output after each acknowledgement: ``+ID`` for an upsert, ``-ID`` for
+a deletion.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ async def opened(folder: Path) -> Indexes:
     return Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
 
 
-def told(line: str) -> None:
+def acknowledge(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
 async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
-    """Upsert, now and then delete and compact; tell what was acknowledged."""
+    """Upsert, now and then delete and compact; print each acknowledgement."""
     for number in range(rounds):
         index = await indexes.writable("x")
         name = f"{writer}.{number}"
         await index.put([record(name)])
         await indexes.database.sync()
-        told(f"+{name}")
+        acknowledge(f"+{name}")
         if number % 3 == 2:
             await deletions.delete(indexes, "x", index.identity.uid, [name])
-            told(f"-{name}")
+            acknowledge(f"-{name}")
         if writer == 0 and number % 2:
-            # another writer's commit may come between; the service tries again later
+            # another writer's commit may conflict; the service also tries again later
             with suppress(RuntimeError):
                 await optimize(index.table, indexes.database.sync)
 
@@ -56,7 +56,7 @@ async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
 async def main(folder: Path) -> None:
     indexes = await opened(folder)
     await indexes.create("x", {})
-    told("+")
+    acknowledge("+")
     await asyncio.gather(*(write(indexes, writer) for writer in range(WRITERS)))
 
 

@@ -1,1 +1,1 @@
-"""Integrity of what is stored."""
+"""Integrity of the store."""

@@ -1,4 +1,4 @@
-"""Prints, a line for each store named, what its indexes serve that is not what was written."""
+"""Prints for each store one line with the wrong answers of its indexes."""
 
 from __future__ import annotations
 

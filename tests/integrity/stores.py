@@ -1,4 +1,4 @@
-"""A small store with every kind of file, made in this process, and what is asked of it."""
+"""A small store with every kind of file, made in this process, and checks of its answers."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FIELDS: dict[str, FieldType] = {"year": "integer", "draft": "boolean"}
 
 
 def vector(text: str) -> Vectors:
-    """A unit vector that hangs on the text alone."""
+    """A unit vector that depends only on the text."""
     seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
     drawn = np.random.default_rng(seed).standard_normal(DIMENSIONS).astype(np.float32)
     return normalise(drawn)
 
 
 def embedded(text: str) -> Document:
-    """A document as the service's embedder makes it, with vectors by ``vector``."""
+    """A document like the embedder's, with vectors by ``vector``."""
     ends = [*range(WINDOW, len(text), WINDOW), len(text)]
     starts = [0, *ends[:-1]]
     parts = np.stack([vector(text[a:b]) for a, b in zip(starts, ends, strict=True)])
@@ -65,7 +65,7 @@ async def engine():  # type: ignore[no-untyped-def]
 
 
 def text_of(name: str) -> str:
-    return f"The document {name} tells of {name} at some length, in words of its own: " + name * 5
+    return f"The document {name} speaks of {name} at some length, in words of its own: " + name * 5
 
 
 def record(name: str, text: str | None = None) -> Record:
@@ -102,7 +102,7 @@ async def make(root: Path) -> None:
 
 
 def right(name: str) -> str | None:
-    """The text of a document that ``make`` wrote; None where it deleted it."""
+    """The text of a document that ``make`` wrote; None if it deleted the document."""
     _, _, number = name.partition("-")
     if number == "5":
         return None
@@ -134,12 +134,12 @@ async def repaired(root: Path, name: str | None = None) -> Outcome:
 
 
 async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
-    """What an index serves that is not what was written, by get, search and explanation."""
+    """Wrong answers of an index to get, search and explanation."""
     wrong = []
     for name in ids:
         try:
             held = await index.get(name)
-        except Exception:  # noqa: BLE001 refused is not wrong
+        except Exception:  # noqa: BLE001 a refusal is not a wrong answer
             continue
         if held.text != right(name) or held.title != f"Title {name}" or held.links != ["x-1"]:
             wrong.append(f"get {name}")

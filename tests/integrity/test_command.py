@@ -57,7 +57,7 @@ def change(root: Path, name: str, document: str, **values: Any) -> None:
     asyncio.run(update())
 
 
-def test_force_embeds_anew_and_takes_nothing_from_the_index_or_a_cache(running: Server) -> None:
+def test_force_embeds_again_without_the_index_and_the_cache(running: Server) -> None:
     kept = upsert(running, "good")
     forced = upsert(running, "good", force=True)
     assert "x-compute-tokens" in forced.headers
@@ -66,7 +66,7 @@ def test_force_embeds_anew_and_takes_nothing_from_the_index_or_a_cache(running: 
     assert forced.headers["x-cache"] == "miss"
 
 
-def test_a_damaged_document_is_refused_and_the_same_text_sent_again_mends_it(
+def test_a_damaged_document_is_refused_until_its_text_is_sent_again(
     running: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = store_of(running)
@@ -77,9 +77,9 @@ def test_a_damaged_document_is_refused_and_the_same_text_sent_again_mends_it(
     change(root, "bad", "d1", vector=[0.0] * (dimensions - 1) + [1.0])
     before = running.metric("docsplit_index_damaged_total")
 
-    told = call(running, "GET", "/indexes/bad/documents/d1", status=503)
-    assert "docsplit-index repair" in told["error"]
-    assert told["error_type"] == "Store"
+    said = call(running, "GET", "/indexes/bad/documents/d1", status=503)
+    assert "docsplit-index repair" in said["error"]
+    assert said["error_type"] == "Store"
     found = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
     others = {name: value for name, value in whole.items() if name != "d1"}
     assert found == pytest.approx(others, abs=1e-5)
@@ -100,46 +100,46 @@ def test_a_damaged_document_is_refused_and_the_same_text_sent_again_mends_it(
     assert (status, report["findings"]) == (0, [])
 
 
-def test_repair_embeds_a_damaged_vector_anew(
+def test_repair_embeds_a_document_with_a_damaged_vector_again(
     running: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = store_of(running)
     search = {"index": "bad", "text": "rivers and boats", "top_k": 6}
     whole = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
     change(root, "bad", "d2", windows=b"\\0" * 8)
-    status, told = command(capsys, root, "repair", "bad", "--streams", "2")
-    assert (status, told["lost"], told["left"]) == (0, [], []), told["after"]["findings"]
-    assert any("d2" in line and "embedded anew" in line for line in told["mended"])
+    status, said = command(capsys, root, "repair", "bad", "--streams", "2")
+    assert (status, said["lost"], said["left"]) == (0, [], []), said["after"]["findings"]
+    assert any("d2" in line and "embedded again" in line for line in said["repaired"])
     again = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
     assert again == pytest.approx(whole, abs=1e-5)
     explained = call(running, "POST", "/similar", search | {"explain": True})
     assert all(hit["pairs"] for hit in explained)
 
 
-def test_a_file_that_cannot_be_read_refuses_its_index_alone(
+def test_an_unreadable_file_stops_only_its_index(
     running: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = store_of(running)
     command(capsys, root, "check", "--record")
     for file in root.glob("indexes/bad.*/data/*"):
         file.write_bytes(b"")
-    told = call(running, "GET", "/indexes/bad/documents/d1", status=503)
-    assert told["error_type"] == "Store"
+    said = call(running, "GET", "/indexes/bad/documents/d1", status=503)
+    assert said["error_type"] == "Store"
     call(running, "GET", "/indexes/good/documents/d1")
     assert upsert(running, "good").status_code == 200
     status, report = command(capsys, root, "check", "bad")
     assert status == 1
     assert any("emptied" in finding["what"] for finding in report["findings"])
-    status, told = command(capsys, root, "repair", "bad")
+    status, said = command(capsys, root, "repair", "bad")
     assert status == 1
-    assert any("rows whose ids cannot be read" in line for line in told["lost"])
+    assert any("rows whose ids cannot be read" in line for line in said["lost"])
     assert call(running, "GET", "/indexes/bad")["documents"] == 0
     upsert(running, "bad")
     call(running, "GET", "/indexes/bad/documents/d1")
     assert command(capsys, root, "check")[0] == 0
 
 
-def test_a_command_that_cannot_be_carried_out_says_why(
+def test_a_failed_command_gives_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", "--index-path", str(tmp_path)]) == 2
@@ -150,7 +150,7 @@ def test_a_command_that_cannot_be_carried_out_says_why(
     assert main(["check", "A/B", "--index-path", str(tmp_path)]) == 2
 
 
-def test_a_file_over_which_the_process_would_end_is_known_before_its_table_is_opened(
+def test_a_file_that_would_end_the_process_is_found_before_its_table_opens(
     running: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "index"
@@ -165,8 +165,8 @@ def test_a_file_over_which_the_process_would_end_is_known_before_its_table_is_op
     content[place] ^= 1
     newest.write_bytes(bytes(content))
     with serving(tmp_path / "log") as server:
-        told = call(server, "GET", "/indexes/bad/documents/d1", status=503)
-        assert "docsplit-index repair" in told["error"]
+        said = call(server, "GET", "/indexes/bad/documents/d1", status=503)
+        assert "docsplit-index repair" in said["error"]
         call(server, "GET", "/indexes/good/documents/d1")
         assert '"file_damaged"' in server.log.read_text()
         assert command(capsys, copy, "check", "bad")[0] == 1

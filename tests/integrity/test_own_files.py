@@ -15,7 +15,7 @@ from tests.integrity import stores
 
 
 def flips(file: Path) -> list[bytes]:
-    """The file's content with each bit wrong in turn."""
+    """Copies of the file's content, each with another wrong bit."""
     whole = file.read_bytes()
     found = []
     for bit in range(8 * len(whole)):
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_wrong_bit_of_the_identity_and_of_a_noted_version_is_seen(root: Path) -> None:
+def test_every_wrong_bit_of_the_identity_and_of_a_noted_version_is_found(root: Path) -> None:
     file = root / place.NAME
     name = place.identity(file)
     taken = []
@@ -55,7 +55,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Path], bytes]] = {
     "identity": (lambda root: root / place.NAME, b'{"id": "a'),
     "reserve": (lambda root: root / reserve.NAME, b"short"),
     "noted version": (lambda root: table_of(root, "x") / recovery.SYNCED, b"000"),
-    "a version that is not there": (
+    "a missing version": (
         lambda root: table_of(root, "x") / recovery.SYNCED,
         b"%020d\n" % 10**9,
     ),
@@ -72,7 +72,7 @@ def test_a_damaged_file_of_the_service_is_named_and_repaired(root: Path, kind: s
         file.write_bytes(content)
         assert [finding.file for finding in (await stores.checked(root)).findings] == [file.name]
         outcome = await stores.repaired(root)
-        assert [line for line in outcome.mended if file.name in line]
+        assert [line for line in outcome.repaired if file.name in line]
         assert (outcome.lost, outcome.left) == ([], [])
         assert (await stores.checked(root)).findings == []
         assert await ids(await Process(root).open(), "x") == ["0", "1", "2", "3", "4"]

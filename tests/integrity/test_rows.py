@@ -1,6 +1,6 @@
-"""Rows that are not what was written: never served, named by the check, mended or named as lost.
+"""Damaged rows: never served, named by the check, repaired or named as lost.
 
-LanceDB itself writes the damage, so that the files are whole and only the checksums tell.
+LanceDB itself writes the damage, so the files are whole and only the checksums show it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME = "x-3"
 TEXT = stores.text_of(NAME)
 LATER = "another text"
 
-# a part, the column that is changed, and what it becomes in SQL
+# a part, a column of it, and the column's new value in SQL
 DAMAGES = [
     ("text", "text", f"'{LATER}'"),
     ("head", "title", "'another title'"),
@@ -52,7 +52,7 @@ async def answers(index: Index, mode: str, limit: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("part", "column", "value"), DAMAGES, ids=[d[1] for d in DAMAGES])
-def test_a_damaged_row_is_not_served_is_named_and_is_mended_or_lost(
+def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
     store: Path, tmp_path: Path, part: str, column: str, value: str
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
@@ -72,7 +72,7 @@ def test_a_damaged_row_is_not_served_is_named_and_is_mended_or_lost(
                 await index.get(NAME)
         if part in ("vector", "head", "state"):
             for mode in ("cosine", "words", "hybrid"):
-                # so few titles are read with the vectors, so many are not
+                # small limits read titles with the vectors, large ones do not
                 for limit in (20, 50):
                     assert NAME not in await answers(index, mode, limit)
         if part in ("vector", "windows", "text"):
@@ -100,7 +100,7 @@ def test_a_damaged_row_is_not_served_is_named_and_is_mended_or_lost(
 
 
 def test_every_bit_of_a_row_is_covered() -> None:
-    """A control: an unchanged row has no faults, and each part's change shows in it alone."""
+    """A control: an unchanged row has no faults, and a change of a part shows only in that part."""
 
     async def scenario(root: Path) -> None:
         index = await (await stores.open_indexes(root)).open("x")
@@ -148,11 +148,11 @@ def flip(file: Path, draw: np.random.Generator) -> None:
 
 
 def flipped(store: Path, root: Path, turn: int) -> list[Path]:
-    """Files of a new copy in which one bit is wrong: the ledger's in turn 0, others else."""
+    """Files of a new copy with one wrong bit each: the ledger's in turn 0, else others."""
     stores.copy(store, root)
     draw = np.random.default_rng(turn)
     files = sorted(path for path in root.rglob("*") if path.is_file())
-    # what is recorded in a line cannot be compared once that line is damaged
+    # a damaged line of the ledger hides the files that it records
     pool = [p for p in files if (p.relative_to(root).parts[0] == "integrity") == (turn == 0)]
     chosen = [pool[place] for place in draw.permutation(len(pool))[:40]]
     for file in chosen:
@@ -161,7 +161,7 @@ def flipped(store: Path, root: Path, turn: int) -> list[Path]:
 
 
 def served(roots: list[Path]) -> list[str]:
-    """What stores serve that is wrong; LanceDB may end the process over a wrong length."""
+    """Wrong answers of stores; LanceDB may end the process because of a wrong length."""
     wrong: list[str] = []
     while roots:
         command = [sys.executable, "-m", "tests.integrity.served", *map(str, roots)]
@@ -174,7 +174,7 @@ def served(roots: list[Path]) -> list[str]:
     return wrong
 
 
-def test_two_hundred_flipped_bits_are_all_named_none_is_served_and_all_are_mended(
+def test_two_hundred_flipped_bits_are_named_never_served_and_repaired(
     store: Path, tmp_path: Path
 ) -> None:
     roots = [tmp_path / f"copy-{turn}" for turn in range(6)]
@@ -184,14 +184,14 @@ def test_two_hundred_flipped_bits_are_all_named_none_is_served_and_all_are_mende
 
     async def scenario(root: Path, files: list[Path]) -> None:
         report = await stores.checked(root)
-        told = {(finding.table, finding.file) for finding in report.findings}
+        named = {(finding.table, finding.file) for finding in report.findings}
         for file in files:
             path = file.relative_to(root)
             if path.parts[0] == "integrity":
-                assert path.as_posix() in {name for _, name in told}
+                assert path.as_posix() in {name for _, name in named}
                 continue
             table = f"{path.parts[0]}/{path.parts[1].removesuffix('.lance')}"
-            assert (table, "/".join(path.parts[2:])) in told, path
+            assert (table, "/".join(path.parts[2:])) in named, path
         outcome = await stores.repaired(root)
         assert (outcome.lost, outcome.left) == ([], [])
         assert (await stores.checked(root)).findings == []
@@ -204,7 +204,7 @@ def test_two_hundred_flipped_bits_are_all_named_none_is_served_and_all_are_mende
         stores.run(scenario(root, files))
 
 
-def test_what_is_served_wrong_would_be_seen(store: Path, tmp_path: Path) -> None:
+def test_the_check_sees_wrong_answers(store: Path, tmp_path: Path) -> None:
     """A control: without its checksums, a damaged row is served."""
     root = stores.copy(store, tmp_path / "copy")
 

@@ -1,4 +1,4 @@
-"""What former versions stored is read, searched, written to, checked, repaired and re-embedded."""
+"""Reads, searches, changes, checks, repairs and re-embeds the stores of former versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integrity import stores
 from tests.integrity.stored import make
 
 ARCHIVES = sorted(Path(make.__file__).parent.glob("*.tar.gz"))
-# rows of versions that knew no checksums, tombstones included
+# rows of versions without checksums, tombstones included
 UNVERIFIED = {"0.1-plain": 8, "0.1-checksums": 0}
 
 
@@ -42,11 +42,11 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     return request.param.name.removesuffix(".tar.gz"), tmp_path / "store"
 
 
-def test_there_is_an_archive_of_each_format() -> None:
+def test_an_archive_of_each_format_exists() -> None:
     assert {path.name.removesuffix(".tar.gz") for path in ARCHIVES} == UNVERIFIED.keys()
 
 
-def test_it_is_read_searched_and_written(stored: tuple[str, Path]) -> None:
+def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -> None:
     name, root = stored
 
     async def scenario() -> None:
@@ -86,7 +86,7 @@ def test_it_is_read_searched_and_written(stored: tuple[str, Path]) -> None:
     stores.run(scenario())
 
 
-def test_it_is_repaired(stored: tuple[str, Path]) -> None:
+def test_a_former_store_is_repaired(stored: tuple[str, Path]) -> None:
     _, root = stored
 
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def test_it_is_repaired(stored: tuple[str, Path]) -> None:
     stores.run(scenario())
 
 
-def test_it_is_embedded_anew_for_another_bundle(stored: tuple[str, Path]) -> None:
+def test_a_former_store_is_embedded_again_for_another_bundle(stored: tuple[str, Path]) -> None:
     _, root = stored
 
     async def scenario() -> None:

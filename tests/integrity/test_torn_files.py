@@ -1,4 +1,4 @@
-"""Each kind of stored file truncated, emptied, flipped in one bit and removed, in turn."""
+"""Each kind of stored file is truncated, emptied, flipped in one bit, or removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from service.index.storage import layout, manifest
 from tests.integrity import stores
 
-# what a file of each kind matches, below the store, and which of those that match is taken
+# a pattern for files of each kind, below the store, and the number of the chosen match
 KINDS = {
     "data": ("indexes/x.*/data/*", -1),
     "deletions": ("indexes/x.*/_deletions/*", -1),
@@ -48,7 +48,7 @@ def remove(file: Path) -> None:
 
 
 def chosen(root: Path, kind: str) -> Path:
-    """A file of a kind; of those that versions share, one that the newest needs."""
+    """A file of a kind; if versions share files, one that the newest version needs."""
     pattern, which = KINDS[kind]
     found = sorted(root.glob(pattern))
     table = next((folder for folder in found[0].parents if folder.suffix == ".lance"), None)
@@ -61,7 +61,7 @@ def chosen(root: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("damage", [truncate, empty, flip, remove], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_damaged_file_touches_one_index_is_found_and_is_repaired_or_named(
+def test_a_damaged_file_affects_one_index_and_is_found_and_repaired_or_named(
     store: Path, tmp_path: Path, kind: str, damage: Callable[[Path], None]
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
@@ -74,11 +74,11 @@ def test_one_damaged_file_touches_one_index_is_found_and_is_repaired_or_named(
         assert (await other.get("y-3")).text == stores.right("y-3")
 
         report = await stores.checked(root)
-        told = [str(finding) for finding in report.findings]
+        named = [str(finding) for finding in report.findings]
         if kind == "record of digests" and damage is remove:
             assert report.unrecorded > 0
         else:
-            assert any(file.name in line for line in told), told
+            assert any(file.name in line for line in named), named
 
         outcome = await stores.repaired(root, "x" if "/x." in KINDS[kind][0] else None)
         after = await stores.checked(root)

@@ -16,7 +16,7 @@ def new(capsys: pytest.CaptureFixture[str], path: Path, name: str, *flags: str) 
     return capsys.readouterr().out.strip().encode()
 
 
-def test_a_new_key_opens_and_is_not_kept(
+def test_a_new_key_is_accepted_and_its_token_is_not_stored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "keys.toml"
@@ -50,7 +50,9 @@ def test_revoking_keeps_comments_and_mode(
     assert ring.check(other).refusal is None
 
 
-def test_the_list_shows_what_each_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_the_rights_of_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "keys.toml"
     token = new(capsys, path, "search", "--use-classifiers", "topics")
     new(capsys, path, "all")
@@ -73,7 +75,7 @@ def test_the_list_shows_what_each_may(tmp_path: Path, capsys: pytest.CaptureFixt
         (["revoke", "inline"], "by hand"),
     ],
 )
-def test_what_cannot_be_done_changes_nothing(
+def test_a_failed_command_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     path = tmp_path / "keys.toml"

@@ -1,4 +1,4 @@
-"""Whatever a keys' file or a token holds, it is read or refused with a reason."""
+"""Every keys' file and every token is accepted or refused with a reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ fields = st.dictionaries(st.sampled_from([*KeyEntry.model_fields, "unknown"]), v
 
 
 def as_toml(keys: dict[str, dict[str, object]]) -> str:
-    """JSON strings, numbers and lists are TOML's, too."""
+    """JSON strings, numbers and lists are also valid TOML."""
     lines = []
     for name, entry in keys.items():
         lines.append(f"[keys.{json.dumps(name)}]")
@@ -39,7 +39,7 @@ def as_toml(keys: dict[str, dict[str, object]]) -> str:
 
 
 def parsed(text: str) -> dict[str, KeyEntry] | str:
-    """The keys, or why there are none."""
+    """The keys, or the reason why there are none."""
     try:
         return file.parse(text, Path("keys.toml"))
     except KeysError as error:
@@ -60,7 +60,7 @@ def test_a_file_is_read_or_refused_with_a_reason(keys: dict[str, dict[str, objec
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_file_or_refused(text: str) -> None:
+def test_any_text_is_accepted_or_refused(text: str) -> None:
     read = parsed(text)
     assert isinstance(read, dict) or read.startswith("keys.toml: ")
 

@@ -1,4 +1,4 @@
-"""Keys in memory: what a token is worth, and that the way there tells nothing."""
+"""Keys in memory: the decision about a token, and that its timing reveals nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refusal(ring: Keyring, token: str) -> Refusal | None:
     return ring.check(token.encode()).refusal
 
 
-def test_what_a_token_is_worth(path: Path) -> None:
+def test_the_decision_about_a_token(path: Path) -> None:
     ring = Keyring(path=path)
     assert refusal(ring, TOKENS["good"]) is None
     assert refusal(ring, TOKENS["good"][:-1]) is Refusal.UNKNOWN
@@ -58,7 +58,7 @@ def test_what_a_token_is_worth(path: Path) -> None:
     assert ring.check(TOKENS["other"].encode()).key.name == "other"
 
 
-def test_a_token_that_stands_there_twice_is_one_key_and_no_sum_of_positions(path: Path) -> None:
+def test_a_repeated_token_is_one_key(path: Path) -> None:
     plain = [SecretStr(TOKENS["good"]), SecretStr(TOKENS["good"])]
     found = Keyring(plain, path).check(TOKENS["good"].encode())
     assert (found.key.name, found.refusal) == ("good", None)
@@ -104,7 +104,7 @@ def test_every_token_takes_the_same_steps(path: Path) -> None:
     assert any("compare_digest" in step for step in taken[""])
 
 
-def test_a_search_that_ends_early_would_show() -> None:
+def test_the_check_sees_a_search_that_ends_early() -> None:
     tokens = list(TOKENS.values())
 
     def early(token: str) -> bool:
@@ -113,7 +113,7 @@ def test_a_search_that_ends_early_would_show() -> None:
     assert steps(lambda: early(tokens[0])) != steps(lambda: early(tokens[-1]))
 
 
-def test_rights_named_are_all_there_are(path: Path) -> None:
+def test_only_named_rights_apply(path: Path) -> None:
     ring = Keyring(path=path)
     everything = ring.check(TOKENS["good"].encode()).key.rights
     assert all(everything.may(right, "anything") for right in Right)
@@ -155,7 +155,7 @@ def replace(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
-def test_a_changed_file_counts_and_keeps_what_was_used(path: Path) -> None:
+def test_a_changed_file_applies_and_keeps_the_used_rate(path: Path) -> None:
     ring = Keyring(path=path)
     refusal(ring, TOKENS["narrow"])
     fresh = file.new_token()
@@ -171,7 +171,7 @@ def test_a_changed_file_counts_and_keeps_what_was_used(path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [None, "[keys", '[keys.a]\nsha256 = "plain-token"\n'])
-def test_a_file_that_cannot_be_used_leaves_the_former_keys(path: Path, broken: str | None) -> None:
+def test_an_invalid_file_keeps_the_former_keys(path: Path, broken: str | None) -> None:
     ring = Keyring(path=path)
     before = path.read_text()
     if broken is None:
@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_used_leaves_the_former_keys(path: Path, broken: s
     assert refusal(ring, TOKENS["good"]) is Refusal.UNKNOWN
 
 
-def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_file_without_keys_admits_no_client(tmp_path: Path) -> None:
     empty = tmp_path / "keys.toml"
     empty.touch()
     ring = Keyring(path=empty)
@@ -201,7 +201,7 @@ def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("[keys", "no TOML"),
+        ("[keys", "not TOML"),
         ("[keys.A]\nsha256 = ''", "keys.A"),
         ("[keys.a]", "keys.a.sha256"),
         (entry("a", "x", "sha265 = 'ff'"), "keys.a.sha265"),
@@ -213,7 +213,7 @@ def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
         ("kyes = 1", "kyes"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, text: str, named: str) -> None:
+def test_messages_name_the_fault_of_a_file(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(text)
     with pytest.raises(KeysError, match=named):

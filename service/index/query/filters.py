@@ -7,7 +7,7 @@ A filter is one JSON object of these forms::
     {"field": "year", "gte": 2010, "lt": 2020}  any of gt, gte, lt, lte
     {"and": [...]}, {"or": [...]}, {"not": {...}}
 
-Values become typed literals of an expression tree; no query text is ever put together.
+Values become typed literals of an expression tree; no user text becomes part of a query string.
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ class Condition(_Strict):
 
 
 class And(_Strict):
-    """All must hold."""
+    """All parts must hold."""
 
     every: list[Node] = Field(alias="and", min_length=1, max_length=MAX_CONDITIONS, fail_fast=True)
 
 
 class Or(_Strict):
-    """One must hold."""
+    """At least one part must hold."""
 
     some: list[Node] = Field(alias="or", min_length=1, max_length=MAX_CONDITIONS, fail_fast=True)
 
 
 class Not(_Strict):
-    """It must not hold; a document without the field passes neither."""
+    """The part must not hold; a document without the field passes neither way."""
 
     negated: Node = Field(alias="not")
 
@@ -137,18 +137,18 @@ def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Expr:
     """A LanceDB expression over the columns of an index.
 
     Args:
-        given: the caller's filter.
-        fields: metadata that the index declares.
+        given: the client's filter.
+        fields: metadata fields that the index declares.
 
     Raises:
-        InvalidError: a field that is not declared, or a value of another type.
+        InvalidError: a field is not declared, or a value has another type.
     """
     return _compile(given, fields)
 
 
-# Negation is carried down to the tests, and a negated "in" says that the field is there: LanceDB's
-# optimizer merges lists of one field as if it were never missing, so that NOT (a IN x AND a IN y)
-# passed every document without the field.
+# Negation moves down to the tests, and a negated "in" also requires the field. LanceDB's optimizer
+# merges lists of one field as if the field always existed, so NOT (a IN x AND a IN y) passed every
+# document without it.
 _OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
 
 
@@ -190,11 +190,11 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
             raise InvalidError(f"filter: {given.field} is a boolean, which has no order", "filter")
         if name == "in":
             among = column.isin([_literal(given.field, kind, v) for v in value])
-            # a column equals itself where it is there
+            # a column equals itself exactly if it has a value
             parts.append(~among & column.eq(column) if negated else among)
         else:
             operator = _OPPOSITE[name] if negated else name
-            # the names are those of Expr's methods
+            # the operators are names of Expr's methods
             compare = getattr(column, operator)
             parts.append(compare(_literal(given.field, kind, value)))
     return parts

@@ -1,4 +1,4 @@
-"""Who cites whom: the links of an index's documents."""
+"""The links of an index's documents: counts and pairs of citations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from service.index.documents import LIVE, Index
 
 
 async def cited_counts(index: Index, ids: Sequence[str], citing: str | None) -> Counter[str]:
-    """How many documents cite each of some; the links of ``citing`` are not counted."""
+    """How many documents cite each of some; links of ``citing`` do not count."""
     if not ids:
         return Counter()
-    # the expression builder has no lists; every id is quoted by it
+    # the expression builder has no lists; it quotes every id
     some = ", ".join(lit(i).to_sql() for i in ids)
     where = f"deleted = false AND array_has_any(links, [{some}])"
     found = await index.table.query().where(where).select(["id", "links"]).to_arrow()
@@ -29,7 +29,7 @@ async def cited_counts(index: Index, ids: Sequence[str], citing: str | None) -> 
 async def citations(index: Index) -> dict[str, set[str]]:
     """The documents that each citing document cites, by id.
 
-    Links to documents that are not in the index, and of a document to itself, are left out.
+    Leaves out links to missing documents, and of a document to itself.
     """
     found = await index.table.query().where(LIVE).select(["id", "links"]).to_arrow()
     ids = found["id"].to_pylist()

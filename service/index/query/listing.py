@@ -1,4 +1,4 @@
-"""Documents without their texts: a page of an index, or those of some ids."""
+"""Documents without their texts: a page of an index, or documents of some ids."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from service.index.documents import LIVE, Index
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
 
-# of titles and metadata in one page
+# limit of the titles and metadata in one page
 PAGE_BYTES = 8 * 2**20
-# so many titles are read at first, to learn how large they are, and so many at most
+# titles in the first read, which shows how large they are, and the most in any read
 FIRST_READ = 16
 MOST_READ = 256
 
@@ -26,7 +26,7 @@ class Head:
 
     Attributes:
         metadata: a JSON object.
-        updated: when it was written, in microseconds since the epoch.
+        updated: time of the last write, in microseconds since the epoch.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Head:
 
     @property
     def size(self) -> int:
-        """Characters in all, which are about its bytes."""
+        """The number of characters, which is close to the number of bytes."""
         return len(self.id) + len(self.title or "") + len(self.metadata)
 
 
@@ -45,7 +45,7 @@ class Page:
     """Documents in the order of their ids.
 
     Attributes:
-        next: behind which id the next page begins; None where there is none.
+        next: the next page begins after this id; None on the last page.
     """
 
     heads: list[Head]
@@ -53,13 +53,13 @@ class Page:
 
 
 async def page(index: Index, after: str, limit: int, most: int = PAGE_BYTES) -> Page:
-    """Documents in the order of ids, beginning behind ``after``.
+    """Documents in the order of ids, beginning after ``after``.
 
     Args:
         index: whose documents are listed.
-        after: an id, or "" to begin.
+        after: an id, or "" for the first page.
         limit: of documents.
-        most: bytes of titles and metadata; a page of one document may have more.
+        most: bytes of titles and metadata; a page with one document may exceed it.
     """
     query = index.table.query().where(LIVE & (col("id") > lit(after)))
     query = query.order_by([ColumnOrdering(column_name="id")])
@@ -86,18 +86,18 @@ async def page(index: Index, after: str, limit: int, most: int = PAGE_BYTES) -> 
 
 
 async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> dict[str, Head]:
-    """Documents without their texts, by id; those not there, or damaged, are left out.
+    """Documents without their texts, by id; leaves out missing and damaged ones.
 
     Args:
-        index: where the documents are.
+        index: contains the documents.
         ids: of the documents.
-        rows: where they lay a moment ago (``_rowid``), which spares the search for most.
+        rows: their last known positions (``_rowid``), which save most of the search.
     """
     parts = (Part.HEAD, Part.STATE)
     columns = checksums.columns(*parts)
     found = index.schema.empty_table().select(columns)
     if rows:
-        # one that was moved or written meanwhile is not found there
+        # rows that moved or changed since then are missing here
         found = await index.table.take_row_ids(list(rows)).select(columns).to_arrow()
     missing = sorted(set(ids) - set(checksums.texts(found["id"])))
     if missing:

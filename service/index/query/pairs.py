@@ -1,4 +1,4 @@
-"""Which windows of two documents resemble each other most."""
+"""Finds the windows of two documents that are most similar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pair:
 
 
 def best(query: Windows, document: Windows, most: int) -> list[Pair]:
-    """The closest pairs, highest first; no window stands in two of them."""
+    """The closest pairs, highest first; each window occurs in at most one pair."""
     cosines = query.vectors @ document.vectors.T
     pairs = []
     for _ in range(min(most, *cosines.shape)):

@@ -1,4 +1,4 @@
-"""Search in one index: by vector, by words, and by both."""
+"""Searches one index: by vector, by words, and by both."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 Direction = Literal["cites", "cited_by"]
 
-# how deep each ranking is read for fusion, at least
+# least depth of each ranking for fusion
 CANDIDATES = 100
-# an approximate search finds so many times the wanted rows, which are ranked by their full vectors:
-# reading them is most of its cost, and more of them no longer raise recall;
-# LanceDB's refine_factor does the same in a stage of its own, for twice the time
+# an approximate search finds this many times the wanted rows and ranks them by their full vectors:
+# reading them is most of its cost, and more of them do not raise recall;
+# LanceDB's refine_factor does the same in a separate stage, in twice the time
 OVERSAMPLE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for.
+    """The input of a search.
 
     Attributes:
         vector: float32 ``[dimensions]``, unit length.
-        text: whose words the full-text search takes.
-        id: of the document itself where it is in the index; it is left out of the answer.
+        text: source of the words for full-text search.
+        id: of the document itself if it is in the index; the answer leaves it out.
     """
 
     vector: Vectors
@@ -51,17 +51,17 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A document found.
+    """A found document.
 
     Attributes:
-        row: where the document lay in the table as it was found.
-        score: what the hits are ranked by.
-        words: BM25, from 0 for the last that the search by words found to 1 for the first.
-        title: read with the vectors where all candidates' titles and metadata are small enough,
-            else of the hits that are answered.
-        metadata: a JSON object; None where title and metadata are not read yet, which holds for all
+        row: position of the document in the table at the time of the search.
+        score: the value that ranks the hits.
+        words: BM25, scaled to 0 for the last and 1 for the first hit of the search by words.
+        title: read with the vectors if all candidates' titles and metadata are small enough,
+            otherwise only for the hits of the answer.
+        metadata: a JSON object; None if title and metadata are not read yet, which holds for all
             candidates of a search or for none.
-        digest: with the checksum that tells whether the vector is what was written.
+        digest: with the checksum that verifies the vector.
     """
 
     id: str
@@ -77,11 +77,11 @@ class Hit:
 
 
 async def stored(index: Index, document_id: str) -> Query:
-    """The query for a document of the index.
+    """The query for a stored document.
 
     Raises:
-        NotFoundError: it is not there.
-        DamagedError: what is stored of it does not fit its checksums.
+        NotFoundError: the index has no such document.
+        DamagedError: the stored document does not match its checksums.
     """
     found = await index.one(document_id, Part.TEXT, Part.VECTOR)
     return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
@@ -94,20 +94,20 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """The documents whose words weigh most for the query's (BM25)."""
+    """The documents with the highest BM25 for the words of the query."""
     worded = await _by_words(index, query, limit, where)
     return await first(index, map(worded.hit, worded.ids, worded.ranks), limit)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """Cosine and full-text search (BM25), fused by reciprocal rank."""
+    """Cosine and full-text search (BM25), combined by reciprocal rank fusion."""
     return await first(index, await candidates(index, query, limit, where), limit)
 
 
 async def first(index: Index, ranked: Iterator[Hit], limit: int) -> list[Hit]:
-    """The first hits with titles and metadata; what is damaged or gone is passed over."""
+    """The first hits with titles and metadata; skips damaged and deleted documents."""
     found: list[Hit] = []
-    # what was read with a title was verified with it
+    # the read of a title has already verified the row
     rest = (hit for hit in ranked if hit.metadata is not None or _sound(index, hit))
     while chunk := list(islice(rest, limit - len(found))):
         if chunk[0].metadata is None:
@@ -123,7 +123,7 @@ async def first(index: Index, ranked: Iterator[Hit], limit: int) -> list[Hit]:
 
 
 def _sound(index: Index, hit: Hit) -> bool:
-    """Whether the vector is what was written, and so the cosine and the rank are right."""
+    """Whether the vector is intact, so that the cosine and the rank are right."""
     payload = {Part.VECTOR: (hit.vector.astype("<f4").tobytes(),)}
     if sound(hit.digest, hit.id, payload):
         return True
@@ -132,7 +132,7 @@ def _sound(index: Index, hit: Hit) -> bool:
 
 
 async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> Iterator[Hit]:
-    """All that ``hybrid`` ranks, best first, without titles and metadata."""
+    """All candidates of ``hybrid``, best first, without titles and metadata."""
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
@@ -171,7 +171,7 @@ async def _run(
     whole = index.identity.bounded and limit * HEAD_BYTES <= listing.PAGE_BYTES
     parts = (Part.VECTOR, Part.HEAD, Part.STATE) if whole else (Part.VECTOR,)
     search = search.select([*checksums.columns(*parts), rank])
-    # the query's own document is left out here: a condition would cost as much as a search does
+    # the query's own document is left out here: a condition would cost as much as a search
     found = await search.with_row_id().limit(limit + 1).to_arrow()
     others = [name != query.id for name in texts(found["id"])]
     if not all(others):
@@ -181,11 +181,11 @@ async def _run(
 
 
 class _Rows:
-    """What a search found; hits are made of those rows only that are asked for.
+    """The result of a search; makes hits only of the requested rows.
 
     Attributes:
         ids: of the documents, in the order of the search.
-        ranks: what the search ranked them by.
+        ranks: the values that rank them.
         by_cosine: ids by their cosine to the query, highest first.
     """
 
@@ -194,7 +194,7 @@ class _Rows:
         self.ranks: list[float] = found[rank].to_pylist()
         self._places = {name: place for place, name in enumerate(self.ids)}
         self._vectors = matrix(found) if found.num_rows else np.zeros((0, query.vector.size))
-        # a damaged vector may hold numbers of any size, or none
+        # a damaged vector may hold numbers of any size, NaN included
         with np.errstate(all="ignore"):
             cosines = np.nan_to_num(np.clip(self._vectors @ query.vector, -1, 1))
         self._cosines: list[float] = cosines.tolist()

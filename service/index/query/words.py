@@ -1,4 +1,4 @@
-"""In how many documents of an index each word stands, counted again as the index changes."""
+"""Counts how many documents of an index contain each word; counts again after changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ranking.terms import SAMPLE, Frequencies, count
 from service import executors
 from service.index.documents import LIVE, Index
 
-# of a process's time, at most, that goes into counting words of an index that is written to
+# limit of the share of a process's time for counting the words of a changing index
 _EFFORT = 0.03
-# counting takes so little that a search may wait for it
+# a search may wait for a count of up to this time
 _SHORT_SECONDS = 0.05
 
 
 class Vocabulary:
-    """Document frequencies of one index, from a sample of it, counted again as it changes."""
+    """Document frequencies of one index, from a sample that is drawn again after changes."""
 
     def __init__(self) -> None:
         self._known: Frequencies | None = None
@@ -29,7 +29,7 @@ class Vocabulary:
         self._task: asyncio.Task[Frequencies] | None = None
 
     async def frequencies(self, index: Index) -> Frequencies:
-        """As the index is now; where counting takes long, as it was a while ago."""
+        """The current frequencies; former ones if counting takes long."""
         version = await index.table.version()
         if self._known is None or self._seconds < _SHORT_SECONDS:
             return await self._count(index, version)
@@ -51,7 +51,7 @@ class Vocabulary:
 
 
 async def sample(index: Index, size: int) -> list[str]:
-    """Texts of the documents with the lowest digests: all replicas draw the same."""
+    """Texts of the documents with the lowest digests, so that all replicas draw the same sample."""
     found = await index.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
     ids = found.sort_by("digest").slice(0, size)["id"].to_pylist()
     held = await index.select(col("id").isin([lit(i) for i in ids]), ["text"], size)

@@ -1,1 +1,1 @@
-"""What one stored document is: its columns, checksums and versions."""
+"""The parts of a stored document: columns, checksums and versions."""

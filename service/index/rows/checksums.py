@@ -1,8 +1,8 @@
 """Checksums of a stored row, by parts: a reader verifies the columns that it reads.
 
-They stand behind the content's digest in the column ``digest``, as ``<digest>.<checksums>``. A row
-that an earlier version wrote has the digest alone and counts as unverified. Earlier versions read
-and write tables with either, so replicas of both can share an index.
+The column ``digest`` holds them after the content's digest, as ``<digest>.<checksums>``. A row of
+an earlier version has only the digest and counts as unverified. Earlier versions read and write
+tables with either form, so replicas of both versions can share an index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLAIN = re.compile("[0-9a-f]{32}")
 
 
 class Part(IntEnum):
-    """What one checksum covers; the document's id is part of each."""
+    """The part that one checksum covers; the document's id belongs to each part."""
 
     HEAD = 0
     LINKS = 1
@@ -49,12 +49,12 @@ _STATES = {
 
 
 def columns(*parts: Part) -> list[str]:
-    """The columns to read so that ``faults`` can verify some parts."""
+    """The columns that ``faults`` needs to verify some parts."""
     return ["id", "digest", *(name for part in parts for name in COLUMNS[part])]
 
 
 def seal(rows: pa.Table) -> pa.Table:
-    """Rows with the checksums of all parts behind their digests."""
+    """Rows with the checksums of all parts after their digests."""
     names = _raw(rows["id"])
     sums = zip(*(_sums(rows, part, names) for part in Part), strict=True)
     digests = [content(held) for held in rows["digest"].to_pylist()]
@@ -66,7 +66,7 @@ def seal(rows: pa.Table) -> pa.Table:
 
 
 def restate(rows: pa.Table) -> pa.Table:
-    """Sealed rows whose state was changed, with the right checksums of it."""
+    """Sealed rows after a change of their state, with the right checksums."""
     digests = []
     sums = _sums(rows, Part.STATE, _raw(rows["id"]))
     for sealed, made in zip(rows["digest"].to_pylist(), sums, strict=True):
@@ -82,23 +82,22 @@ def _with_digests(rows: pa.Table, digests: list[str]) -> pa.Table:
 
 
 def content(digest: str) -> str:
-    """The content's digest of what the column ``digest`` holds."""
+    """The content's digest in a value of the column ``digest``."""
     return digest.partition(".")[0]
 
 
 def unverified(digest: str, deleted: bool) -> bool:
-    """Whether a row was written by a version that knew no checksums."""
+    """Whether a version without checksums wrote a row."""
     return digest == "" if deleted else _PLAIN.fullmatch(digest) is not None
 
 
 def faults(rows: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
-    """The damaged parts of each row; none where it is sound, or unverified.
+    """The damaged parts of each row; none if it is sound or unverified.
 
     Args:
-        rows: with ``columns(*parts)``, and ``deleted`` where rows of deleted documents may be
-            among them.
+        rows: with ``columns(*parts)``; with ``deleted``, too, if some may be deleted documents.
     """
-    # damage can leave bytes that are no UTF-8
+    # damage can leave bytes that are not UTF-8
     sealed = [digest.decode("utf-8", "replace") for digest in _raw(rows["digest"])]
     gone = rows["deleted"].to_pylist() if "deleted" in rows.schema.names else [False] * len(sealed)
     held = [_unsealed(digest) for digest in sealed]
@@ -114,7 +113,7 @@ def faults(rows: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
 
 
 def _unsealed(digest: str) -> bytes:
-    """The checksums; none, which no part fits, where they cannot be read."""
+    """The checksums; empty, which matches no part, if they cannot be read."""
     _, _, sums = digest.partition(".")
     try:
         return base64.b64decode(sums.encode(), altchars=b"-_", validate=True)
@@ -123,7 +122,7 @@ def _unsealed(digest: str) -> bytes:
 
 
 def sound(digest: str, document_id: str, parts: Mapping[Part, Sequence[bytes | None]]) -> bool:
-    """Whether parts of one row fit its checksums, or it has none."""
+    """Whether parts of one row match its checksums; always true for a row without checksums."""
     if unverified(digest, deleted=False):
         return True
     held, name = _unsealed(digest), raw(document_id)
@@ -134,7 +133,7 @@ def sound(digest: str, document_id: str, parts: Mapping[Part, Sequence[bytes | N
 
 
 def texts(column: pa.ChunkedArray) -> list[Any]:
-    """Strings of a column; bytes that are no UTF-8 become surrogates, which ``raw`` takes back."""
+    """Strings of a column; bytes that are not UTF-8 become surrogates, which ``raw`` converts."""
     try:
         held: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
@@ -153,7 +152,7 @@ def _sums(rows: pa.Table, part: Part, names: Sequence[bytes | None]) -> list[byt
 
 
 def _sum(part: Part, name: bytes | None, payload: Sequence[bytes | None]) -> bytes:
-    # behind their lengths, so that no two lists of values give the same bytes
+    # each value follows its length, so that no two lists of values give the same bytes
     values = [name, *payload]
     state = _STATES[part].copy()
     state.update(repr([-1 if value is None else len(value) for value in values]).encode())
@@ -173,7 +172,7 @@ def _payloads(rows: pa.Table, part: Part) -> Iterable[Sequence[bytes | None]]:
         ends = (np.asarray(end, dtype="<i4").tobytes() for end in held[1].to_pylist())
         return zip(held[0].to_pylist(), ends, strict=True)
     if part is Part.STATE:
-        # the content's digest is a part of it: one that was flipped is known
+        # the state includes the content's digest, so that a changed digest is detected
         digests = (digest.partition(b".")[0] for digest in _raw(rows["digest"]))
         updated = (_number(value) for value in held[0].to_pylist())
         deleted = (_number(value) for value in held[1].to_pylist())
@@ -184,7 +183,7 @@ def _payloads(rows: pa.Table, part: Part) -> Iterable[Sequence[bytes | None]]:
 def _raw(column: pa.ChunkedArray) -> list[Any]:
     """Strings, or lists of them, as bytes."""
     kind = pa.list_(pa.binary()) if pa.types.is_list(column.type) else pa.binary()
-    # unlike a cast, a view costs next to nothing for a few rows
+    # unlike a cast, a view of a few rows costs almost nothing
     return [value for chunk in column.chunks for value in chunk.view(kind).to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""Metadata that filters may name: declared with a type when an index is created."""
+"""Metadata that filters may use: declared with a type when an index is created."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ Scalar = str | int | float | bool
 INT64 = range(-(2**63), 2**63)
 MOST_KEYS = 64
 KEY_CHARACTERS = 64
-# of one document's metadata as JSON in UTF-8
+# limit of one document's metadata as JSON in UTF-8
 METADATA_BYTES = 65_536
 TITLE_CHARACTERS = 4096
-# of one document's title and metadata as they are stored: the title in UTF-8, the metadata as JSON
-# in ASCII, which is at most three times as long as in UTF-8
+# limit of one document's stored title and metadata: the title in UTF-8, the metadata as JSON in
+# ASCII, which is at most three times as long as in UTF-8
 HEAD_BYTES = 4 * TITLE_CHARACTERS + 3 * METADATA_BYTES
+_SURROGATE = "has half a surrogate pair: send valid Unicode"
 
 
 def fits(kind: FieldType, value: object) -> bool:
-    """Whether a JSON value is of the type; an integer is also a number, a boolean is neither."""
+    """Whether a JSON value has the type; an integer is also a number, a boolean is neither."""
     if kind == "boolean":
         return isinstance(value, bool)
     if kind == "string":
@@ -38,9 +39,9 @@ def fits(kind: FieldType, value: object) -> bool:
 
 
 def problem(metadata: object) -> str | None:
-    """Why metadata cannot be kept and served, and how to mend it; None where it can.
+    """Why an index cannot store metadata, and the remedy; None if it can.
 
-    Keys are named by their position, from 0.
+    The message names keys by their position, from 0.
     """
     if not isinstance(metadata, dict):
         return "give an object of strings, numbers, booleans and null"
@@ -50,7 +51,7 @@ def problem(metadata: object) -> str | None:
         if not isinstance(key, str) or not 1 <= len(key) <= KEY_CHARACTERS:
             return f"key {position}: give 1 to {KEY_CHARACTERS} characters"
         if not valid_unicode(key):
-            return f"key {position} holds a lone surrogate: send valid Unicode"
+            return f"key {position} {_SURROGATE}"
         if wrong := _wrong(value):
             return f"the value of key {position} {wrong}"
     size = len(orjson.dumps(metadata))
@@ -62,18 +63,18 @@ def problem(metadata: object) -> str | None:
 def unservable(
     name: str, text: str, title: str | None, metadata: object, links: Iterable[str]
 ) -> str | None:
-    """Why a document cannot be kept and served, and how to mend it; None where it can."""
+    """Why an index cannot store a document, and the remedy; None if it can."""
     if title is not None and len(title) > TITLE_CHARACTERS:
         return f"title: {len(title)} characters; the limit is {TITLE_CHARACTERS}"
     if not all(map(valid_unicode, (name, text, title or "", *links))):
-        return "a text holds a lone surrogate: give valid Unicode"
+        return f"a text {_SURROGATE}"
     if wrong := problem(metadata):
         return f"metadata: {wrong}"
     return None
 
 
 def valid_unicode(text: str) -> bool:
-    """Whether a text has no lone surrogate."""
+    """Whether a text has only whole surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -88,17 +89,17 @@ def _wrong(value: object) -> str | None:
         case int():
             return None if value in INT64 else "is an integer beyond 64 bits: send it as a string"
         case float():
-            return None if math.isfinite(value) else "is no finite number"
+            return None if math.isfinite(value) else "is not a finite number"
         case str():
-            return None if valid_unicode(value) else "holds a lone surrogate: send valid Unicode"
-    return "is no string, number, boolean or null"
+            return None if valid_unicode(value) else _SURROGATE
+    return "is not a string, number, boolean or null"
 
 
 def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index: int) -> None:
-    """Raise where a declared field of document ``index`` has a value of another type.
+    """Raise if a declared field of document ``index`` has a value of another type.
 
     Raises:
-        InvalidError: with the name of the field, which the index gave.
+        InvalidError: with the name of the field as the index declares it.
     """
     for name, kind in fields.items():
         value = metadata.get(name)

@@ -1,8 +1,8 @@
 """Rows with a key that several processes read and change: leases, trainings, heads, generations.
 
-Every write is one commit of LanceDB, which commits one after the other and does a write again that
-lost against another. So of several processes that change a row under the same condition, the first
-finds it true and the others do not.
+Every write is one commit of LanceDB. LanceDB serializes commits and repeats a write that lost a
+conflict. So if several processes change a row under the same condition, the first finds it true and
+the others do not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KeyedTable:
     """A table whose first column is a key; the first write creates it.
 
     Args:
-        database: where the table lies.
+        database: holds the table.
         name: of the table.
         columns: types by name, the key first; no value is null.
     """
@@ -45,7 +45,7 @@ class KeyedTable:
     async def rows(
         self, where: Expr | str | None = None, columns: list[str] | None = None
     ) -> list[Row]:
-        """Rows for which a condition holds, or all; none where there is no table."""
+        """All rows, or those that meet a condition; none if the table does not exist."""
         table = await self._database.find(self.name)
         if table is None:
             return []
@@ -56,7 +56,7 @@ class KeyedTable:
         return found
 
     async def get(self, key: str, columns: list[str] | None = None) -> Row | None:
-        """The row of a key."""
+        """The row with a key."""
         found = await self.rows(self.of(key), columns)
         return found[0] if found else None
 
@@ -69,8 +69,8 @@ class KeyedTable:
 
         Args:
             rows: with all columns.
-            replace: also where there is a row of that key: always, never, or under a condition on
-                the columns of that row, which ``target`` names.
+            replace: whether to replace an existing row of the same key: always, never, or under a
+                condition on its columns, which ``target`` names.
         """
         table = await self._table()
         merge = table.merge_insert(self.key)
@@ -80,25 +80,25 @@ class KeyedTable:
         await merge.when_not_matched_insert_all().execute(given)
 
     async def change(self, where: Expr | str, **values: Any) -> bool:
-        """Write columns of the rows for which a condition holds; whether there is one."""
+        """Set columns of the rows that meet a condition; returns whether there is one."""
         result = await (await self._table()).update(values, where=where)
         return bool(result.rows_updated)
 
     async def delete(self, where: Expr) -> None:
-        """Delete the rows for which a condition holds."""
+        """Delete the rows that meet a condition."""
         table = await self._database.find(self.name)
         if table is not None:
             await table.delete(where)
 
     async def sync(self) -> None:
-        """Return when all that was written before is durable, as far as was asked for."""
+        """Return when all earlier writes are as durable as the settings ask."""
         await self._database.sync()
 
     async def tidy(self) -> None:
-        """Remove versions of the table that no reader needs: every write leaves one behind."""
+        """Remove versions of the table that no reader needs: every write leaves one."""
         try:
             await (await self._table()).optimize(cleanup_older_than=KEEP_VERSIONS)
-        except Exception as error:  # noqa: BLE001 another process's commit went first; the next call does it
+        except Exception as error:  # noqa: BLE001 another commit came first; the next call does it
             log.info("table_not_tidied", table=self.name, reason=str(error)[:300])
 
     def of(self, *keys: str) -> Expr:

@@ -1,4 +1,4 @@
-"""A document as an index keeps it."""
+"""A document as an index stores it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windowing.pooling import Vectors, normalise
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What an index keeps of a text.
+    """The stored form of a text.
 
     Attributes:
         vector: float32 ``[dimensions]``, unit length.
@@ -29,7 +29,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document as an index keeps it."""
+    """A document as an index stores it."""
 
     id: str
     text: str
@@ -40,13 +40,13 @@ class Record:
 
 
 def encoded(document: Document) -> Encoding:
-    """The encoding of a document that was just embedded."""
+    """The encoding of a document from the embedder."""
     ends = [window.end for window in document.windows]
     return Encoding(normalise(document.vector()), document.matrix(), ends)
 
 
 class Content(Protocol):
-    """What a caller gives of a document."""
+    """A document as the client gives it."""
 
     @property
     def id(self) -> str: ...
@@ -61,7 +61,7 @@ class Content(Protocol):
 
 
 def record(given: Content, encoding: Encoding) -> Record:
-    """The document as an index keeps it."""
+    """The document as an index stores it."""
     return Record(
         id=given.id,
         text=given.text,
@@ -74,13 +74,13 @@ def record(given: Content, encoding: Encoding) -> Record:
 
 @dataclass(slots=True)
 class Windows:
-    """Windows of a stored document: vectors and the characters that each covers."""
+    """Windows of a stored document: vectors and character ranges."""
 
     vectors: Vectors
     ends: list[int]
 
     def span(self, index: int) -> dict[str, int]:
-        """First character of a window, and one past its last."""
+        """The first character of a window, and one past its last."""
         return {"start": self.ends[index - 1] if index else 0, "end": self.ends[index]}
 
 

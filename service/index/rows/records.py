@@ -46,16 +46,16 @@ def table(
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
-    """The rows with other times of writing, in microseconds since the epoch."""
+    """The rows with other write times, in microseconds since the epoch."""
     position = rows.schema.get_field_index("updated")
     told = pa.array(updated, pa.int64())
     return restate(rows.set_column(position, rows.schema.field(position), told))
 
 
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
-    """Rows of deleted documents, by id and the time of their deletion.
+    """Rows of deleted documents, by id and time of deletion.
 
-    They have neither vector nor words, so no search finds them and none needs to filter them out.
+    They have neither vector nor words, so searches never find them and need no filter.
     """
     count = len(updated)
     empty: dict[str, Any] = {
@@ -74,6 +74,6 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
 
 
 def windows(blob: bytes, ends: list[int]) -> Windows:
-    """Window vectors as ``table`` stored them, float32 ``[windows, dimensions]``."""
+    """Window vectors that ``table`` stored, float32 ``[windows, dimensions]``."""
     matrix = np.frombuffer(blob, dtype="<f2").reshape(len(ends), -1)
     return Windows(matrix.astype(np.float32), ends)

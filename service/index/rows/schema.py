@@ -1,4 +1,4 @@
-"""The Arrow schema of an index, and what is written into its metadata."""
+"""The Arrow schema of an index, and its metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.index.rows.fields import FieldType
 
 FORMAT = "1"
 PREFIX = "metadata_"
-# Without it, two writers that upsert one new id at the same time both insert it, with no error.
+# Without it, two simultaneous upserts of one new id both insert a row, without an error.
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 
 _ARROW = {
@@ -27,18 +27,18 @@ _ARROW = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What an index says of itself.
+    """An index's description of itself.
 
     Attributes:
-        uid: drawn anew when an index is created, so that a head trained on a deleted one is known;
-            all generations of an index have the same.
-        generation: drawn anew for every table.
-        original: whether the table was created with the index, not to re-embed another's documents.
+        uid: random for each created index, so that a head trained on a deleted index does not match
+            a new one of the same name; all generations of an index share it.
+        generation: random for each table.
+        original: whether the table was created with the index, not for re-embedding.
         bounded: whether titles and metadata of all documents are within ``fields.HEAD_BYTES``; an
-            earlier version did not bound them.
+            earlier version did not limit them.
         model: name of the bundle that embedded the documents.
         revision: of that bundle.
-        fields: metadata that filters may name, with its type.
+        fields: metadata that filters may use, with its type.
     """
 
     uid: str
@@ -61,7 +61,7 @@ def create(
 
     ``windows`` holds the windows' vectors as little-endian float16 ``[windows, dimensions]``,
     ``window_ends`` one past the last character of each: the windows joined are the document.
-    ``updated`` is when a caller wrote or deleted the document, in microseconds since the epoch. A
+    ``updated`` is when a client wrote or deleted the document, in microseconds since the epoch. A
     deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
     it may come from another generation.
     """
@@ -94,14 +94,14 @@ def create(
 
 
 def identity(schema: pa.Schema) -> Identity:
-    """What ``create`` wrote.
+    """The identity that ``create`` wrote.
 
     Raises:
-        ConflictError: the table was not written by this format.
+        ConflictError: the table has another format.
     """
     held: dict[bytes, bytes] = schema.metadata or {}
     if held.get(b"docsplit.format") != FORMAT.encode():
-        raise ConflictError("the table under this name is no index of this version: delete it")
+        raise ConflictError("the table of this name has another format: delete it")
     fields: dict[str, Any] = json.loads(held[b"docsplit.fields"])
     return Identity(
         held[b"docsplit.uid"].decode(),

@@ -1,7 +1,7 @@
-"""Versions of documents, and conditions that a write sets on them.
+"""Versions of documents, and conditions that writes set on them.
 
-A document's version is the time of the write that it comes from, ``updated``: of two states of one
-document no two have the same.
+A document's version is the time of its last write, ``updated``. No two states of one document
+have the same version.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 Condition = frozenset[int] | Literal["there", "absent"]
-"""What must stand before a write: one of some versions, any version, or no document."""
+"""The required state before a write: one of some versions, any version, or no document."""
 
 _FORM = re.compile("[0-9a-f]{1,16}")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an index holds of a document.
+    """The state of a document in an index.
 
     Attributes:
         updated: when it was written or deleted, in microseconds since the epoch.
         deleted: whether it is deleted.
-        digest: of its content; empty where it was not asked for.
+        digest: of its content; empty if the caller did not ask for it.
     """
 
     updated: int
@@ -33,17 +33,17 @@ class Standing:
 
 
 def text(updated: int) -> str:
-    """The version as callers see it; they must not read anything into it."""
+    """The version as clients see it; it has no meaning for them."""
     return f"{updated:x}"
 
 
 def condition(version: str) -> Condition:
-    """What a caller's version asks for: "*" any version, "" that there is no document."""
+    """The condition in a client's version: "*" any version, "" no document."""
     if version == "*":
         return "there"
     if not version:
         return "absent"
-    # what no version looks like equals none
+    # a text that is not a version matches none
     return frozenset([int(version, 16)]) if _FORM.fullmatch(version) else frozenset()
 
 
@@ -56,16 +56,16 @@ def holds(condition: Condition, standing: Standing | None) -> bool:
 
 
 def present(standing: Standing | None) -> int | None:
-    """The version of a document; None where it is not there."""
+    """The version of a document; None if it is absent."""
     return None if standing is None or standing.deleted else standing.updated
 
 
 def clause(conditions: Mapping[str, Condition]) -> str:
-    """SQL on the stored row (``target``) that holds where the row meets its document's condition.
+    """SQL on the stored row (``target``) that is true if it meets its document's condition.
 
-    Conditions of the kind "absent" are not taken: no stored row is to meet them.
+    Leaves out conditions of the kind "absent": no stored row can meet them.
     """
-    # its import takes seconds: routes read conditions before an index is opened
+    # this import takes seconds, and routes read conditions before an index is opened
     from lancedb.expr import lit
 
     there = [lit(name).to_sql() for name, one in conditions.items() if one == "there"]
@@ -79,7 +79,7 @@ def clause(conditions: Mapping[str, Condition]) -> str:
     if there:
         parts.append(f"target.id IN ({', '.join(there)})")
     if exact:
-        # one list, since a chain of OR takes seconds to plan
+        # one list: a chain of OR takes seconds to plan
         parts.append(
             f"(CAST(target.updated AS string) || ':' || target.id) IN ({', '.join(exact)})"
         )

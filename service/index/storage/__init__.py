@@ -1,1 +1,1 @@
-"""Where indexes lie: volumes, leases, manifests, and digests of files."""
+"""The storage of indexes: volumes, leases, manifests, and digests of files."""

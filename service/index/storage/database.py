@@ -1,4 +1,4 @@
-"""A LanceDB database whose tables are checked before their first use."""
+"""A LanceDB database that checks tables before their first use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from service.index.storage.volume import Volume
 async def connect(
     uri: str, volume: Volume | None = None, session: lancedb.Session | None = None
 ) -> Database:
-    """A database whose every read sees what any process has committed before.
+    """A database in which every read sees all earlier commits of all processes.
 
     Args:
         uri: of its folder.
-        volume: where it lies; without one nothing is checked, mended or synced.
-        session: the caches; the database has caches of its own unless given.
+        volume: of the folder; without one nothing is checked, repaired or synced.
+        session: the caches; by default the database has its own.
     """
     database = Database(uri, volume, session)
     await database.open()
@@ -30,16 +30,16 @@ async def connect(
 
 
 def bounded(size: int) -> lancedb.Session:
-    """Caches of LanceDB that together hold at most so many bytes, for several databases.
+    """Caches of LanceDB for several databases, limited to this many bytes together.
 
-    LanceDB's own bounds are 6 GiB for parts of indexes and 1 GiB for metadata; the ratio is kept.
+    LanceDB's own limits are 6 GiB for parts of indexes and 1 GiB for metadata; the ratio stays.
     """
     metadata = size // 7
     return lancedb.Session(size - metadata, metadata)
 
 
 async def table_names(database: Database) -> list[str]:
-    """Names of all tables, sorted, those included that were deleted and are not yet gone."""
+    """Names of all tables, sorted, including deleted tables whose files still exist."""
     names: list[str] = []
     token = None
     while True:
@@ -55,7 +55,7 @@ class Database:
 
     Args:
         uri: of the folder.
-        volume: where it lies.
+        volume: of the folder.
         session: the caches.
     """
 
@@ -68,11 +68,11 @@ class Database:
         self._connection: lancedb.AsyncConnection | None = None
 
     async def open(self) -> lancedb.AsyncConnection | None:
-        """The connection; None where its folder is missing and the volume read-only."""
+        """The connection; None if the folder is missing and the volume read-only."""
         if self._connection is None:
             try:
-                # with the default interval, None, a table once opened never sees another
-                # process's writes
+                # with the default interval, None, an open table never sees the writes of
+                # other processes
                 self._connection = await lancedb.connect_async(
                     self.uri, read_consistency_interval=timedelta(0), session=self._session
                 )
@@ -98,27 +98,27 @@ class Database:
         """A table, checked if this process opens it for the first time.
 
         Raises:
-            ValueError: there is none of that name.
-            StoreError: it is torn and cannot be mended, or the store is gone.
+            ValueError: there is no table of that name.
+            StoreError: the table is torn and cannot be repaired, or the store is gone.
         """
         connection = await self._present()
         if self.volume is None:
             return await connection.open_table(name)
-        await self.volume.mend(self.uri, name)
+        await self.volume.repair(self.uri, name)
         try:
             opened = await connection.open_table(name)
         except (ValueError, RuntimeError) as error:
             if missing(error):
                 await self._check()
                 raise
-            if not await self.volume.mend(self.uri, name, again=True):
+            if not await self.volume.repair(self.uri, name, again=True):
                 raise
             opened = await connection.open_table(name)
         self.volume.opened(self.uri, name)
         return opened
 
     async def find(self, name: str) -> AsyncTable | None:
-        """A table, or None where there is none of that name; nothing is written."""
+        """A table, or None if there is none of that name; writes nothing."""
         if await self.open() is None:
             return None
         try:
@@ -129,15 +129,15 @@ class Database:
             return None
 
     async def provide(self, name: str, schema: pa.Schema) -> AsyncTable:
-        """A table, created where there is none of that name."""
+        """A table, created if there is none of that name."""
         found = await self.find(name)
         return found or await self.create_table(name, schema=schema, exist_ok=True)
 
     async def create_table(self, name: str, *given: Any, **options: Any) -> AsyncTable:
-        """Create a table, as LanceDB does.
+        """Create a table.
 
         Raises:
-            StoreError: the store is gone: none is made in its place.
+            StoreError: the store is gone; no new one is made.
         """
         await self._check()
         made = await (await self._present()).create_table(name, *given, **options)
@@ -149,21 +149,21 @@ class Database:
         """Remove a table."""
         await (await self._present()).drop_table(name, ignore_missing=ignore_missing)
 
-    async def mend(self, name: str) -> bool:
-        """Check a table anew, which was opened and is not what it should be.
+    async def repair(self, name: str) -> bool:
+        """Check an open table again after an unexpected result.
 
         Returns:
-            Whether it is another version now.
+            Whether its version changed.
         """
-        return self.volume is not None and await self.volume.mend(self.uri, name, again=True)
+        return self.volume is not None and await self.volume.repair(self.uri, name, again=True)
 
     async def sync(self) -> None:
-        """Return when all that was written before is durable, as far as was asked for."""
+        """Return when all earlier writes are as durable as the settings ask."""
         if self.volume is not None:
             await self.volume.sync()
 
     async def freeing(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do work that frees space, also where the volume is full; it may be done twice."""
+        """Do work that frees space, even if the volume is full; it may run twice."""
         if self.volume is None:
             await work()
         else:
@@ -181,9 +181,9 @@ class Database:
 
 
 def missing(error: Exception) -> bool:
-    """Whether LanceDB says that a table is not there; it has no type of its own for it.
+    """Whether LanceDB says that a table does not exist; it has no error type for this.
 
-    The first is said of a table that is not there, the second of one that was dropped after it was
+    The first message means that there is no such table, the second that it was dropped after it was
     opened.
     """
     return "was not found" in str(error) or "Not found" in str(error)

@@ -1,4 +1,4 @@
-"""Brings what was committed to disk before it is acknowledged; many commits share a sync."""
+"""Brings commits to disk before they are acknowledged; many commits share a sync."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from service.index.storage.recovery import note_synced
 
 log = structlog.get_logger("docsplit.index")
 
-# before Linux 5.8 syncfs keeps silent of pages that could not be written
-_TELLING_KERNEL = (5, 8)
-# seconds by which the times of files may lie behind this process's clock
+# before Linux 5.8 syncfs does not report pages that could not be written
+_REPORTING_KERNEL = (5, 8)
+# seconds by which the times of files may be behind this process's clock
 _CLOCK_MARGIN = 10.0
 
 
 class Disk:
     """Syncs the file system of a folder.
 
-    One sync runs at a time, and whoever asks meanwhile shares the next: a sync that began after a
-    commit had ended covers it.
+    One sync runs at a time, and all callers during it share the next: a sync covers every commit
+    that ended before it began.
 
-    After a sync that failed the kernel takes pages for clean that are not on disk, and a further
-    sync would succeed without them (https://wiki.postgresql.org/wiki/Fsync_Errors). So every later
-    one is refused, until the process is started anew and checks what is there.
+    After a failed sync the kernel marks pages as clean that are not on disk, so the next sync would
+    succeed without them (https://wiki.postgresql.org/wiki/Fsync_Errors). Every later sync is
+    therefore refused until the process restarts and checks the files.
 
     Args:
         path: of the folder.
@@ -55,22 +55,22 @@ class Disk:
 
     @property
     def failed(self) -> bool:
-        """Whether a sync failed, and all later ones are refused."""
+        """Whether a sync failed, so that all later ones are refused."""
         return self._failed is not None
 
     def opened(self, table: Path) -> None:
-        """A table's folder was opened, so that its newest version may be one to sync."""
+        """Note an opened table: its newest version may need a sync."""
         self._opened.add(table)
 
     async def sync(self) -> None:
-        """Return when all that was written before the call is on disk.
+        """Return when all writes before the call are on disk.
 
         Raises:
             StoreError: this sync, or an earlier one, failed.
         """
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._running))
-            # nobody may be left to hear of its failure
+            # all callers may be gone when it fails
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._next)
 
@@ -87,15 +87,15 @@ class Disk:
                 name = errno_name(error)
                 log.error("sync_failed", reason=name, path=str(self._path))
                 self._failed = StoreError(
-                    "the volume of index_path could not take what was written, so the service "
-                    "accepts no more writes: mend the volume, then restart the service",
+                    "the volume of index_path could not store a write, so the service "
+                    "accepts no more writes: repair the volume, then restart the service",
                     "sync",
                 )
         if self._failed is not None:
             raise StoreError(str(self._failed), "sync")
 
     def _sync(self, opened: set[Path]) -> None:
-        # read before the sync: they are complete, so the sync covers them
+        # read before the sync: these versions are complete, so the sync covers them
         versions = {table: version for table in opened if (version := _hint(table))}
         if self._flush is None:
             self._flush = _flusher(self._path)
@@ -107,23 +107,23 @@ class Disk:
 
 
 def _hint(table: Path) -> int:
-    """The newest version of a table as LanceDB notes it, which may lag behind; 0 for none."""
+    """The newest version of a table in LanceDB's hint, which may lag behind; 0 for none."""
     try:
         hint = (table / "_versions" / "latest_version_hint.json").read_bytes()
         version = int(json.loads(hint)["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-    # the note may speak of a version that was torn and moved aside
+    # the hint may name a torn version that was moved aside
     return version if manifest.path(table, version).exists() else 0
 
 
 def _flusher(path: Path) -> Callable[[], None]:
-    """What syncs a folder: one system call where there is one that reports errors."""
+    """The function that syncs a folder: one system call if that reports errors."""
     numbers = re.match(r"(\d+)\.(\d+)", platform.release())
     kernel = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-    if sys.platform == "linux" and kernel >= _TELLING_KERNEL:
+    if sys.platform == "linux" and kernel >= _REPORTING_KERNEL:
         library = ctypes.CDLL(None, use_errno=True)
-        # held open: errors since the last call are told to whoever holds it
+        # an open descriptor receives the errors since the last call
         descriptor = os.open(path, os.O_RDONLY)
 
         def whole() -> None:
@@ -155,7 +155,7 @@ class _Files:
                 return
             descriptor = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            # a file in the making that has its name by now, or was removed
+            # an unfinished file that was renamed or removed
             return
         try:
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Compares the files of a table with what was recorded of them, and with what its versions need."""
+"""Compares the files of a table with their recorded digests and with the needs of its versions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from service.index.storage import layout, ledger, manifest
 from service.index.storage.findings import Finding, Report
 
-# compared before a table is opened, which takes some hundredths of a second
+# files up to this size are compared before a table is opened, in some hundredths of a second
 _OPENED_BYTES = 32 * 2**20
 
 
 def check(root: Path, database: str, table: str, report: Report) -> None:
-    """Add what is wrong with a table's files, and with its ledger, to a report; blocks."""
+    """Add the faults of a table's files and of its ledger to a report; blocks."""
     folder, name = layout.folder(root, database, table), f"{database}/{table}"
     known = ledger.read(root, database, table)
     for file, what in known.damaged:
@@ -38,7 +38,7 @@ def check(root: Path, database: str, table: str, report: Report) -> None:
                 report.findings.append(Finding(name, f"unreadable: {error}", path))
     wanted = {path for path in needed if not path.startswith("_transactions/")}
     for path in wanted - there - missing.keys():
-        # a version that is deleted meanwhile takes its files along
+        # a version that is deleted during the check takes its files along
         if not (folder / path).exists() and layout.manifests(folder).keys() == held.keys():
             missing[path] = "missing, and a version needs it"
     report.findings += [Finding(name, what, path) for path, what in sorted(missing.items())]
@@ -50,11 +50,11 @@ def check(root: Path, database: str, table: str, report: Report) -> None:
 
 
 def first_damaged(root: Path, database: str, table: str) -> str | None:
-    """A file that the newest version needs and that is not as it was recorded; blocks.
+    """A file that the newest version needs and that differs from its record; blocks.
 
-    LanceDB trusts the lengths that its files tell: one wrong bit can make it ask for so much memory
-    that the process ends. So the smaller files are compared before a process opens a table; those
-    are the ones that hold lengths of others.
+    LanceDB trusts the lengths in its files: one wrong bit can make it request so much memory that
+    the process ends. So a process compares the smaller files before it opens a table; those hold
+    the lengths of others.
     """
     folder = layout.folder(root, database, table)
     newest = next(iter(layout.manifests(folder).values()), None)
@@ -77,11 +77,11 @@ def first_damaged(root: Path, database: str, table: str) -> str | None:
 
 
 def changed(file: Path, entries: list[ledger.Entry]) -> str | None:
-    """How a file differs from what was recorded of it; None where it does not."""
+    """How a file differs from its record; None if it does not."""
     try:
         size, digest, _ = ledger.measure(file)
     except FileNotFoundError:
-        # ``ledger.lost`` tells whether that is right
+        # ``ledger.lost`` decides whether it should exist
         return None
     except OSError as error:
         return f"unreadable: {error.strerror}"
@@ -92,13 +92,13 @@ def changed(file: Path, entries: list[ledger.Entry]) -> str | None:
         return f"emptied: it had {wrong[0].size} bytes"
     if size < wrong[0].size:
         return f"truncated: it has {size} of {wrong[0].size} bytes"
-    return "changed: it does not fit its recorded digest"
+    return "changed: it does not match its recorded digest"
 
 
 def hint(folder: Path) -> list[str]:
-    """What is wrong with the file that names the newest version."""
+    """The faults of the file that names the newest version."""
     for _ in range(2):
-        # a commit may come between the two
+        # a commit may come between the two reads
         newest = max(layout.manifests(folder), default=0)
         try:
             held = json.loads((folder / layout.HINT).read_bytes())

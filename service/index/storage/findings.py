@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""The results of a check."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written.
+    """A fault of a stored file or document.
 
     Attributes:
         table: database and table, such as ``indexes/papers.0123456789ab.89abcdef``.
-        what: what is wrong with it.
-        file: relative to the table's folder; or of the ledger, relative to ``index_path``.
-        document: id.
-        part: of the document.
+        what: the fault.
+        file: relative to the table's folder; a file of the ledger relative to ``index_path``.
+        document: its id.
+        part: the damaged part of the document.
     """
 
     table: str
@@ -34,11 +34,11 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a check read.
+    """The extent of a check, and its findings.
 
     Attributes:
-        unverified: rows that an earlier version wrote, without checksums.
-        unrecorded: files whose digest was not recorded yet.
+        unverified: rows of an earlier version, without checksums.
+        unrecorded: files without a recorded digest.
     """
 
     tables: int = 0

@@ -1,4 +1,4 @@
-"""Where the tables below ``index_path`` lie, and which files they consist of."""
+"""The folders and files of the tables below ``index_path``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tables(root: Path) -> list[tuple[str, str]]:
 
 
 def folder(root: Path, database: str, table: str) -> Path:
-    """Where the files of a table lie."""
+    """The folder of a table's files."""
     return root / database / f"{table}.lance"
 
 
@@ -31,7 +31,7 @@ def files(table: Path) -> list[str]:
 
 
 def version_of(path: str) -> int | None:
-    """The version whose manifest a path is; None for other files."""
+    """The version of a manifest's path; None for other files."""
     folder, _, name = path.rpartition("/")
     return manifest.version_of(name) if folder == "_versions" else None
 

@@ -1,8 +1,8 @@
-"""Digests of the immutable files below ``index_path``, recorded while they are known to be good.
+"""Digests of the immutable files below ``index_path``, recorded while the files are good.
 
-Every process appends to files of its own, ``integrity/<database>/<table>/<holder>.jsonl``. A line
-is a JSON list and, behind a blank, a checksum of it. An object store keeps checksums itself:
-nothing is recorded for one.
+Every process appends to its own files, ``integrity/<database>/<table>/<holder>.jsonl``. A line is a
+JSON list, a blank and a checksum of the list. An object store keeps checksums itself, so the
+service records none there.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ FOLDER = "integrity"
 QUARANTINE = "quarantine"
 _CHUNK = 1 << 20
 _SUM = 8
-# a file of a process that wrote nothing for so long is taken over by another
+# another process takes over a file after this long without a write
 _ABANDONED_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as it was when it was recorded.
+    """A file at the time of its record.
 
     Attributes:
         path: relative to the table's folder.
-        size: in bytes; -1 says that what was recorded before no longer holds.
+        size: in bytes; -1 cancels the earlier records of the path.
         digest: BLAKE2b, 32 hex digits.
         crc: CRC-32.
-        modified: the file's time, in seconds since the epoch.
-        recorded: when, likewise.
+        modified: modification time of the file, in seconds since the epoch.
+        recorded: time of the record, in seconds since the epoch.
     """
 
     path: str
@@ -52,11 +52,11 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """What was recorded of a table.
+    """The records of a table.
 
     Attributes:
-        entries: of each path, all that hold.
-        damaged: places in the ledger's files that cannot be read, as ``file: line``.
+        entries: all valid records, by path.
+        damaged: unreadable places in the ledger's files, as file and line.
     """
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def measure(path: Path) -> tuple[int, str, int]:
 
 
 def read(root: Path, database: str, table: str) -> Ledger:
-    """All that was recorded of a table and still holds."""
+    """All valid records of a table."""
     ledger = Ledger()
     found: list[Entry] = []
     for file in sorted(place(root, database, table).glob("*.jsonl")):
@@ -118,26 +118,26 @@ def _lines(file: Path) -> tuple[list[Entry], list[str]]:
 
 
 def _entry(line: bytes) -> Entry | None:
-    told, _, checksum = line.rpartition(b" ")
-    if _checksum(told) != checksum:
+    line, _, checksum = line.rpartition(b" ")
+    if _checksum(line) != checksum:
         return None
     try:
-        return Entry(*json.loads(told))
+        return Entry(*json.loads(line))
     except (ValueError, TypeError):
         return None
 
 
 def _line(entry: Entry) -> bytes:
-    told = json.dumps(astuple(entry), separators=(",", ":")).encode()
-    return told + b" " + _checksum(told) + b"\n"
+    line = json.dumps(astuple(entry), separators=(",", ":")).encode()
+    return line + b" " + _checksum(line) + b"\n"
 
 
-def _checksum(told: bytes) -> bytes:
-    return hashlib.blake2b(told, digest_size=_SUM).hexdigest().encode()
+def _checksum(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=_SUM).hexdigest().encode()
 
 
 def _moved(root: Path, database: str, table: str) -> dict[str, float]:
-    """When files of a table were moved aside, by path: another may have their name since."""
+    """When files of a table were moved aside, by path; a new file may have the name now."""
     found: dict[str, float] = {}
     for folder in (root / QUARANTINE / database).glob(f"{table}.*"):
         since = folder.name.removeprefix(f"{table}.")
@@ -153,7 +153,7 @@ def _moved(root: Path, database: str, table: str) -> dict[str, float]:
 
 
 class Recorder:
-    """Records the files of tables in a file of its own for each.
+    """Records the files of tables, each table in a file of this process.
 
     All calls block.
 
@@ -167,10 +167,10 @@ class Recorder:
         self._needs: dict[Path, list[str]] = {}
 
     def record(self, database: str, table: str) -> int:
-        """Record the files that a version of a table needs and no process has recorded.
+        """Record the files of a table's versions that no process has recorded.
 
         Returns:
-            How many they were.
+            The number of these files.
         """
         folder = layout.folder(self._root, database, table)
         ledger = read(self._root, database, table)
@@ -182,7 +182,7 @@ class Recorder:
         return len(entries)
 
     def record_indexes(self, names: Collection[str]) -> int:
-        """Record the tables of some indexes, and those that all indexes share."""
+        """Record the tables of some indexes, and the tables that all indexes share."""
         found = layout.tables(self._root)
         chosen = [(d, t) for d, t in found if d != "indexes" or t.split(".")[0] in names]
         return sum(self.record(*one) for one in chosen)
@@ -192,7 +192,7 @@ class Recorder:
         return sum(self.record(*one) for one in layout.tables(self._root))
 
     def forget(self, database: str, table: str, paths: list[str]) -> None:
-        """Say that what was recorded of some files no longer holds."""
+        """Cancel the records of some files."""
         now = time.time()
         if paths:
             self._append(database, table, [Entry(path, -1, "", 0, 0.0, now) for path in paths])
@@ -225,7 +225,7 @@ class Recorder:
         return needed
 
     def _tidy(self, database: str, table: str, folder: Path) -> None:
-        """Leave out what is gone by right; take over files that no process writes any more."""
+        """Drop the records of deleted files; take over files of ended processes."""
         own = place(self._root, database, table) / f"{self._holder}.jsonl"
         old = time.time() - _ABANDONED_SECONDS
         taken: list[Entry] = []
@@ -253,7 +253,7 @@ def _seen(folder: Path, path: str) -> Entry | None:
         modified = file.stat().st_mtime
         return Entry(path, *measure(file), modified, time.time())
     except OSError:
-        # removed meanwhile, or unreadable: ``check`` tells
+        # removed during the call, or unreadable: ``check`` reports it
         return None
 
 
@@ -263,10 +263,10 @@ def _wanted(folder: Path, entries: list[Entry]) -> set[str]:
 
 
 def lost(folder: Path, entries: list[Entry]) -> list[tuple[str, str]]:
-    """Recorded files that are not there and should be, each with the reason.
+    """Recorded files that are missing but should exist, each with the reason.
 
-    Old versions are deleted in the order of their age, and with them the files that no other
-    version needs.
+    Old versions are deleted in the order of their age, along with the files that no other version
+    needs.
     """
     held = layout.manifests(folder)
     needed: set[str] = set(held.values())

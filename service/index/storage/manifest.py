@@ -1,8 +1,8 @@
-"""What a version of a LanceDB table consists of, read from its manifest without LanceDB.
+"""The files of a version of a LanceDB table, read from its manifest without LanceDB.
 
-LanceDB opens only the newest manifest, and takes one of zeros for an empty table. The layout is
-Lance's ``protos/table.proto`` (format 2): the file ends with the message ``Manifest``, preceded by
-its length, and 16 bytes: the offset of that length, two version numbers and the letters LANC.
+LanceDB opens only the newest manifest, and reads a manifest of zeros as an empty table. Lance's
+``protos/table.proto`` (format 2) defines the layout: the message's length, the message
+``Manifest``, and 16 bytes: the offset of that length, two version numbers and the letters LANC.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-# readers of an older version must have ended: above the default of max_request_timeout
+# readers of an older version have ended by then: above the default of max_request_timeout
 KEEP_VERSIONS = timedelta(minutes=15)
 
 MAGIC = b"LANC"
 _TAIL = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _NAME = re.compile(r"(\d+)\.manifest")
-# names of 20 digits count down from here, so that the newest is the first in a listing
+# names of 20 digits count down from here, so that a listing begins with the newest
 _LAST = 2**64 - 1
 _DIGITS = 20
 
-# The fields of table.proto that are read, with their numbers. A type is a scalar or a message
-# below; * marks a repeated field.
+# The fields of table.proto that this module reads, with their numbers. A type is a scalar or a
+# message below; * marks a repeated field.
 _MESSAGES = {
     "Manifest": {
         "fragments": (2, "Fragment*"),
@@ -62,7 +62,7 @@ _MESSAGES = {
 
 
 class TornError(Exception):
-    """A file is not as it was written; the message says how."""
+    """A damaged or incomplete file; the message describes the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class File:
 
     Attributes:
         path: relative to the table's folder.
-        size: in bytes; 0 where the manifest does not say.
+        size: in bytes; 0 if the manifest does not say.
     """
 
     path: str
@@ -107,7 +107,7 @@ class Manifest:
 
     Attributes:
         indices: files of its indexes.
-        transaction: path of the file that says what the version changed; readers do not need it.
+        transaction: path of the file that describes the change; readers do not need it.
     """
 
     version: int
@@ -144,7 +144,7 @@ def versions(folder: Path) -> dict[int, Path]:
 
 
 def version_of(name: str) -> int | None:
-    """The version whose manifest has a file name; None for other names."""
+    """The version of a manifest's file name; None for other names."""
     if (named := _NAME.fullmatch(name)) is None:
         return None
     number = int(named[1])
@@ -152,16 +152,16 @@ def version_of(name: str) -> int | None:
 
 
 def path(folder: Path, version: int) -> Path:
-    """Where the manifest of a version lies."""
+    """The path of the manifest of a version."""
     return Path(folder, "_versions", f"{_LAST - version:0{_DIGITS}}.manifest")
 
 
 def read(path: Path) -> Manifest:
-    """A manifest.
+    """Read a manifest.
 
     Raises:
-        TornError: it is not whole.
-        FileNotFoundError: it is not there.
+        TornError: it is damaged or incomplete.
+        FileNotFoundError: it does not exist.
     """
     content = path.read_bytes()
     if len(content) < _TAIL.size:
@@ -213,11 +213,11 @@ def _file(folder: str, name: bytes, size: int) -> File:
 
 def _message(content: bytes, start: int) -> bytes:
     if start + _LENGTH.size > len(content):
-        raise TornError("a part of it lies beyond its end")
+        raise TornError("a part of it is beyond its end")
     (length,) = _LENGTH.unpack_from(content, start)
     message = content[start + _LENGTH.size : start + _LENGTH.size + length]
     if len(message) != length:
-        raise TornError("a part of it lies beyond its end")
+        raise TornError("a part of it is beyond its end")
     return message
 
 

@@ -1,4 +1,4 @@
-"""Whether the folder of a store is still there, and still the same: an identity file tells."""
+"""Checks by an identity file whether the folder of a store still exists and is still the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("docsplit.index")
 
 NAME = "docsplit-store.json"
 _FORMAT = 1
-# of the file, before it had a checksum
+# number of the file's fields before it had a checksum
 _FIELDS_BEFORE = 2
 
 # device, inode, size and time of change
@@ -26,7 +26,7 @@ Stat = tuple[int, int, int, int]
 
 
 class Place:
-    """A store's folder, told from an empty mount point and from another store by its identity.
+    """A store's folder; its identity distinguishes it from an empty mount point and other stores.
 
     All calls block.
 
@@ -40,16 +40,16 @@ class Place:
         self._id: str | None = None
         self._stat: Stat | None = None
         self._folder: tuple[int, int] | None = None
-        # so that a mount which is lost before the first request is not taken for a new store
+        # so that a mount lost before the first request does not count as a new store
         with suppress(OSError, ValueError):
             self._remember()
 
     def claim(self) -> None:
-        """Find the store, or make the folder a new one where nothing is.
+        """Find the store, or start a new one in an empty folder.
 
         Raises:
-            StoreError: the store that was here is gone, or another is in its place.
-            OSError: the folder cannot be made or written.
+            StoreError: the former store is gone, or another is in its place.
+            OSError: the folder cannot be created or written.
         """
         if self._id is None:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -61,9 +61,9 @@ class Place:
         self.look()
 
     def look(self) -> None:
-        """Raise StoreError where the store is gone, or is another one by now."""
+        """Raise StoreError if the store is gone, or another is in its place."""
         try:
-            there = self._same() if self._id is not None else self._inode() == self._folder
+            there = self._is_same() if self._id is not None else self._inode() == self._folder
         except OSError:
             there = False
         if not there:
@@ -72,14 +72,14 @@ class Place:
                 "gone",
             )
 
-    def _same(self) -> bool:
+    def _is_same(self) -> bool:
         stat = _stat(self._file)
         if stat == self._stat:
             return True
         try:
             same = identity(self._file) == self._id
         except ValueError:
-            # damaged, in the folder that was here all the time
+            # the file is damaged, and the folder is still the same
             if self._inode() != self._folder:
                 return False
             self._write(self._id or "", replace=True)
@@ -100,7 +100,7 @@ class Place:
         try:
             self._write(uuid.uuid4().hex, replace=damaged)
         except OSError:
-            # what can only be read was made before there were such files
+            # a store that is only readable existed before there were such files
             if not (self._path / "indexes").is_dir():
                 raise
             return
@@ -118,7 +118,7 @@ class Place:
             if replace:
                 scratch.replace(self._file)
             else:
-                # of several replicas that begin a store, one decides
+                # if several replicas start a store, the first one decides
                 with suppress(FileExistsError):
                     os.link(scratch, self._file)
         finally:
@@ -143,7 +143,7 @@ def identity(path: Path) -> str:
     """The identity in a file.
 
     Raises:
-        ValueError: the file holds none, or a damaged one.
+        ValueError: the file has none, or a damaged one.
     """
     held = json.loads(path.read_bytes())
     if not isinstance(held, dict) or not isinstance(held.get("id"), str):
@@ -151,7 +151,7 @@ def identity(path: Path) -> str:
     name = str(held["id"])
     # earlier versions wrote no checksum
     if len(held) > _FIELDS_BEFORE and held.get("checksum") != _checksum(held):
-        raise ValueError("the identity does not fit its checksum")
+        raise ValueError("the identity does not match its checksum")
     return name
 
 

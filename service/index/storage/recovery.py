@@ -1,10 +1,10 @@
-"""Tables whose newest version a power failure tore: back to the newest version that is whole.
+"""Brings a table back to its newest whole version after a power failure.
 
-A power failure leaves files that were not yet on disk empty, short, full of zeros or missing. A
-version whose manifest is so, or which needs such a file, is moved aside, and the one before it is
-the newest again. A write is synced before it is acknowledged (``service.index.storage.disk``), so
-only versions that nobody was told of are given up; where one that was cannot be read either,
-the answer says so.
+A power failure leaves files that were not yet on disk empty, short, full of zeros or missing. If a
+version has such a manifest or needs such a file, the service moves it aside, and the version before
+it becomes the newest. A write is synced before it is acknowledged (``service.index.storage.disk``),
+so this gives up only versions that no client got an answer for. If an acknowledged version cannot
+be read either, the result says so.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from service.index.storage import manifest
 log = structlog.get_logger("docsplit.index")
 
 QUARANTINE = "quarantine"
-# the newest version of a table that is known to be on disk, in the table's folder
+# the file in the table's folder that names the newest version known to be on disk
 SYNCED = "docsplit-synced"
-# tables that say nothing which must outlive a power failure
+# tables with nothing that must survive a power failure
 _EXPENDABLE = {"leases"}
 _ARROW_END = b"ARROW1"
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found of a table.
+    """The state of a table.
 
     Attributes:
         table: its name.
-        version: the newest that can be used; None where there is no table any more.
+        version: the newest usable version; None if there is no table any more.
         removed: versions that were moved aside, or would be.
-        acknowledged: whether one of these was on disk before, so that writes of it are lost.
-        reason: what was wrong with the newest of these.
-        aside: where they were moved to.
+        acknowledged: whether one of them was on disk before, so that its writes are lost.
+        reason: the fault of the newest of them.
+        aside: the folder that they were moved to.
     """
 
     table: str
@@ -59,15 +59,15 @@ class Recovered:
 
 
 async def recover(database_uri: str, table: str, executor: Executor | None = None) -> Recovered:
-    """Make the newest whole version of a table the one that is opened.
+    """Make the newest whole version of a table the current one.
 
-    Safe beside processes that read and write the table: one process at a time does it, and a
-    version that is whole is never moved.
+    Safe while other processes read and write the table: only one process at a time does it, and it
+    never moves a whole version.
 
     Args:
         database_uri: folder of the tables of one database, below ``index_path``.
         table: its name, without ``.lance``.
-        executor: runs what blocks; a thread of its own unless given.
+        executor: runs the blocking work; by default a new thread.
 
     Raises:
         StoreError: no version can be read, or the folder cannot be written.
@@ -80,12 +80,12 @@ async def recover(database_uri: str, table: str, executor: Executor | None = Non
 
 
 def examine(database: Path, table: str) -> Recovered:
-    """What ``recover`` would do; changes nothing."""
+    """The result that ``recover`` would have; changes nothing."""
     folder = database / f"{table}.lance"
     numbers = manifest.versions(folder)
     known = synced(folder)
     if known > max(numbers, default=0):
-        # it was noted of another state of this folder
+        # the note belongs to another state of this folder
         known = 0
     bad: list[int] = []
     reason = ""
@@ -94,7 +94,7 @@ def examine(database: Path, table: str) -> Recovered:
         try:
             held = manifest.read(path)
         except FileNotFoundError:
-            # cleaned up between the listing and now
+            # removed between the listing and now
             continue
         except manifest.TornError as error:
             bad.append(number)
@@ -107,13 +107,13 @@ def examine(database: Path, table: str) -> Recovered:
             readable = number
         bad.append(number)
         reason = reason or fault
-    # what is damaged in all versions is not mended by an older one
+    # an older version does not repair damage that all versions share
     bad = [n for n in bad if readable is None or n > readable]
     return Recovered(table, readable, bad, any(n <= known for n in bad), reason if bad else "")
 
 
 def synced(folder: Path) -> int:
-    """The newest version of a table that is known to be on disk; 0 where none is."""
+    """The newest version of a table that is known to be on disk; 0 if none is."""
     try:
         return synced_of(Path(folder, SYNCED).read_bytes())
     except (OSError, ValueError):
@@ -129,7 +129,7 @@ def synced_of(content: bytes) -> int:
     # earlier versions wrote no checksum
     held = re.match(rb"(\d{20})(?: ([0-9a-f]{8}))?\n", content)
     if held is None or (held[2] and held[2] != _checksum(held[1])):
-        raise ValueError("no version, or one that does not fit its checksum")
+        raise ValueError("no version, or one that does not match its checksum")
     return int(held[1])
 
 
@@ -138,7 +138,7 @@ def _checksum(number: bytes) -> bytes:
 
 
 def note_synced(folder: Path, version: int) -> None:
-    """Write what ``synced`` reads; where that fails, less is known, and nothing is lost."""
+    """Write the file that ``synced`` reads; a failure loses no data."""
     try:
         descriptor = os.open(folder / SYNCED, os.O_WRONLY | os.O_CREAT, 0o644)
     except OSError:
@@ -157,21 +157,21 @@ def _recover(database: Path, table: str) -> Recovered:
     if not found.removed:
         return found
     try:
-        with _alone(database.parent / QUARANTINE):
+        with _exclusive(database.parent / QUARANTINE):
             return _move(database, examine(database, table))
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "unknown")
         log.error("version_unreadable", table=table, reason=f"and nothing can be moved: {name}")
         raise StoreError(
-            "a table of the store is torn, and the service cannot mend it since it cannot write "
-            "to index_path",
+            "a table of the store is torn, and the service cannot repair it because it cannot "
+            "write to index_path",
             "torn",
         ) from error
 
 
 def _move(database: Path, found: Recovered) -> Recovered:
     if not found.removed:
-        # another process did it meanwhile
+        # another process did it in between
         return found
     folder = database / f"{found.table}.lance"
     aside = database.parent / QUARANTINE / database.name / f"{found.table}.{time.time_ns()}"
@@ -185,14 +185,14 @@ def _move(database: Path, found: Recovered) -> Recovered:
             note_synced(folder, found.version)
         places = [folder / "_versions", aside, aside.parent]
     elif found.table in _EXPENDABLE or not _holds_rows(folder):
-        # it was being created, and nobody was told of it
+        # its creation did not finish, and no client got an answer
         folder.rename(aside)
         places = [database, aside.parent]
     else:
         log.error("version_unreadable", table=found.table, reason="no version can be read")
         raise StoreError(
-            "no version of a table of this index can be read: docsplit-index repair NAME tells "
-            "what is left",
+            "no version of a table of this index can be read: docsplit-index repair NAME "
+            "reports what can be restored",
             "torn",
         )
     for place in places:
@@ -218,7 +218,7 @@ def _holds_rows(folder: Path) -> bool:
 
 
 def _fault(folder: Path, held: manifest.Manifest) -> str | None:
-    """What is wrong with the first file of a version that is not as it was written."""
+    """The first fault in the files of a version."""
     for file in held.files:
         try:
             descriptor = os.open(folder / file.path, os.O_RDONLY)
@@ -239,7 +239,7 @@ def _torn(descriptor: int, file: manifest.File) -> str | None:
         return f"has {size} bytes"
     try:
         os.fsync(descriptor)
-        # a page that could not be written stays in memory as if it had been: read the disk's
+        # a page that could not be written stays in memory as if it had been: read from the disk
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         if error.errno == errno.EIO:
@@ -251,8 +251,8 @@ def _torn(descriptor: int, file: manifest.File) -> str | None:
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Let no other process move anything meanwhile; a lease may be what is torn."""
+def _exclusive(place: Path) -> Iterator[None]:
+    """Keep other processes from moving files; not by a lease, whose table may be torn."""
     place.mkdir(exist_ok=True)
     descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:

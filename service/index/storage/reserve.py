@@ -1,4 +1,4 @@
-"""Room on the volume that only deletions use, so that space can be freed where none is left."""
+"""Space on the volume for deletions only, so that they can free more on a full volume."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 NAME = "docsplit-reserve"
-# a deletion writes some ten files of up to 40 kB before it removes anything
+# a deletion writes some ten files of up to 40 kB before it removes any
 BYTES = 1 << 20
 
 
 class Reserve:
-    """A file that is removed before a deletion on a full volume, and made anew after it.
+    """A file that is removed before a deletion on a full volume, and created again after it.
 
     All calls block.
 
@@ -25,10 +25,10 @@ class Reserve:
         self._file = path / NAME
 
     def keep(self, *, room: int = 0) -> None:
-        """Make the file where it is missing and there is room for it.
+        """Create the file if it is missing and there is space for it.
 
         Args:
-            room: bytes that must be free beside it.
+            room: bytes that must stay free.
         """
         try:
             if self._file.exists() and self._file.stat().st_size == BYTES:
@@ -40,7 +40,7 @@ class Reserve:
             return
         scratch = self._file.with_name(f".{NAME}.{uuid.uuid4().hex}")
         try:
-            # drawn by chance: some file systems keep no blocks for zeros
+            # random bytes: some file systems store no blocks for zeros
             scratch.write_bytes(os.urandom(BYTES))
             scratch.replace(self._file)
         except OSError:
@@ -49,5 +49,5 @@ class Reserve:
                 scratch.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Free the room."""
+        """Free the space."""
         self._file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The folder below which a store lies: whether it is there, whole, synced, and has room."""
+"""The folder of a store: checks that it exists, is whole, is synced, and has space."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ T = TypeVar("T")
 
 Durability = Literal["fsync", "commit"]
 
-# how long a look at the identity file holds
+# how long a check of the identity file is valid
 LOOK_SECONDS = 1.0
-# a sync, and looks beside it
+# one for a sync, one for checks at the same time
 _THREADS = 2
 
 
 class Volume:
-    """What a process does with the folder of its store, besides LanceDB's own reads and writes.
+    """A process's work on the folder of its store, apart from LanceDB's reads and writes.
 
     Args:
-        path: of the folder; what has ``://`` in it is an object store, which says nothing before
-            it is durable: there all of this does nothing.
-        durability: whether commits are synced, and torn tables mended.
-        recovered: told the number of versions that were given up.
+        path: of the folder. A path with ``://`` is an object store, which confirms a write only
+            when it is durable; all of this does nothing there.
+        durability: whether commits are synced, and torn tables repaired.
+        recovered: called with the number of versions that were given up.
     """
 
     def __init__(self, path: str, durability: Durability, recovered: Callable[[int], None]) -> None:
@@ -56,35 +56,35 @@ class Volume:
 
     @property
     def up(self) -> bool:
-        """Whether the store was there at the last look."""
+        """Whether the store existed at the last check."""
         return self._gone is None
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the store from working in one word, as ``StoreError.reason``."""
+        """The reason why the store does not work, in one word, as in ``StoreError.reason``."""
         if self._gone is not None:
             return self._gone.reason
         return "sync" if self._disk.failed else self._failed_write or None
 
     async def claim(self) -> None:
-        """Find the store, or begin a new one where nothing is.
+        """Find the store, or start a new one in an empty folder.
 
         Raises:
-            StoreError: the store that was here is gone.
-            OSError: the folder cannot be made or written.
+            StoreError: the former store is gone.
+            OSError: the folder cannot be created or written.
         """
         if self._place is not None:
             await self._run(self._place.claim)
             await self._run(self._reserve.keep)
 
     async def check(self, *, now: bool = False) -> None:
-        """Raise StoreError where the store is gone; looked at once a second unless ``now``."""
+        """Raise StoreError if the store is gone; checks once a second unless ``now``."""
         asked = time.monotonic()
         if self._place is None:
             return
         if now or asked - self._looked > LOOK_SECONDS:
             async with self._looking:
-                # another call may have looked meanwhile
+                # another call may have checked in between
                 if self._looked < asked:
                     began = time.monotonic()
                     await self._look(self._place)
@@ -103,37 +103,37 @@ class Volume:
             if self._gone is not None:
                 log.info("store_back")
             self._gone = None
-            # a deletion may have used it up while nothing was free
+            # a deletion may have used it while the volume was full
             await self._run(lambda: self._reserve.keep(room=BYTES))
 
     async def sync(self) -> None:
-        """Return when all that was written before the call is durable, as far as was asked for.
+        """Return when all writes before the call are as durable as the settings ask.
 
         Raises:
-            StoreError: it cannot be.
+            StoreError: the sync failed.
         """
         if self._local and self._durability == "fsync":
             await self._disk.sync()
 
     def opened(self, database: str, table: str) -> None:
-        """A table is used, so that the next sync notes its version."""
+        """Note the use of a table, so that the next sync notes its version."""
         if self._local:
             self._disk.opened(Path(database, f"{table}.lance"))
 
-    async def mend(self, database: str, table: str, *, again: bool = False) -> bool:
-        """Make sure that the newest version of a table is whole, once in a process.
+    async def repair(self, database: str, table: str, *, again: bool = False) -> bool:
+        """Make sure that the newest version of a table is whole, once in each process.
 
         Args:
             database: folder of the table's database.
             table: its name.
-            again: look although this process has looked before.
+            again: check even if this process has checked before.
 
         Returns:
             Whether versions were moved aside.
 
         Raises:
-            StoreError: it is torn and is not to be mended here, or cannot be; or a file of it is
-                damaged.
+            StoreError: the table is torn and the settings forbid a repair, or the repair fails; or
+                one of its files is damaged.
         """
         if not self._local or ((database, table) in self._whole and not again):
             return False
@@ -143,8 +143,8 @@ class Volume:
             found = await self._run(lambda: recovery.examine(Path(database), table))
             if found.removed:
                 raise StoreError(
-                    "the newest version of a table is torn: docsplit-index repair NAME goes back "
-                    "to the one before it",
+                    "the newest version of a table is torn: docsplit-index repair NAME restores "
+                    "the one before it",
                     "torn",
                 )
         place = Path(database)
@@ -152,8 +152,8 @@ class Volume:
         if damaged is not None:
             log.error("file_damaged", table=table, file=damaged)
             raise StoreError(
-                "a file of this table is damaged, so it is not opened: the operator mends it by "
-                "docsplit-index repair",
+                "a file of this table is damaged, so the service does not open it: the operator "
+                "repairs it with docsplit-index repair",
                 "damaged",
             )
         self._whole.add((database, table))
@@ -162,10 +162,10 @@ class Volume:
         return bool(found.removed)
 
     async def freeing(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do work that frees space, with the reserve where the volume is full.
+        """Do work that frees space; use the reserve if the volume is full.
 
         Args:
-            work: may be done a second time.
+            work: may run a second time.
         """
         try:
             return await work()
@@ -181,15 +181,15 @@ class Volume:
             await self._run(self._reserve.keep)
 
     def failed(self, fault: StoreError) -> None:
-        """A write was refused by the volume."""
+        """Note that the volume refused a write."""
         self._failed_write = fault.reason
 
     def wrote(self) -> None:
-        """A write succeeded."""
+        """Note that a write succeeded."""
         self._failed_write = ""
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._executor.shutdown(wait=False)
 
     async def _run(self, call: Callable[[], T]) -> T:

@@ -113,7 +113,7 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
     try:
         return await heads.current(index.identity.uid, index.identity.revision, hint)
     except NotFoundError as error:
-        brought = heads.brought()
+        brought = heads.bundled_head()
         if brought is not None:
             return brought
         raise NotFoundError(

@@ -98,7 +98,7 @@ async def retrain_classifier(request: Request, response: Response, name: Name) -
     heads = inference.service_of(request).heads
     async with deadline.within(request):
         jobs = await heads.jobs()
-        await jobs.idle(name)
+        await jobs.require_idle(name)
         job = await jobs.get(name)
         examples = await jobs.examples(job) if job is not None else None
         resumed = examples is not None
@@ -139,7 +139,7 @@ async def download_network(request: Request, name: Name) -> Response:
     """The classifier's weights, to use elsewhere."""
     async with deadline.within(request), TURN.taken():
         heads = await inference.service_of(request).heads.classifiers()
-        heads.free(name)
+        heads.require_free(name)
         head = await heads.get(name)
     return Response(head.network.to_bytes(), media_type="application/octet-stream")
 
@@ -183,7 +183,7 @@ async def _train(
     if examples.unlabelled is not None:
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):
-        (await service.heads.classifiers()).free(name)
+        (await service.heads.classifiers()).require_free(name)
     embedder = inference.running_of(service).background
     texts = examples.inputs
     if vectors is None:
@@ -202,7 +202,7 @@ async def _train(
     TURN.check_room()
     async with deadline.within(request):
         jobs = await service.heads.jobs()
-        await jobs.idle(name)
+        await jobs.require_idle(name)
     if vectors is None:
         with lasting.work():
             vectors = inference.vectors(await inference.embed(request, texts))

@@ -1,8 +1,8 @@
-"""Makes an archive of a small store, as the version of docsplit that runs this keeps one.
+"""Makes an archive of a small store in the format of the running version of docsplit.
 
-``PYTHONPATH=. python tests/integrity/stored/make.py tests/integrity/stored/NAME.tar.gz``, in the
-working tree of that version. An archive is never made anew: later versions prove by it that they
-read what former ones wrote.
+Run ``PYTHONPATH=. python tests/integrity/stored/make.py tests/integrity/stored/NAME.tar.gz`` in the
+working tree of that version. Never make an existing archive again: it shows that later versions
+read the data of former ones.
 """
 
 from __future__ import annotations

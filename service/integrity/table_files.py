@@ -1,4 +1,4 @@
-"""Mends the files of a table: turns single wrong bits back, and moves aside what stays damaged."""
+"""Repairs the files of a table: flips single wrong bits, and moves other damaged files aside."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from service.integrity import flips, own
 from service.integrity.outcome import Outcome
 
 
-def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
-    """Bring the files of a table back as far as they can be, and the newest whole version; blocks.
+def repair(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
+    """Restore a table's files as far as possible, and its newest whole version; blocks.
 
     Returns:
-        Files that stay damaged or missing, and that a version needs.
+        Files that a version needs and that stay damaged or missing.
     """
     folder, name = layout.folder(root, database, table), f"{database}/{table}"
     recorder = ledger.Recorder(root)
     for file, what in ledger.read(root, database, table).damaged:
         recorder.rewrite(file)
-        outcome.mended.append(f"{name}: record of digests {file.name}: {what}: left out")
+        outcome.repaired.append(f"{name}: record of digests {file.name}: {what}: left out")
     known = ledger.read(root, database, table)
     bad: set[str] = set()
     for path in sorted(known.entries.keys() & set(layout.files(folder))):
         if files.changed(folder / path, known.entries[path]) is None:
             continue
-        if turn_back(folder / path, known.entries[path]):
-            outcome.mended.append(f"{name}: file {path}: one wrong bit turned back")
+        if flip_wrong_bit(folder / path, known.entries[path]):
+            outcome.repaired.append(f"{name}: file {path}: one wrong bit corrected")
         else:
             bad.add(path)
     entries = [entry for held in known.entries.values() for entry in held]
@@ -44,12 +44,12 @@ def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
     transactions = [path for path in bad if path.startswith("_transactions/")]
     if transactions:
         set_aside(root, database, table, transactions)
-        outcome.mended.append(f"{name}: {len(transactions)} notes of former commits moved aside")
+        outcome.repaired.append(f"{name}: {len(transactions)} notes of former commits moved aside")
     if files.hint(folder):
         newest = max(layout.manifests(folder), default=None)
         if newest is not None:
             write(folder / layout.HINT, json.dumps({"version": newest}, separators=(",", ":")))
-            outcome.mended.append(f"{name}: file {layout.HINT}: written anew")
+            outcome.repaired.append(f"{name}: file {layout.HINT}: written again")
     needed: set[str] = set()
     for path in layout.manifests(folder).values():
         needed.update(manifest.read(folder / path).paths)
@@ -57,11 +57,11 @@ def mend(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
     return {path for path in bad if path.startswith(("data/", "_deletions/", "_indices/"))}
 
 
-def turn_back(file: Path, entries: list[ledger.Entry]) -> bool:
-    """Whether one wrong bit was all that was wrong with a file, which is whole now."""
+def flip_wrong_bit(file: Path, entries: list[ledger.Entry]) -> bool:
+    """Restore a file that has one wrong bit; False if that does not restore it."""
     content = file.read_bytes()
     for entry in entries:
-        whole = flips.mended(content, entry.crc) if len(content) == entry.size else None
+        whole = flips.corrected(content, entry.crc) if len(content) == entry.size else None
         if whole is None:
             continue
         if hashlib.blake2b(whole, digest_size=16).hexdigest() == entry.digest:
@@ -71,8 +71,8 @@ def turn_back(file: Path, entries: list[ledger.Entry]) -> bool:
 
 
 def write(file: Path, content: bytes | str) -> None:
-    """Replace a file at once, on the disk when this returns."""
-    scratch = file.with_name(f"{file.name}#mended")
+    """Replace a file in one step; it is on disk when this returns."""
+    scratch = file.with_name(f"{file.name}#repaired")
     with scratch.open("wb") as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
@@ -81,7 +81,7 @@ def write(file: Path, content: bytes | str) -> None:
 
 
 def set_aside(root: Path, database: str, table: str, paths: list[str]) -> Path:
-    """Move files of a table to the quarantine, and say that their digests no longer hold."""
+    """Move files of a table to the quarantine, and cancel the records of their digests."""
     folder = layout.folder(root, database, table)
     aside = quarantine(root, database, table)
     for path in paths:
@@ -94,14 +94,14 @@ def set_aside(root: Path, database: str, table: str, paths: list[str]) -> Path:
 
 
 def quarantine(root: Path, database: str, table: str) -> Path:
-    """A folder for what is moved aside of a table."""
+    """A new folder for damaged files of a table."""
     aside = root / ledger.QUARANTINE / database / f"{table}.{time.time_ns()}"
     aside.mkdir(parents=True)
     return aside
 
 
-def without_deletions(file: Path) -> None:
-    """Put a file that deletes no row in the place of one that cannot be read."""
+def write_no_deletions(file: Path) -> None:
+    """Replace an unreadable file of deletions with one that deletes no row."""
     file.parent.mkdir(exist_ok=True)
     if file.suffix == ".bin":
         # an empty roaring bitmap: its cookie, and no containers
@@ -125,7 +125,7 @@ def _unreadable(folder: Path) -> set[str]:
 
 
 def _versions(root: Path, database: str, table: str, bad: set[str], outcome: Outcome) -> None:
-    """Move damaged manifests aside, so that the newest whole version is the one that is opened."""
+    """Move damaged manifests aside, so that the newest whole version becomes the current one."""
     damaged = {n: path for path in bad if (n := layout.version_of(path)) is not None}
     if not damaged:
         return
@@ -136,7 +136,7 @@ def _versions(root: Path, database: str, table: str, bad: set[str], outcome: Out
         aside = quarantine(root, database, table)
         folder.rename(aside / folder.name)
         ledger.forget_table(root, database, table)
-        outcome.lost.append(f"{name}: all of it; services make an empty one")
+        outcome.lost.append(f"{name}: the whole table; services create an empty one")
         return
     if not whole:
         outcome.left.append(f"{name}: no version is whole: restore it from a backup")
@@ -144,8 +144,8 @@ def _versions(root: Path, database: str, table: str, bad: set[str], outcome: Out
     aside = set_aside(root, database, table, list(damaged.values()))
     if max(whole) < newest:
         outcome.lost.append(
-            f"{name}: versions {max(whole) + 1} to {newest}: what was written or deleted in them; "
+            f"{name}: versions {max(whole) + 1} to {newest}: their writes and deletions; "
             f"version {max(whole)} is the newest again"
         )
     else:
-        outcome.mended.append(f"{name}: {len(damaged)} former versions moved to {aside.name}")
+        outcome.repaired.append(f"{name}: {len(damaged)} former versions moved to {aside.name}")
