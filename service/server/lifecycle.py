@@ -170,9 +170,9 @@ class Service:
             self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
         try:
             self.running = await executors.START.run(self._build)
-        except EngineError as error:
+        except Exception as error:  # noqa: BLE001 errors of the runtimes share no base
             self.phase = Phase.FAILED
-            log.error("engine_unusable", reason=str(error))
+            log.error("engine_unusable", reason=str(error)[:500], kind=type(error).__name__)
             return
         if self.phase is Phase.STARTING:
             self.phase = Phase.READY

@@ -79,6 +79,20 @@ def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     assert "docsplit[gpu]" in failed[0]["reason"]
 
 
+def test_any_failure_of_the_engine_at_the_start_ends_the_process() -> None:
+    program = (
+        "import sys;"
+        "from service.__main__ import main;"
+        "from service.server.lifecycle import Service;"
+        "Service._warm_up = lambda *_: 1 / 0;"
+        "sys.exit(main(['--port', '0', '--calibrate', '0']))"
+    )
+    done = python("-c", program)
+    assert done.returncode == 1
+    failed = [json.loads(line) for line in done.stderr.splitlines() if "engine_unusable" in line]
+    assert failed[0]["kind"] == "ZeroDivisionError"
+
+
 def test_a_misspelt_variable_is_reported(tmp_path: Path) -> None:
     env = os.environ | {"DOCSPLIT_PROT": "1"}
     command = [sys.executable, "-m", "service", "--bundle", str(tmp_path)]
