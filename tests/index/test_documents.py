@@ -115,7 +115,7 @@ def test_pages_hold_every_document_once(server: Server, index: str) -> None:
     ("documents", "status", "hint"),
     [
         ([], 422, "documents"),
-        ([ONE, TWO, ONE], 422, "twice"),
+        ([ONE, TWO, ONE], 422, "the same id"),
         ([ONE, {"id": "", "text": "a"}], 422, "1 to 512 characters"),
         ([ONE, {"id": "a\nb", "text": "a"}], 422, "control character"),
         ([ONE, {"id": "x" * 513, "text": "a"}], 422, "1 to 512 characters"),

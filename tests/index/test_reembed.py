@@ -203,7 +203,7 @@ async def test_a_generation_is_copied_before_its_deletion(
 ) -> None:
     a, b = await replicas.open("a"), await replicas.open("b")
     await a.create("x", {})
-    with pytest.raises(ConflictError, match="is served"):
+    with pytest.raises(ConflictError, match="serves this generation"):
         await a.drop_generation("x", "a" * 64)
     await b.writable("x")
     with pytest.raises(ConflictError, match="not complete"):
