@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from service import precedence
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
@@ -242,6 +243,7 @@ class Embedder:
                 document = await loop.run_in_executor(self._pool, _step, splitting)
             if document is not None:
                 return document
+            await precedence.pause()
 
     def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Splitting:
         tokens = yield from self._tokenizer.encoding(text, prompt, self._max_tokens, side)

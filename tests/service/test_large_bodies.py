@@ -18,6 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_validator
 
+from service import precedence
 from service.server import routes
 from service.server.edge import large_bodies
 from tests.conftest import Server
@@ -27,7 +28,7 @@ INSIDE = st.lists(
     st.sampled_from([*'a"\\/bnu0dDeE8\n\x00é漢😀\ud83d', "\\u", "\\ud83d\\ude00", "\\\\", "\\n"]),
     max_size=80,
 ).map("".join)
-PADDING = b" " * large_bodies.LARGE
+PADDING = b" " * precedence.LARGE
 
 
 def outcome(call: Any, body: bytes) -> Any:
@@ -115,7 +116,7 @@ def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     async def asked() -> list[list[str]]:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            texts = ["a", "a" * large_bodies.LARGE]
+            texts = ["a", "a" * precedence.LARGE]
             answers = [await client.post("/", json={"text": t, "threads": []}) for t in texts]
         return [answer.json() for answer in answers]
 

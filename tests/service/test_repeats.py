@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.embedding.cache.answers import _OVERHEAD, Answer, Answers
-from service.server.edge.large_bodies import LARGE
+from service.precedence import LARGE
 from tests.conftest import Server
 
 TEXT = "A caisson is a watertight chamber in which men dig below the river's bed."

@@ -11,7 +11,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import memory
+from service import memory, precedence
 from service.errors import MediaTypeError, ServiceError, SlowBodyError, TooLargeError
 from service.server.edge import deadline, structure
 from service.server.edge.errors import response, translate
@@ -58,7 +58,9 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with self._inflight.body() as room:
+        stated = dict(scope["headers"]).get(b"content-length", b"0")
+        size = int(stated) if stated.isdigit() else precedence.LARGE + 1
+        with self._inflight.body() as room, precedence.request(size):
             await self._guard(scope, receive, send, room)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send, room: Body) -> None:
@@ -114,6 +116,7 @@ class Guard:
                     "send several requests",
                     code="body_too_large",
                 )
+            await precedence.pause()
             await asyncio.sleep(0)
         return found
 
@@ -138,6 +141,8 @@ class Guard:
                     room.reach(memory.needed(size))
                     limit.reschedule(min(expiry, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
+                    if size // precedence.LARGE > (size - len(chunk)) // precedence.LARGE:
+                        await precedence.pause()
                     if not message.get("more_body", False):
                         return b"".join(chunks), values
         except TimeoutError as error:

@@ -20,10 +20,8 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope
 
-from service import executors
+from service import executors, precedence
 
-# largest body that the event loop itself parses, in bytes: it takes a millisecond
-LARGE = 1 << 18
 # characters that one call reads
 STEP = 1 << 16
 
@@ -44,7 +42,7 @@ class BodyRoute(APIRoute):
         field = self.body_field
 
         async def handler(request: Request) -> Response:
-            if field is not None and len(body := await request.body()) > LARGE:
+            if field is not None and len(body := await request.body()) > precedence.LARGE:
                 model = await executors.BODIES.run(_model, body, field.validate)
                 request = _Read(request.scope, request.receive, body, model)
             return await handle(request)
@@ -115,6 +113,7 @@ def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
             if end >= 0 or cut >= len(text):
                 part, end = scanstring(text, at, strict)
                 return "".join([*parts, part]), end
+            precedence.pause_thread()
             parts.append(scanstring(text[at:cut] + '"', 0, strict)[0])
             at = cut
     except json.JSONDecodeError as error:

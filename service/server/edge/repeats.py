@@ -11,7 +11,7 @@ from service.embedding.cache.answers import Answer, Answers
 from service.embedding.cache.tenants import Tenants
 from service.embedding.charges import charged
 from service.metrics import Metrics
-from service.server.edge.large_bodies import LARGE
+from service.precedence import LARGE
 from service.server.edge.replay import replaying
 
 # Routes whose answer depends only on the body and the bundle. They mark each answer that may be
