@@ -1,7 +1,5 @@
 """The one settings object: command line over environment over file over default."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from pathlib import Path

@@ -16,8 +16,6 @@ tracing would freeze those of ``unflatten``.)
 # transformers leaves these unannotated; modules return Any when they are called.
 # mypy: allow-untyped-calls, disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import torch
