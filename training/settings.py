@@ -1,9 +1,7 @@
 """Every setting of a run, its default, its range and its meaning."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -153,7 +151,7 @@ class ObjectiveSettings(_Section):
         return 1.0 if self.view == "mlm" else self.mlm_weight
 
     @model_validator(mode="after")
-    def _consistent(self) -> ObjectiveSettings:
+    def _consistent(self) -> Self:
         if self.mix is not None and "mlm" in (self.view, self.mix):
             raise ValueError("mix needs two kinds of views; mlm makes only one view of a document")
         if self.teacher is not None and self.view == "mlm":
@@ -291,7 +289,7 @@ class Settings(_Section):
     run: RunSettings
 
     @model_validator(mode="after")
-    def _consistent(self) -> Settings:
+    def _consistent(self) -> Self:
         if self.backbone.extend_to and self.backbone.extend_to < self.backbone.max_tokens:
             raise ValueError(
                 f"backbone.extend_to ({self.backbone.extend_to}) is shorter than "
