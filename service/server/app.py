@@ -27,6 +27,7 @@ from service.server.routes import (
     classifiers,
     classify,
     documents,
+    duplicates,
     embed,
     indexes,
     openai,
@@ -110,6 +111,7 @@ def create_app(service: Service) -> FastAPI:
         indexes,
         citation,
         documents,
+        duplicates,
         openai,
         status,
     ):
