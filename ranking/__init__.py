@@ -1,1 +1,1 @@
-"""The parts of a hybrid search: the top terms of a text, and the fusion of rankings."""
+"""Rankings of documents and near-duplicates: top terms, fusion, MinHash."""

@@ -178,6 +178,7 @@ _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),
     ("/embed", b'{"truncate":true,"truncation_direction":"left","inputs":%s}'),
     ("/similar", b'{"index":"worst","mode":"hybrid","text":%s}'),
+    ("/indexes/{name}/duplicates", b'{"text":%s}'),
 ]
 _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),

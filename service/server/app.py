@@ -25,6 +25,7 @@ from service.server.routes import (
     classifiers,
     classify,
     documents,
+    duplicates,
     embed,
     indexes,
     openai,
@@ -108,6 +109,7 @@ def create_app(service: Service) -> FastAPI:
         indexes,
         citation,
         documents,
+        duplicates,
         openai,
         status,
     ):

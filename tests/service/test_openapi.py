@@ -58,6 +58,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/classifiers/{name}/suggest",
         "/indexes",
         "/indexes/{name}",
+        "/indexes/{name}/duplicates",
         "/indexes/{name}/citation",
         "/indexes/{name}/citation/network",
         "/indexes/{name}/generations/{revision}",

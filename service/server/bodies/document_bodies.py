@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from fastapi.responses import Response
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -14,10 +15,15 @@ from pydantic import (
 )
 
 from service.index.rows import fields
+from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, valid_text
 from service.server.bodies.names import Identifier, optional_text
 from service.server.edge.errors import NativeError
 
+# lowest resemblance of near-duplicates, unless a request gives another
+THRESHOLD = 0.4
+# near-duplicates that an upsert names of each document
+MOST_MATCHES = 10
 _VERSION = Field(description="changes with every write of the document")
 
 
@@ -87,6 +93,42 @@ class UpsertRequest(BaseModel):
     force: bool = Field(
         False, description="embed every text again; use no vector from the index or a cache"
     )
+    on_duplicate: Literal["allow", "mark", "refuse"] = Field(
+        "allow",
+        description="compare each text with other documents of the index: `mark` lists "
+        "near-duplicates in the answer, `refuse` writes nothing if there are any",
+    )
+
+
+class DuplicateOut(BaseModel):
+    """A document of the index that is nearly the same as one of the request."""
+
+    id: str
+    resemblance: float
+
+
+class DuplicatesOut(BaseModel):
+    """Near-duplicates of one document of the request."""
+
+    position: int = Field(description="of the document in the request, from 0")
+    duplicates: list[DuplicateOut] = Field(max_length=MOST_MATCHES)
+
+
+class DuplicateError(NativeError):
+    """The index has near-duplicates of these documents; nothing is written."""
+
+    duplicates: list[DuplicatesOut]
+
+
+def duplicates_refused(near: list[dict[str, Any]]) -> Response:
+    """409: the index has near-duplicates of documents of the request."""
+    content = {
+        "error": "the index has near-duplicates of these documents: leave them out, or send "
+        "on_duplicate: allow",
+        "error_type": "Conflict",
+        "duplicates": near,
+    }
+    return json_response(content, status=409)
 
 
 class UpsertOut(BaseModel):
@@ -94,6 +136,7 @@ class UpsertOut(BaseModel):
 
     upserted: int
     versions: list[str] = Field(description="of the documents, in the order of the request")
+    duplicates: list[DuplicatesOut] | None = Field(None, description="with `on_duplicate: mark`")
 
 
 class DocumentHead(BaseModel):

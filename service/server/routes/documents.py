@@ -19,7 +19,15 @@ from service.server.bodies.conditions import (
     header,
     mismatch,
 )
-from service.server.bodies.document_bodies import DocumentOut, PageOut, UpsertOut, UpsertRequest
+from service.server.bodies.document_bodies import (
+    MOST_MATCHES,
+    THRESHOLD,
+    DocumentOut,
+    PageOut,
+    UpsertOut,
+    UpsertRequest,
+    duplicates_refused,
+)
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
@@ -84,6 +92,9 @@ async def upsert_documents(
                 raise error
         known, result = await _encodings(request, index, body)
         async with deadline.within(request):
+            near = await _near(index, body, known)
+            if near and body.on_duplicate == "refuse":
+                return duplicates_refused(near)
             records = [record(document, known[document.id]) for document in documents]
             with Stage("commit") as stage:
                 stage.note({"docsplit.documents": len(records)})
@@ -94,8 +105,31 @@ async def upsert_documents(
         return mismatch(error, ids)
     from service.index.rows import versions
 
-    content = {"upserted": len(ids), "versions": [versions.text(held[one]) for one in ids]}
+    content: dict[str, Any] = {
+        "upserted": len(ids),
+        "versions": [versions.text(held[one]) for one in ids],
+    }
+    if body.on_duplicate == "mark":
+        content["duplicates"] = near
     return json_response(content, inference.headers(request, result))
+
+
+async def _near(
+    index: Index, body: UpsertRequest, known: dict[str, Encoding]
+) -> list[dict[str, Any]]:
+    """Near-duplicates in the index, by position, if the request asks for them."""
+    if body.on_duplicate == "allow":
+        return []
+    from service.index.query.duplicates import like
+    from service.index.query.search import Query
+
+    found = []
+    for position, one in enumerate(body.documents):
+        query = Query(known[one.id].vector, one.text, one.id)
+        if matches := await like(index, query, THRESHOLD, MOST_MATCHES):
+            pairs = [{"id": m.hit.id, "resemblance": m.resemblance} for m in matches]
+            found.append({"position": position, "duplicates": pairs})
+    return found
 
 
 async def _encodings(

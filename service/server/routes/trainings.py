@@ -1,4 +1,4 @@
-"""Trainings that a request waits for: one at a time, with a short queue."""
+"""Long work that a request waits for: one at a time, with a short queue."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from contextlib import asynccontextmanager
 
 from service.errors import OverloadedError
 
-# requests that may wait for their turn: each training takes a core for seconds
+# requests that may wait for their turn: each takes a core for seconds
 MOST_WAITING = 4
-# weight of the latest training in the average time of one
+# weight of the latest one in the average time of one
 _NEWEST = 0.3
 
 
 class Turn:
-    """One training at a time in a process; refuses requests beyond ``MOST_WAITING``."""
+    """One piece of work at a time in a process; refuses requests beyond ``MOST_WAITING``.
 
-    def __init__(self) -> None:
+    Args:
+        work: its kind, in the plural, for messages.
+    """
+
+    def __init__(self, work: str) -> None:
+        self._work = work
         self._lock = asyncio.Lock()
         self._waiting = 0
         self._seconds = 1.0
 
     def check_room(self) -> None:
-        """Refuse a training before any work for it begins.
+        """Refuse a request before any work for it begins.
 
         Raises:
             OverloadedError: too many requests wait.
@@ -32,7 +37,7 @@ class Turn:
         if self._waiting >= MOST_WAITING:
             raise OverloadedError(
                 max(1.0, self._seconds * (1 + self._waiting)),
-                f"overloaded: {self._waiting} trainings are waiting already; try again",
+                f"overloaded: {self._waiting} {self._work} are waiting already; try again",
             )
 
     @asynccontextmanager
@@ -57,4 +62,4 @@ class Turn:
             self._seconds += _NEWEST * (time.monotonic() - started - self._seconds)
 
 
-TURN = Turn()
+TURN = Turn("trainings")

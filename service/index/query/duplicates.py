@@ -1,0 +1,165 @@
+"""Finds near-duplicates in an index: of one document, or all groups of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from cachetools import LRUCache
+from lancedb.expr import col, lit
+
+from ranking import duplicates
+from ranking.duplicates import Shingles
+from service import executors
+from service.index.documents import LIVE, Index
+from service.index.query import search
+from service.index.query.search import Hit, Query
+from service.index.rows import checksums
+from service.index.rows.checksums import Part, texts
+
+# documents of the highest cosine that are compared word by word
+CANDIDATES = 50
+# texts read at a time
+CHUNK = 16
+# a window differs if the other document has fewer of its shingles
+SAME = 0.8
+# bytes of shingles kept while candidates are confirmed
+_KEPT_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A near-duplicate of a document.
+
+    Attributes:
+        hit: the document.
+        resemblance: share of the shingles of either document that both have, 0 to 1.
+        containment: share of the shorter document's shingles that the other has, 0 to 1.
+        differs: characters ``[start, end)`` of its windows that the other document lacks.
+    """
+
+    hit: Hit
+    resemblance: float
+    containment: float
+    differs: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Documents that near-duplicates connect.
+
+    Attributes:
+        ids: in ascending order.
+        lowest: resemblance of the least similar pair that connects them.
+    """
+
+    ids: list[str]
+    lowest: float
+
+
+async def like(index: Index, query: Query, threshold: float, limit: int) -> list[Match]:
+    """Documents whose resemblance to the query reaches ``threshold``, highest first."""
+    hits = {hit.id: hit for hit in await search.cosine(index, query, CANDIDATES, None)}
+    asked = await executors.STORE.run(duplicates.shingles, query.text)
+    found: list[Match] = []
+    async for part in _contents(index, list(hits)):
+        found += await executors.STORE.run(_matches, asked, part, hits, threshold)
+    return sorted(found, key=lambda match: (-match.resemblance, match.hit.id))[:limit]
+
+
+def _matches(
+    asked: Shingles, part: pa.Table, hits: dict[str, Hit], threshold: float
+) -> list[Match]:
+    found = []
+    for name, text, ends in zip(
+        texts(part["id"]), texts(part["text"]), part["window_ends"].to_pylist(), strict=True
+    ):
+        own = duplicates.shingles(text)
+        share = duplicates.resemblance(asked, own)
+        if share >= threshold:
+            spans = zip([0, *ends[:-1]], ends, strict=True)
+            differs = [
+                (start, end)
+                for start, end in spans
+                if len(window := duplicates.shingles(text[start:end])) > 0
+                and len(np.intersect1d(window, asked, assume_unique=True)) < SAME * len(window)
+            ]
+            match = Match(hits[name], share, duplicates.containment(asked, own), differs)
+            found.append(match)
+    return found
+
+
+async def groups(index: Index, threshold: float) -> list[Group]:
+    """All groups of near-duplicates, the largest first.
+
+    It reads every text once, and the texts of candidates once or a few times more. It keeps 128
+    bytes and the id of every document.
+    """
+    ids: list[str] = []
+    found: list[duplicates.Keys] = []
+    query = index.table.query().where(LIVE).select(checksums.columns(Part.TEXT))
+    async for batch in await query.to_batches(max_batch_length=CHUNK):
+        part = await index.sound(pa.Table.from_batches([batch]), Part.TEXT)
+        named = await executors.STORE.run(_keys, part)
+        ids += named
+        found += named.values()
+    if not ids:
+        return []
+    candidates = await executors.STORE.run(duplicates.pairs, np.stack(found))
+    shares = await _confirmed(index, ids, candidates, threshold)
+    members = sorted(duplicates.groups(len(ids), list(shares)), key=len, reverse=True)
+    group_of = {one: number for number, group in enumerate(members) for one in group}
+    lowest = [1.0] * len(members)
+    for (one, _), share in shares.items():
+        lowest[group_of[one]] = min(lowest[group_of[one]], share)
+    return [
+        Group(sorted(ids[one] for one in group), share)
+        for group, share in zip(members, lowest, strict=True)
+    ]
+
+
+async def _confirmed(
+    index: Index, ids: Sequence[str], candidates: Iterable[Sequence[int]], threshold: float
+) -> dict[tuple[int, int], float]:
+    """Candidates whose resemblance reaches ``threshold``, with their resemblance."""
+    held: LRUCache[str, Shingles] = LRUCache(_KEPT_BYTES, getsizeof=lambda own: own.nbytes + 256)
+    shares: dict[tuple[int, int], float] = {}
+    pairs = [(int(one), int(other)) for one, other in candidates]
+    for at in range(0, len(pairs), CHUNK):
+        chunk = pairs[at : at + CHUNK]
+        names = {ids[place] for pair in chunk for place in pair}
+        near = {name: held[name] for name in names if name in held}
+        async for part in _contents(index, sorted(names - near.keys())):
+            near |= await executors.STORE.run(_shingles, part)
+        for name, own in near.items():
+            if own.nbytes < _KEPT_BYTES // CHUNK:
+                held[name] = own
+        for one, other in chunk:
+            # a document may have been deleted since
+            if ids[one] in near and ids[other] in near:
+                share = duplicates.resemblance(near[ids[one]], near[ids[other]])
+                if share >= threshold:
+                    shares[one, other] = share
+    return shares
+
+
+async def _contents(index: Index, ids: Sequence[str]) -> AsyncIterator[pa.Table]:
+    """Texts and windows' ends of documents, without damaged ones, some at a time."""
+    columns = checksums.columns(Part.TEXT, Part.WINDOWS)
+    for start in range(0, len(ids), CHUNK):
+        named = [lit(name) for name in ids[start : start + CHUNK]]
+        found = await index.select(col("id").isin(named), columns, len(named))
+        yield await index.sound(found, Part.TEXT, Part.WINDOWS)
+
+
+def _shingles(part: pa.Table) -> dict[str, Shingles]:
+    pairs = zip(texts(part["id"]), texts(part["text"]), strict=True)
+    return {name: duplicates.shingles(text) for name, text in pairs}
+
+
+def _keys(part: pa.Table) -> dict[str, duplicates.Keys]:
+    """Keys of the documents that have words."""
+    found = _shingles(part)
+    return {name: duplicates.keys(own) for name, own in found.items() if len(own)}

@@ -1,0 +1,148 @@
+"""/indexes/{name}/duplicates: near-duplicates of a document, and all groups of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from service.keys.rights import Right
+from service.server.bodies.document_bodies import THRESHOLD
+from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.fields import TEXT
+from service.server.bodies.names import Identifier, Name, optional_text
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
+from service.server.routes import inference
+from service.server.routes.similar import Span
+from service.server.routes.trainings import Turn
+from windowing.pooling import normalise
+
+router = APIRouter(route_class=BodyRoute, prefix="/indexes/{name}/duplicates", tags=["index"])
+
+# documents listed of each group
+MEMBERS = 1000
+SCANS = Turn("scans for duplicates")
+
+Threshold = Annotated[float, Field(ge=0.1, le=1)]
+
+
+class DuplicatesRequest(BaseModel):
+    """A document to compare with those of the index."""
+
+    model_config = ConfigDict(strict=True)
+
+    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
+        None, description="a document of any length; or give id"
+    )
+    id: Identifier | None = Field(None, description="a document of the index; it is left out")
+    threshold: Threshold = Field(THRESHOLD, description="lowest resemblance")
+    top_k: int = Field(10, ge=1, le=50)
+
+    @model_validator(mode="after")
+    def _text_or_id(self) -> DuplicatesRequest:
+        if (self.text is None) == (self.id is None):
+            raise ValueError("give either text or id")
+        return self
+
+
+class MatchOut(BaseModel):
+    """A near-duplicate."""
+
+    id: str
+    resemblance: float = Field(
+        description="share of the words and pairs of words of either document that both have"
+    )
+    containment: float = Field(description="share of the shorter document's that the other has")
+    cosine: float
+    title: str | None
+    metadata: dict[str, Any]
+    differs: list[Span] = Field(
+        description="windows of this document of whose words the other one lacks over a fifth"
+    )
+
+
+class GroupOut(BaseModel):
+    """Documents that near-duplicates connect."""
+
+    size: int
+    ids: list[str] = Field(description="the first 1,000 in the order of ids")
+    resemblance: float = Field(description="of the least similar pair that connects them")
+
+
+class GroupsOut(BaseModel):
+    """Groups of near-duplicates, the largest first."""
+
+    documents: int = Field(description="documents in all groups")
+    groups_found: int
+    groups: list[GroupOut]
+
+
+_READ = documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
+_MATCHES: dict[int | str, dict[str, Any]] = {200: {"model": list[MatchOut]}, **_READ}
+_GROUPS: dict[int | str, dict[str, Any]] = {
+    200: {"model": GroupsOut},
+    **documented(401, 404, 409, 422, 429, 503),
+}
+
+
+@router.post("", responses=_MATCHES, response_model=None, response_class=Response)
+async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest) -> Response:
+    """Documents of the index that share most of their words with a text or a document of it."""
+    rights.require(request, Right.READ_INDEXES, name)
+    service = inference.service_of(request)
+    headers: dict[str, str] = {}
+    async with deadline.within(request):
+        index = await (await service.store.indexes()).open(name)
+        from service.index.query import duplicates, search
+
+        if body.id is not None:
+            query = await search.stored(index, body.id)
+        else:
+            text = body.text or ""
+            result = await inference.embed(request, [text])
+            query = search.Query(normalise(result.documents[0].vector()), text)
+            headers = inference.headers(request, result)
+        found = await duplicates.like(index, query, body.threshold, body.top_k)
+    content = [
+        {
+            "id": match.hit.id,
+            "resemblance": match.resemblance,
+            "containment": match.containment,
+            "cosine": match.hit.cosine,
+            "title": match.hit.title,
+            "metadata": stored_object(match.hit.metadata or "{}"),
+            "differs": [{"start": start, "end": end} for start, end in match.differs],
+        }
+        for match in found
+    ]
+    return json_response(content, headers)
+
+
+@router.get("", responses=_GROUPS, response_model=None, response_class=Response)
+async def list_duplicates(
+    request: Request,
+    name: Name,
+    threshold: Annotated[float, Query(ge=0.1, le=1)] = THRESHOLD,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Groups of near-duplicates in the whole index. It reads every text: send a long deadline."""
+    rights.require(request, Right.READ_INDEXES, name)
+    service = inference.service_of(request)
+    async with deadline.within(request), SCANS.taken():
+        index = await (await service.store.indexes()).open(name)
+        from service.index.query import duplicates
+
+        groups = await duplicates.groups(index, threshold)
+    content = {
+        "documents": sum(len(group.ids) for group in groups),
+        "groups_found": len(groups),
+        "groups": [
+            {"size": len(group.ids), "ids": group.ids[:MEMBERS], "resemblance": group.lowest}
+            for group in groups[:limit]
+        ],
+    }
+    return json_response(content)

@@ -1,0 +1,177 @@
+"""Near-duplicates in an index of real documents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from ranking import duplicates
+from tests.conftest import Server
+from tests.index.conftest import call, count, upsert
+
+SHARES = (0.01, 0.05, 0.2)
+
+
+def changed(text: str, share: float, seed: int) -> str:
+    """The text with a share of its words replaced by others of its own."""
+    draw = random.Random(seed)
+    words = text.split()
+    return " ".join(draw.choice(words) if draw.random() < share else word for word in words)
+
+
+@pytest.fixture(scope="module")
+def originals(peps: dict[str, str]) -> dict[str, str]:
+    long = [(name, text) for name, text in peps.items() if len(text) > 7000]
+    return {name: text[3000:7000] for name, text in long[40:52]}
+
+
+@pytest.fixture(scope="module")
+def copies(originals: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Copies with some words changed, by id: the original's id, and the text."""
+    return {
+        f"{name}-copy": (name, changed(text, SHARES[i % 3], i))
+        for i, (name, text) in enumerate(list(originals.items())[:9])
+    }
+
+
+@pytest.fixture(scope="module")
+def filled(
+    server: Server, originals: dict[str, str], copies: dict[str, tuple[str, str]]
+) -> Iterator[str]:
+    call(server, "PUT", "/indexes/copies", {}, status=201)
+    documents = [{"id": name, "text": text} for name, text in originals.items()]
+    documents += [{"id": name, "text": text} for name, (_, text) in copies.items()]
+    upsert(server, "copies", *documents)
+    yield "copies"
+    httpx.delete(f"{server.url}/indexes/copies")
+
+
+def find(server: Server, status: int = 200, **body: Any) -> Any:
+    return call(server, "POST", "/indexes/copies/duplicates", body, status=status)
+
+
+def test_every_copy_is_in_a_group_with_only_its_original(
+    server: Server, filled: str, copies: dict[str, tuple[str, str]]
+) -> None:
+    found = call(server, "GET", f"/indexes/{filled}/duplicates")
+    pairs = {tuple(group["ids"]) for group in found["groups"]}
+    assert pairs == {tuple(sorted((name, copy))) for copy, (name, _) in copies.items()}
+    assert (found["documents"], found["groups_found"]) == (18, 9)
+    assert all(group["size"] == 2 and 0.4 <= group["resemblance"] < 1 for group in found["groups"])
+
+
+def test_a_higher_threshold_leaves_only_the_closest_copies(
+    server: Server, filled: str, copies: dict[str, tuple[str, str]]
+) -> None:
+    found = call(server, "GET", f"/indexes/{filled}/duplicates?threshold=0.9&limit=1")
+    assert found["groups_found"] == 3
+    assert len(found["groups"]) == 1
+
+
+def test_a_document_finds_its_copy_and_the_windows_that_differ(
+    server: Server, filled: str, originals: dict[str, str]
+) -> None:
+    name, text = next(iter(originals.items()))
+    [same, *rest] = find(server, text=text)
+    assert (same["id"], same["resemblance"], same["differs"]) == (name, 1, [])
+    assert [one["id"] for one in rest] == [f"{name}-copy"]
+    [copy] = find(server, id=name)
+    assert copy["id"] == f"{name}-copy"
+    other = "A paragraph about the price of tea in small towns. " * 30
+    [longer] = find(server, text=text[:2000], threshold=0.1, top_k=1)
+    assert longer["containment"] > 0.9 > longer["resemblance"]
+    spans = longer["differs"]
+    assert spans
+    assert all(span["end"] > 1900 for span in spans)
+    assert find(server, text=other) == []
+
+
+def test_an_upsert_marks_or_refuses_duplicates(
+    server: Server, index: str, originals: dict[str, str]
+) -> None:
+    first, second, third = list(originals.values())[:3]
+    upsert(server, index, {"id": "a", "text": first})
+    body = {
+        "documents": [{"id": "x", "text": second}, {"id": "b", "text": changed(first, 0.05, 1)}]
+    }
+    path = f"/indexes/{index}/documents"
+    refused = call(server, "POST", path, body | {"on_duplicate": "refuse"}, status=409)
+    [one] = refused["duplicates"]
+    assert (one["position"], [d["id"] for d in one["duplicates"]]) == (1, ["a"])
+    assert count(server, index) == 1
+    marked = call(server, "POST", path, body | {"on_duplicate": "mark"})
+    assert marked["duplicates"] == refused["duplicates"]
+    assert count(server, index) == 3
+    again = {"documents": [{"id": "a", "text": first, "title": "new"}, {"id": "c", "text": third}]}
+    known = call(server, "POST", path, again | {"on_duplicate": "mark"})["duplicates"]
+    assert [(d["position"], d["duplicates"][0]["id"]) for d in known] == [(0, "b")]
+    assert "duplicates" not in call(server, "POST", path, again)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "give either text or id"),
+        ({"id": "a", "text": "b"}, "give either text or id"),
+        ({"id": "a", "threshold": 0}, "threshold"),
+        ({"id": "a", "top_k": 51}, "top_k"),
+    ],
+)
+def test_bad_requests_say_what_is_wrong(
+    server: Server, filled: str, body: dict[str, Any], said: str
+) -> None:
+    assert said in find(server, status=422, **body)["error"]
+
+
+def test_an_unknown_document_or_index_is_not_found(server: Server, filled: str) -> None:
+    find(server, status=404, id="none")
+    call(server, "GET", "/indexes/none/duplicates", status=404)
+
+
+def test_an_empty_index_and_texts_without_words_have_no_duplicates(
+    server: Server, index: str
+) -> None:
+    path = f"/indexes/{index}/duplicates"
+    assert call(server, "GET", path)["groups"] == []
+    upsert(server, index, {"id": "a", "text": "..."}, {"id": "b", "text": "..."})
+    assert call(server, "GET", path)["groups"] == []
+    assert call(server, "POST", path, {"text": "???"}) == []
+
+
+def test_resemblance_and_containment_are_those_of_the_sets() -> None:
+    one, other = duplicates.shingles("a b c d"), duplicates.shingles("A, b: c!")
+    assert len(one) == 7
+    assert len(other) == 5
+    assert duplicates.resemblance(one, other) == pytest.approx(5 / 7)
+    assert duplicates.containment(one, other) == 1
+    assert duplicates.resemblance(one, duplicates.shingles("d c b a")) == pytest.approx(4 / 10)
+
+
+def test_keys_meet_as_often_as_documents_resemble() -> None:
+    draw = np.random.default_rng(0)
+
+    def met(share: float) -> float:
+        """How often two sets with that resemblance have a key in common."""
+        shared = round(2000 * share / (1 + share))
+        hits = 0
+        for _ in range(60):
+            drawn = draw.integers(0, 1 << 32, 2000, dtype=np.uint32)
+            one = drawn[:1000]
+            other = np.concatenate((one[:shared], drawn[1000 : 2000 - shared]))
+            hits += bool((duplicates.keys(one) == duplicates.keys(other)).any())
+        return hits / 60
+
+    assert met(0.5) > 0.9
+    assert met(0.05) < 0.1
+
+
+def test_one_text_in_many_documents_makes_few_candidates() -> None:
+    same = np.tile(duplicates.keys(duplicates.shingles("the same text")), (500, 1))
+    found = duplicates.pairs(same)
+    assert len(found) == 499
+    assert duplicates.groups(500, [tuple(pair) for pair in found.tolist()]) == [list(range(500))]
