@@ -1,7 +1,5 @@
 """The path of the bundle that the service uses by default."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-w512"

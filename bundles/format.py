@@ -15,8 +15,6 @@ inside. A head takes ``features`` (float32, ``[batch, inputs]``) and returns ``l
 ``probabilities`` (float32, ``[batch, labels]``).
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

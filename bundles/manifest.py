@@ -1,11 +1,9 @@
 """The content of ``bundle.json``."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -176,7 +174,7 @@ class Manifest(_Strict):
         return files
 
     @model_validator(mode="after")
-    def _consistent(self) -> Manifest:
+    def _consistent(self) -> Self:
         needed = [TOKENIZER, *(p.file for p in self.precisions.values())]
         needed += [head.file for head in self.heads.values()]
         missing = [name for name in needed if name not in self.files]

@@ -1,7 +1,5 @@
 """Recognises the sets in a folder by their files and columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Streams the documents of a file or folder: only one of them is in memory at a time."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence

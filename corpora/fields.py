@@ -1,7 +1,5 @@
 """Names of columns, and the flags that set them in every tool. Imports only small modules."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 
@@ -24,7 +22,7 @@ class Fields:
     limit: int | None = None
 
     @classmethod
-    def given(cls, options: argparse.Namespace, limit: int | None = None) -> Fields:
+    def given(cls, options: argparse.Namespace, limit: int | None = None) -> "Fields":
         """The values of the flags of ``add_field_flags``; defaults if a tool lacks a flag."""
         names = {name: getattr(options, f"{name}_field", name) for name in _NAMES}
         return cls(**names, limit=limit)

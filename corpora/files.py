@@ -1,7 +1,5 @@
 """Files of documents: their formats, and their bytes, compressed or not."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

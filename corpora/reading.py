@@ -1,7 +1,5 @@
 """Reads tables as labelled, linked, judged or plain sets."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The four kinds of sets that tasks read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

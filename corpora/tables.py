@@ -1,7 +1,5 @@
 """Streams the rows of Parquet, CSV, TSV and JSON lines files."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Links of the documents to files that the site does not contain."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

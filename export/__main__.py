@@ -1,7 +1,5 @@
 """``docsplit-export``: the command line of the export."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

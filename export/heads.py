@@ -1,7 +1,5 @@
 """Put heads into a bundle: small ONNX graphs on the vectors of whole documents."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """``docsplit-export inspect``: print the content of a bundle."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real passages of mixed length to calibrate int8 and to measure parity."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

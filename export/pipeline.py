@@ -1,7 +1,5 @@
 """Turn a checkpoint into a complete bundle, or write nothing."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Measured in docs/how-to/classify.md, "What a training may take".
 """
 
-from __future__ import annotations
-
 # width of the network's hidden layer
 HIDDEN = 128
 # limits of the documents and labels of one training

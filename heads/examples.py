@@ -1,7 +1,5 @@
 """Labelled documents: checks them for training, and stores them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import zlib
@@ -56,7 +54,7 @@ class Examples:
         return b"".join((*parts, packing.flush()))
 
     @classmethod
-    def from_bytes(cls, blob: bytes) -> Examples:
+    def from_bytes(cls, blob: bytes) -> "Examples":
         """Read the result of ``to_bytes``."""
         inputs, labels, unlabelled = orjson.loads(zlib.decompress(blob))
         if isinstance(labels[0], list):

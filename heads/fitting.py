@@ -6,8 +6,6 @@ within an iteration, which may take minutes. Here the examples are read in parts
 stop the training before each part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,7 +36,7 @@ class Layers:
     biases: list[Floats]
 
     @classmethod
-    def drawn(cls, sizes: Sequence[int]) -> Layers:
+    def drawn(cls, sizes: Sequence[int]) -> "Layers":
         """Random layers by Glorot and Bengio (2010), always the same; zeros for a single layer."""
         if len(sizes) == 2:
             return cls([np.zeros((sizes[0], sizes[1]))], [np.zeros(sizes[1])])

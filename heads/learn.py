@@ -3,8 +3,6 @@
 Importing this module imports scikit-learn, which takes seconds; callers do it in a thread.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import fields

@@ -3,8 +3,6 @@
 Importing this module imports scikit-learn, like ``heads.training``.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,10 +1,8 @@
 """A trained head as plain matrices, so that serving it needs only numpy."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +82,7 @@ class Network:
         return stream.getvalue()
 
     @classmethod
-    def from_bytes(cls, blob: bytes) -> Network:
+    def from_bytes(cls, blob: bytes) -> Self:
         """Read the result of ``to_bytes``."""
         with np.load(io.BytesIO(blob), allow_pickle=False) as held:
             layers = range(sum(name.startswith("weight") for name in held.files))

@@ -5,8 +5,6 @@ guesses the labels of further documents, is trained again with its surest guesse
 Measured in docs/how-to/classify.md.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

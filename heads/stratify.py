@@ -1,7 +1,5 @@
 """Splits multi-label examples into folds with an equal share of every label."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """``docsplit-serve``: start the service."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Settings from flags, environment and a file."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """File descriptors: every connection takes one, and systems grant few by default."""
 
-from __future__ import annotations
-
 import structlog
 
 log = structlog.get_logger("docsplit")

@@ -4,8 +4,6 @@
 that belongs to one module is defined there, as a subclass of one of these.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import re

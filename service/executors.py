@@ -4,8 +4,6 @@ In asyncio's default executor, a few long calls would block all other calls. Her
 only for trainings, and the file of keys is always read in time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading
@@ -26,7 +24,7 @@ class Pool(ThreadPoolExecutor):
         threads: at most; they start when needed.
     """
 
-    _all: ClassVar[WeakSet[Pool]] = WeakSet()
+    _all: ClassVar[WeakSet["Pool"]] = WeakSet()
 
     def __init__(self, name: str, threads: int) -> None:
         super().__init__(threads, thread_name_prefix=name)

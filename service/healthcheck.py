@@ -4,8 +4,6 @@ It reads DOCSPLIT_HOST and DOCSPLIT_PORT from the environment, as the service do
 few seconds, so it uses a bare socket: importing ``http.client`` would more than double its time.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

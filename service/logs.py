@@ -1,7 +1,5 @@
 """Structured logs: one JSON object per line, or text for people."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

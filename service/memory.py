@@ -4,8 +4,6 @@
 figures with the memory that the process takes.
 """
 
-from __future__ import annotations
-
 # Bytes of memory for each byte of a body: the body, its text at up to 4 bytes a character, the
 # strings parsed from it, their tokens.
 FACTOR = 10

@@ -1,7 +1,5 @@
 """Prometheus metrics; docs/reference/metrics.md explains each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

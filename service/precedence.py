@@ -3,8 +3,6 @@
 The pauses are bounded, so a large body always gets on. Without short requests it takes no pause.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,19 +1,21 @@
 """The one settings object: command line over environment over file over default."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    SettingsConfigDict,
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
 )
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bundles.default import DEFAULT_BUNDLE
 from service import memory
@@ -21,6 +23,8 @@ from service.embedding.engines.choose import ArithmeticWish, EngineWish
 from service.errors import ServiceError
 
 ENV_PREFIX = "DOCSPLIT_"
+
+Count = Annotated[int, Field(ge=1)]
 
 
 class SettingsError(ServiceError):
@@ -35,6 +39,7 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
         extra="forbid",
         frozen=True,
+        use_attribute_docstrings=True,
         cli_kebab_case=True,
         cli_avoid_json=True,
         cli_hide_none_type=True,
@@ -42,187 +47,112 @@ class Settings(BaseSettings):
         cli_implicit_flags=True,
     )
 
-    config: Path | None = Field(None, description="YAML file of settings, names as below")
-    bundle: Path = Field(DEFAULT_BUNDLE, description="folder of the bundle to serve")
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    config: Path | None = None
+    """YAML file of settings, names as below"""
+    bundle: Path = DEFAULT_BUNDLE
+    """folder of the bundle to serve"""
+    host: str = "127.0.0.1"
+    """address to listen on"""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """port to listen on; 0 takes a free one"""
 
-    workers: int = Field(
-        1,
-        ge=1,
-        le=256,
-        description="services behind one address, each with its own engine and its share of cores",
-    )
-    engine: EngineWish = Field("auto", description="runtime; auto picks by what is installed")
-    precision: ArithmeticWish = Field("auto", description="arithmetic; auto picks by the processor")
-    threads: int = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="CPU cores to compute on, of all workers together; 0 takes all",
-    )
-    streams: int = Field(
-        0, ge=0, le=1024, description="batches computed at once on a CPU; 0 means one per core"
-    )
-    batch_tokens: int = Field(
-        0,
-        ge=0,
-        description="largest number of tokens in a batch, with padding; 0 lets the engine choose",
-    )
-    calibrate: float = Field(
-        1.5,
-        ge=0,
-        le=60,
-        description="seconds at the start for measuring the fastest threads, streams and "
-        "batch_tokens, among those left at 0; 0 measures nothing",
-    )
-    engine_timeout: float = Field(
-        60.0, gt=0, description="seconds a batch may take; beyond this the process ends"
-    )
-    language: str = Field(
-        "en",
-        pattern="^[a-z]{2,3}$",
-        description="ISO 639 code of the language whose rules split sentences",
-    )
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """services behind one address, each with its own engine and its share of cores"""
+    engine: EngineWish = "auto"
+    """runtime; auto picks by what is installed"""
+    precision: ArithmeticWish = "auto"
+    """arithmetic; auto picks by the processor"""
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    """CPU cores to compute on, of all workers together; 0 takes all"""
+    streams: Annotated[int, Field(ge=0, le=1024)] = 0
+    """batches computed at once on a CPU; 0 means one per core"""
+    batch_tokens: NonNegativeInt = 0
+    """largest number of tokens in a batch, with padding; 0 lets the engine choose"""
+    calibrate: Annotated[float, Field(ge=0, le=60)] = 1.5
+    """seconds at the start for measuring the fastest threads, streams and batch_tokens, among those
+    left at 0; 0 measures nothing"""
+    engine_timeout: PositiveFloat = 60.0
+    """seconds a batch may take; beyond this the process ends"""
+    language: Annotated[str, Field(pattern="^[a-z]{2,3}$")] = "en"
+    """ISO 639 code of the language whose rules split sentences"""
 
-    max_document_tokens: int = Field(
-        262_144,
-        ge=1,
-        description="largest number of tokens in a document; beyond it the answer is 413",
-    )
-    max_batch_items: int = Field(2048, ge=1, description="largest number of inputs in a request")
-    max_body_bytes: int = Field(
-        16_777_216, ge=1024, description="largest body of a request, in bytes"
-    )
-    max_body_values: int = Field(
-        262_144, ge=1024, description="largest number of JSON values in the body of a request"
-    )
-    max_inflight_bytes: int = Field(
-        536_870_912,
-        description="largest memory that each process reserves for requests in progress; "
-        "one client may reserve half of it; beyond this the answer is 429",
-    )
-    queue_tokens: int = Field(
-        524_288,
-        ge=1,
-        description="tokens that may wait in the queue for one client; all clients together may "
-        "have twice as many; beyond this the answer is 429",
-    )
-    queue_age_limit: float = Field(
-        2.0,
-        ge=0,
-        description="seconds after which a client's oldest work leads one in four of its batches",
-    )
-    max_header_bytes: int = Field(
-        32_768, ge=1024, description="largest request line and headers of a request, in bytes"
-    )
-    header_timeout: float = Field(
-        20.0, gt=0, description="seconds in which the request line and headers must arrive"
-    )
-    body_timeout: float = Field(
-        20.0,
-        gt=0,
-        description="seconds in which a body must arrive; every 16 KiB add one second",
-    )
-    max_connections: int = Field(
-        2048,
-        ge=1,
-        description="largest number of open connections; a further one closes the one that has "
-        "been idle longest",
-    )
-    request_timeout: float = Field(
-        60.0, gt=0, description="seconds a request may take unless it sends x-request-timeout"
-    )
-    max_request_timeout: float = Field(
-        600.0, gt=0, description="largest value of x-request-timeout, in seconds"
-    )
-    cache_bytes: int = Field(
-        67_108_864,
-        ge=0,
-        description="bytes of memory for cached vectors of windows and, a quarter of it, for "
-        "answers to identical requests; 0 turns the cache off",
-    )
-    redis_url: SecretStr | None = Field(
-        None, description="redis://, rediss:// or unix:// URL of a cache that replicas share"
-    )
-    redis_ttl: int = Field(604_800, ge=1, description="seconds until an entry in Redis expires")
-    redis_timeout: float = Field(
-        0.1,
-        gt=0,
-        le=10,
-        description="seconds a call to Redis may take; a slower one counts as a miss",
-    )
-    cache_secret: SecretStr | None = Field(
-        None,
-        description="secret of at least 32 characters that authenticates the values in Redis; all "
-        "replicas share it. None: upserts and trainings do not use Redis",
-    )
-    cache_sharing: Literal["auto", "shared", "separate"] = Field(
-        "auto",
-        description="whether clients share the cache; auto: separate where several API keys or a "
-        "keys_file are configured, else shared",
-    )
+    max_document_tokens: Count = 262_144
+    """largest number of tokens in a document; beyond it the answer is 413"""
+    max_batch_items: Count = 2048
+    """largest number of inputs in a request"""
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 16_777_216
+    """largest body of a request, in bytes"""
+    max_body_values: Annotated[int, Field(ge=1024)] = 262_144
+    """largest number of JSON values in the body of a request"""
+    max_inflight_bytes: int = 536_870_912
+    """largest memory that each process reserves for requests in progress; one client may reserve
+    half of it; beyond this the answer is 429"""
+    queue_tokens: Count = 524_288
+    """tokens that may wait in the queue for one client; all clients together may have twice as
+    many; beyond this the answer is 429"""
+    queue_age_limit: NonNegativeFloat = 2.0
+    """seconds after which a client's oldest work leads one in four of its batches"""
+    max_header_bytes: Annotated[int, Field(ge=1024)] = 32_768
+    """largest request line and headers of a request, in bytes"""
+    header_timeout: PositiveFloat = 20.0
+    """seconds in which the request line and headers must arrive"""
+    body_timeout: PositiveFloat = 20.0
+    """seconds in which a body must arrive; every 16 KiB add one second"""
+    max_connections: Count = 2048
+    """largest number of open connections; a further one closes the one that has been idle
+    longest"""
+    request_timeout: PositiveFloat = 60.0
+    """seconds a request may take unless it sends x-request-timeout"""
+    max_request_timeout: PositiveFloat = 600.0
+    """largest value of x-request-timeout, in seconds"""
+    cache_bytes: NonNegativeInt = 67_108_864
+    """bytes of memory for cached vectors of windows and, a quarter of it, for answers to identical
+    requests; 0 turns the cache off"""
+    redis_url: SecretStr | None = None
+    """redis://, rediss:// or unix:// URL of a cache that replicas share"""
+    redis_ttl: Count = 604_800
+    """seconds until an entry in Redis expires"""
+    redis_timeout: Annotated[float, Field(gt=0, le=10)] = 0.1
+    """seconds a call to Redis may take; a slower one counts as a miss"""
+    cache_secret: SecretStr | None = None
+    """secret of at least 32 characters that authenticates the values in Redis; all replicas share
+    it. None: upserts and trainings do not use Redis"""
+    cache_sharing: Literal["auto", "shared", "separate"] = "auto"
+    """whether clients share the cache; auto: separate where several API keys or a keys_file are
+    configured, else shared"""
 
-    index_path: str = Field(
-        "data/index",
-        min_length=1,
-        description="folder or s3:// URI of the indexes and trained heads; all replicas share it",
-    )
-    durability: Literal["fsync", "commit"] = Field(
-        "fsync",
-        description="fsync: writes below a folder are on disk before they are acknowledged; "
-        "commit: the operating system writes them later; a power failure may lose the newest",
-    )
-    index_cache_bytes: int = Field(
-        536_870_912,
-        ge=0,
-        description="memory for parts of indexes and metadata that were read before",
-    )
+    index_path: Annotated[str, Field(min_length=1)] = "data/index"
+    """folder or s3:// URI of the indexes and trained heads; all replicas share it"""
+    durability: Literal["fsync", "commit"] = "fsync"
+    """fsync: writes below a folder are on disk before they are acknowledged; commit: the operating
+    system writes them later; a power failure may lose the newest"""
+    index_cache_bytes: NonNegativeInt = 536_870_912
+    """memory for parts of indexes and metadata that were read before"""
 
-    api_keys: Annotated[list[SecretStr], NoDecode] = Field(
-        default_factory=list,
-        description="accepted bearer keys, separated by commas; none: no key is needed",
-    )
-    keys_file: Path | None = Field(
-        None,
-        description="TOML file of named, hashed keys; a changed file is read again",
-    )
-    cors_origins: Annotated[list[str], NoDecode] = Field(
-        default_factory=list,
-        description="web origins whose scripts may call the service, separated by commas, or *; "
-        "none: no script of another origin",
-    )
-    trusted_proxies: Annotated[list[str], NoDecode] = Field(
-        default_factory=list,
-        description="addresses and networks whose X-Forwarded-For names the client, separated by "
-        "commas; none: the header is ignored",
-    )
-    model_aliases: Annotated[list[str], NoDecode] = Field(
-        default_factory=list,
-        description="further model names that /v1 accepts, separated by commas",
-    )
+    api_keys: Annotated[list[SecretStr], NoDecode] = Field(default_factory=list)
+    """accepted bearer keys, separated by commas; none: no key is needed"""
+    keys_file: Path | None = None
+    """TOML file of named, hashed keys; a changed file is read again"""
+    cors_origins: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """web origins whose scripts may call the service, separated by commas, or *; none: no script of
+    another origin"""
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """addresses and networks whose X-Forwarded-For names the client, separated by commas; none: the
+    header is ignored"""
+    model_aliases: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """further model names that /v1 accepts, separated by commas"""
 
-    drain_seconds: float = Field(
-        5.0,
-        ge=0,
-        description="seconds between SIGTERM, when /readyz turns 503, and closing the socket",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="lowest severity that is logged"
-    )
-    log_format: Literal["json", "text"] = Field(
-        "json", description="json: one object per line; text: for people"
-    )
+    drain_seconds: NonNegativeFloat = 5.0
+    """seconds between SIGTERM, when /readyz turns 503, and closing the socket"""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """lowest severity that is logged"""
+    log_format: Literal["json", "text"] = "json"
+    """json: one object per line; text: for people"""
 
-    otlp_endpoint: str | None = Field(
-        None, description="http:// or https:// URL of an OpenTelemetry collector; none: no traces"
-    )
-    trace_ratio: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="share of requests to trace where the request's traceparent does not decide",
-    )
+    otlp_endpoint: str | None = None
+    """http:// or https:// URL of an OpenTelemetry collector; none: no traces"""
+    trace_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """share of requests to trace where the request's traceparent does not decide"""
 
     @property
     def caches_are_separate(self) -> bool:

@@ -1,7 +1,5 @@
 """``docsplit-train``: unlabelled documents in, an encoder out."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Read settings from a YAML file and flags."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ held-out documents. The demo deletes PEP numbers from all texts, because "PEP 48
 document would reveal the answer.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

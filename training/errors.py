@@ -1,7 +1,5 @@
 """Errors that users can fix. Each message says how."""
 
-from __future__ import annotations
-
 
 class TrainingError(Exception):
     """Base class of training errors. The command line prints the message without a traceback."""

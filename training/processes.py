@@ -1,7 +1,5 @@
 """One interface for one process or several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 

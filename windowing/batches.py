@@ -1,7 +1,5 @@
 """Make matrices for a model from rows of token ids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Split documents into windows, and compute the vectors of many documents."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

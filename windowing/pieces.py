@@ -4,8 +4,6 @@ A tokenizer needs some 200 bytes of memory for each token until its answer is co
 may receive a text of any length.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """From window vectors to document vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ move it, and the windows inherit this. No call runs a regular expression over mo
 characters, because regular expressions hold the GIL.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """From texts to token ids and character offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

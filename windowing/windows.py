@@ -13,8 +13,6 @@ Windows end at anchors, or, if none is in reach, at the boundary with the smalle
 - a document that fits is one window.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import TypeAlias
 

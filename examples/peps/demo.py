@@ -3,8 +3,6 @@
 It starts the service on a free port with the settings of ``docsplit-serve`` and uses HTTP.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -8,8 +8,6 @@ definition uses dense attention if every token reaches every other, otherwise bl
 Time and memory thus grow with the length, not with its square.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

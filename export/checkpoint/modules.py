@@ -1,7 +1,5 @@
 """Read the modules of a sentence-transformers checkpoint that follow the transformer."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Without tables, a graph would compute angles in its own precision. In bf16, posi
 300 or 302. In fp16, angles beyond position 2,048 are wrong by up to a radian and more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Open a sentence-transformers or transformers checkpoint and read how it computes vectors."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import warnings

@@ -1,7 +1,5 @@
 """The bundle's tokenizer: the source's tokenizer without truncation and padding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run a bundle's graphs to measure them. The service has its own engines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """Check that all weights of a source or of a written graph are finite."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

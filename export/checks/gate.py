@@ -1,7 +1,5 @@
 """The gate measures a graph against its source and refuses a graph that differs too much."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compare a graph's vectors with those of the checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fused fp16 form for CUDA, which CPU runtimes also load."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections import Counter

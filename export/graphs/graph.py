@@ -1,7 +1,5 @@
 """The encoder with its pooling and normalisation as one ONNX graph, fp32 and unfused."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """W8A8 form for CPUs: OpenVINO IR by nncf's post-training quantisation."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Padding-free fp16 form for CUDA. Between the embeddings and the pooling, the tokens of all rows
 are concatenated, and attention stays within each row (Zeng et al. 2022, arXiv:2208.08124)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

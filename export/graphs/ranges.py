@@ -1,7 +1,5 @@
 """Measure the values of a fused graph on real text, and find where fp16 would overflow."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The held-out data of the gate's tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Limit the quality that a graph may lose at tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

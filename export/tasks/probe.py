@@ -1,7 +1,5 @@
 """Classes of documents predicted from frozen vectors."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Measures of a ranking."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Retrieval of the documents that answer a query."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

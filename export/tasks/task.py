@@ -1,7 +1,5 @@
 """The interface of the gate's tasks: texts to encode and a figure of their vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Embeds on a Ray cluster: actors hold a bundle each, this process reads and writes the index."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

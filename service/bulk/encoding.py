@@ -1,7 +1,5 @@
 """Embeds the texts of one commit, and names the texts that cannot be embedded."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Brings an index up to date with documents; skips unchanged documents."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Embed many documents in the background; requests never wait for them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -3,8 +3,6 @@
 A client that leaves still pays for work that has begun. Only a full queue refunds a charge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """From whole documents to vectors: tokenise, cut, look up, compute, pool."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A limit on parallel work that serves clients in turn."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Get the vectors of windows for an embedder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

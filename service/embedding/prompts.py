@@ -1,7 +1,5 @@
 """The bundle's named prompts."""
 
-from __future__ import annotations
-
 from bundles.manifest import Manifest
 from service.errors import InvalidError
 

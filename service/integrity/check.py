@@ -1,7 +1,5 @@
 """Reads all data below ``index_path`` and names the faults."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -5,8 +5,6 @@ depends only on that bit's place. For 2**32 - 1 bits no two places give the same
 confirms the result by a digest.
 """
 
-from __future__ import annotations
-
 import zlib
 
 # more would take minutes, and from 2**29 bytes on the place is ambiguous

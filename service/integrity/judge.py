@@ -1,7 +1,5 @@
 """Decides for each row what is right, what can be computed again, and what is lost."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of a repair."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

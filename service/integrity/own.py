@@ -1,7 +1,5 @@
 """Checks the service's own files next to those of LanceDB, and writes damaged ones again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from service.index.storage import layout, manifest, place, recovery, reserve

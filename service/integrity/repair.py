@@ -1,7 +1,5 @@
 """Restores damaged data as far as possible, and reports the rest as lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Verifies every row of an index's table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads the readable rows of damaged files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any

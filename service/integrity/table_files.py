@@ -1,7 +1,5 @@
 """Repairs the files of a table: flips single wrong bits, and moves other damaged files aside."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``docsplit-keys``: creates, lists and revokes the keys of a file."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

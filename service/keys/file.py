@@ -5,13 +5,11 @@ Slow hashes (scrypt, Argon2) protect passwords that people choose. Here they wou
 milliseconds, and clients that send wrong keys could keep the service busy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -63,7 +61,7 @@ class _File(BaseModel):
     keys: dict[Name, KeyEntry] = Field(default_factory=dict, max_length=MOST_KEYS)
 
     @model_validator(mode="after")
-    def _once(self) -> _File:
+    def _once(self) -> Self:
         seen: dict[str, str] = {}
         for name, entry in self.keys.items():
             if (other := seen.setdefault(entry.sha256, name)) != name:

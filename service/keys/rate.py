@@ -1,7 +1,5 @@
 """Limits the rate of a key."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

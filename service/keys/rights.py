@@ -1,7 +1,5 @@
 """The indexes and classifiers that a key may use."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass

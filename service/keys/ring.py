@@ -1,7 +1,5 @@
 """The keys in memory: finds the key of a token, and checks whether its rates allow a request."""
 
-from __future__ import annotations
-
 import asyncio
 import enum
 import hmac

@@ -1,7 +1,5 @@
 """Finds the windows of a document that decided its label, by leaving each of them out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 Every heartbeat rewrites a job's small row, so its examples are in a separate table.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Reads examples, and documents without labels, from an index."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import numpy as np

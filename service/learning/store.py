@@ -1,7 +1,5 @@
 """Trained classifiers in a LanceDB table that every replica sees."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import zlib

@@ -5,8 +5,6 @@ gradient is long if the classifier is uncertain; k-means++ draws long ones that 
 document's vector replaces the network's last hidden layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The FastAPI application."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

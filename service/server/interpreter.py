@@ -1,7 +1,5 @@
 """How the threads of a process share the interpreter without blocking the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

@@ -1,7 +1,5 @@
 """The metrics of all workers of a service; any worker can return them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path

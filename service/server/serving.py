@@ -1,7 +1,5 @@
 """uvicorn, with a drain between SIGTERM and closing its sockets."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import time

@@ -4,8 +4,6 @@ Each worker is a whole service with its share of the cores, its own engine, queu
 supervisor binds the address, starts the workers, replaces those that die, and forwards signals.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import socket

@@ -1,7 +1,5 @@
 """One of several processes behind one socket; the supervisor starts it."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Record spans with OpenTelemetry's SDK and send them by OTLP over HTTP; extra ``tracing``."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -54,7 +52,7 @@ class RecordedSpan:
         """32 hexadecimal digits."""
         return trace.format_trace_id(self._span.get_span_context().trace_id)
 
-    def child(self, name: str, started: float, *, client: bool = False) -> RecordedSpan:
+    def child(self, name: str, started: float, *, client: bool = False) -> "RecordedSpan":
         """See ``stages.Span``."""
         span = self._tracer.start_span(
             name,

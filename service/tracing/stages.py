@@ -3,8 +3,6 @@
 This module does not import OpenTelemetry; ``service.tracing.exporter`` provides the spans.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ class Span(Protocol):
         """Whether ``end`` was called. Work that outlives its request adds no spans to it."""
         ...
 
-    def child(self, name: str, started: float, *, client: bool = False) -> Span:
+    def child(self, name: str, started: float, *, client: bool = False) -> "Span":
         """Begin a child span. ``client`` marks a call to another server."""
         ...
 

@@ -1,7 +1,5 @@
 """Load start weights as an encoder with pooling."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Extend a BERT-like checkpoint to longer inputs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel

@@ -16,77 +16,32 @@ tracing would freeze those of ``unflatten``.)
 # transformers leaves these unannotated; modules return Any when they are called.
 # mypy: allow-untyped-calls, disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
-from transformers.activations import ACT2FN
+from transformers import BertConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
 
 
-class LongBertConfig(PretrainedConfig):
+class LongBertConfig(BertConfig):
     """BERT's configuration, the attention window, and the offset of the position table."""
 
     model_type = "docsplit_long_bert"
 
-    def __init__(
-        self,
-        vocab_size: int = 30522,
-        hidden_size: int = 384,
-        num_hidden_layers: int = 6,
-        num_attention_heads: int = 12,
-        intermediate_size: int = 1536,
-        hidden_act: str = "gelu",
-        hidden_dropout_prob: float = 0.1,
-        attention_probs_dropout_prob: float = 0.1,
-        max_position_embeddings: int = 4096,
-        position_offset: int = 0,
-        attention_window: int = 512,
-        type_vocab_size: int = 2,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-12,
-        pad_token_id: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        """Set the sizes as in ``BertConfig``, and those of the long model.
+    def __init__(self, position_offset: int = 0, attention_window: int = 512, **sizes: Any) -> None:
+        """Set the sizes of ``BertConfig``, and those of the long model.
 
         Args:
-            vocab_size: rows of the token table.
-            hidden_size: width of the states.
-            num_hidden_layers: layers.
-            num_attention_heads: heads of each layer.
-            intermediate_size: width of the feed-forward part.
-            hidden_act: its activation.
-            hidden_dropout_prob: dropout of states.
-            attention_probs_dropout_prob: dropout of attention weights.
-            max_position_embeddings: rows of the position table.
             position_offset: row of the first token's position (RoBERTa: padding id + 1).
             attention_window: tokens that a token sees on either side.
-            type_vocab_size: rows of the token type table; type 0 is used.
-            initializer_range: standard deviation of fresh weights.
-            layer_norm_eps: epsilon of the layer norms.
-            pad_token_id: the padding token.
-            kwargs: passed on to ``PretrainedConfig``.
+            sizes: passed on to ``BertConfig``; its defaults are those of BERT-base.
         """
-        super().__init__(**{"pad_token_id": pad_token_id, **kwargs})
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.intermediate_size = intermediate_size
-        self.hidden_act = hidden_act
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.max_position_embeddings = max_position_embeddings
+        super().__init__(**sizes)
         self.position_offset = position_offset
         self.attention_window = attention_window
-        self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
-        self.layer_norm_eps = layer_norm_eps
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, dropout: float) -> Tensor:
@@ -218,43 +173,22 @@ class _SelfAttention(nn.Module):
         return mixed.transpose(1, 2).flatten(2)
 
 
-class _Output(nn.Module):
-    def __init__(self, inner: int, config: LongBertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(inner, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(self, states: Tensor, residual: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(self.dense(states)) + residual)
-
-
 class _Attention(nn.Module):
     def __init__(self, config: LongBertConfig) -> None:
         super().__init__()
         self.self = _SelfAttention(config)
-        self.output = _Output(config.hidden_size, config)
+        self.output = BertSelfOutput(config)
 
     def forward(self, states: Tensor, valid: Tensor, *, dense: bool) -> Tensor:
         return self.output(self.self(states, valid, dense=dense), states)
-
-
-class _Intermediate(nn.Module):
-    def __init__(self, config: LongBertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACT2FN[config.hidden_act]
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self.activation(self.dense(states))
 
 
 class _Layer(nn.Module):
     def __init__(self, config: LongBertConfig) -> None:
         super().__init__()
         self.attention = _Attention(config)
-        self.intermediate = _Intermediate(config)
-        self.output = _Output(config.intermediate_size, config)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertOutput(config)
 
     def forward(self, states: Tensor, valid: Tensor, *, dense: bool) -> Tensor:
         attended = self.attention(states, valid, dense=dense)

@@ -1,7 +1,5 @@
 """Choose the documents of each batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ The build is resumable. It records the sizes of the files after every ``_BLOCK``
 an interruption it cuts the files back to the recorded sizes and continues from there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

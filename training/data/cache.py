@@ -13,8 +13,6 @@ A cache is a folder::
 All files are memory-mapped, so memory holds only the pages in use.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

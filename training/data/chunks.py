@@ -1,7 +1,5 @@
 """Choose the rows that are encoded together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

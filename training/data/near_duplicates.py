@@ -7,8 +7,6 @@ Broder (1997), "On the resemblance and containment of documents"; banding as in 
 and Ullman, "Mining of Massive Datasets", section 3.4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ compares their speed and how they treat abbreviations; ``docs/explanation/decisi
 figures.
 """
 
-from __future__ import annotations
-
 from sentencex import segment
 
 

@@ -1,7 +1,5 @@
 """Stream training documents from files, folders and Hugging Face datasets."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

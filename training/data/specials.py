@@ -1,9 +1,7 @@
 """The plain tokenizer, and the special tokens that it adds to a text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +36,7 @@ class Specials:
     vocabulary: int
 
     @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Self:
         """Find the special tokens by tokenising one word."""
         backend = whole_text_tokenizer(tokenizer)
         bare = backend.encode("a", add_special_tokens=False).ids

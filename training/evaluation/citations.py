@@ -1,7 +1,5 @@
 """Citation retrieval: does a document find the documents that it cites?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Embed texts that are already token ids."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

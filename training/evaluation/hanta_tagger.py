@@ -4,8 +4,6 @@ Wartena 2019, "A Probabilistic Morphology Model for German Lemmatization"; the E
 trained on the British National Corpus.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import spacy

@@ -1,7 +1,5 @@
 """Parts of speech from spaCy."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

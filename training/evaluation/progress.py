@@ -1,7 +1,5 @@
 """Progress of embedding: a bar on a terminal, occasional lines elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

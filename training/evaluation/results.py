@@ -1,7 +1,5 @@
 """Results and their files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

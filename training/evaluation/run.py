@@ -1,7 +1,5 @@
 """Run every task with every encoder on every set that fits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Validation without labels: does one part of a document find the other?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """``docsplit-train citation``: train a citation head from documents and links."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

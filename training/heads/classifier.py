@@ -1,7 +1,5 @@
 """``docsplit-train head``: train a classifier from labelled documents."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Sequence

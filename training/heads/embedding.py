@@ -1,7 +1,5 @@
 """Embed documents with a bundle. An interrupted run continues where it stopped."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

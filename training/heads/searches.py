@@ -1,7 +1,5 @@
 """Hybrid search among documents in memory, the same as in an index of the service."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections import Counter

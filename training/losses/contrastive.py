@@ -1,7 +1,5 @@
 """Contrastive losses over the two views of each document of a batch."""
 
-from __future__ import annotations
-
 import math
 
 import torch

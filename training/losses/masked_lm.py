@@ -1,7 +1,5 @@
 """Masked language modelling, computed only at masked positions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

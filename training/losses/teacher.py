@@ -1,7 +1,5 @@
 """Distance to a frozen encoder's vectors."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 

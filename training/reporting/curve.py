@@ -1,7 +1,5 @@
 """The record of each step of a run, as JSON lines, CSV and TensorBoard files."""
 
-from __future__ import annotations
-
 import csv
 import json
 import warnings

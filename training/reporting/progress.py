@@ -1,7 +1,5 @@
 """Progress on the terminal."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -47,7 +45,7 @@ class RunProgress:
         self._clock = clock
         self._last_line = clock()
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> "RunProgress":
         """Show the bar."""
         self._bar.start()
         return self

@@ -1,7 +1,5 @@
 """Data, course, costs and metrics of a run for ``training.json``."""
 
-from __future__ import annotations
-
 import json
 import resource
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Keep the best model of a run, and decide on early stopping."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

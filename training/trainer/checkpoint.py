@@ -1,7 +1,5 @@
 """Write checkpoints atomically."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Stop a run that has diverged."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import deque

@@ -11,8 +11,6 @@ With ``cached`` no activations are kept. Each chunk is encoded once without a gr
 the same random state when its gradient is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

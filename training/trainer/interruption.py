@@ -1,7 +1,5 @@
 """Stop a run on a signal."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
@@ -18,7 +16,7 @@ class Interruption:
         self.asked = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> "Interruption":
         """Handle the signals. Only the main thread can do so; other threads do nothing."""
         if threading.current_thread() is threading.main_thread():
             for number in self._SIGNALS:

@@ -1,7 +1,5 @@
 """Run a training from settings and write its folder."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

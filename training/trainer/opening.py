@@ -1,7 +1,5 @@
 """Open documents, encoder and masked-LM head before the first step of a run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

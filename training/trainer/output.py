@@ -1,7 +1,5 @@
 """Write the resulting sentence-transformers folder and its record."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Run, batch and document seed the random generators. Every process therefore prep
 and a batch does not depend on earlier ones.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +71,7 @@ class Chunk:
     positions: Tensor
     labels: Tensor
 
-    def to(self, device: torch.device) -> Chunk:
+    def to(self, device: torch.device) -> "Chunk":
         """A copy on another device."""
         moved: dict[str, Any] = {
             field.name: value.to(device, non_blocking=True)

@@ -1,7 +1,5 @@
 """The outcome of a training run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

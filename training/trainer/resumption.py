@@ -1,7 +1,5 @@
 """Check that a checkpoint belongs to the settings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The learning rate and the optimiser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

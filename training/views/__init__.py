@@ -5,8 +5,6 @@ view is a list of pieces. Each piece is an array of token ids without special to
 of sentences, each piece is a sentence.
 """
 
-from __future__ import annotations
-
 from training.settings import ObjectiveSettings, ViewName
 from training.views.coco import coco
 from training.views.docsplit import docsplit

@@ -1,7 +1,5 @@
 """Two sentences of a document."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.types import Document, Pair, ViewContext

@@ -1,7 +1,5 @@
 """Halves of a document."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.types import Document, Pair, ViewContext

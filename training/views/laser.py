@@ -1,7 +1,5 @@
 """Views of LA(SER)^3: a text and its elongation, a sentence and the rest of its document."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.types import Document, Ids, Pair, View, ViewContext, tokens_of

@@ -1,7 +1,5 @@
 """Masking whole words."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

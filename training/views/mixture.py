@@ -1,7 +1,5 @@
 """Two objectives in one batch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.types import Document, Pair, ViewContext, ViewFunction

@@ -4,8 +4,6 @@ The contrastive report, section 4 ("View Selection"). Its negatives are the othe
 batch.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.masking import mask_words

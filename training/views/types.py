@@ -1,7 +1,5 @@
 """Types of the views and of their input."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

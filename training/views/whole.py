@@ -1,7 +1,5 @@
 """Views that contain the whole document."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.types import Document, Pair, ViewContext

@@ -1,7 +1,5 @@
 """Pack a view into rows for the encoder."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.views.types import Ids, View

@@ -1,7 +1,5 @@
 """Worker threads that take batches from the queue and run the engine."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

@@ -1,7 +1,5 @@
 """The client of the current work; the service is fair between clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

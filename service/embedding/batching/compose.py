@@ -1,7 +1,5 @@
 """Choose the windows that share a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Work that waits for the engine: the windows of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -40,7 +38,7 @@ class Job:
     client: Client = UNNAMED
     vectors: list[NDArray[np.float32] | None] = field(init=False)
     left: int = field(init=False)
-    waiting: dict[Window, None] = field(init=False)
+    waiting: dict["Window", None] = field(init=False)
     waiting_tokens: int = field(init=False)
     first_taken: float | None = None
     dropped: bool = False

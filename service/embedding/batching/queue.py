@@ -14,8 +14,6 @@ documents neither starve nor starve short ones. Age counts only within a client,
 no priority by its age.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """The recent speed of the engine."""
 
-from __future__ import annotations
-
 import math
 
 # Engine seconds after which a batch's weight falls to 1/e. A batch weighs by its time. Otherwise

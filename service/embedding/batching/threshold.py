@@ -1,7 +1,5 @@
 """Decide whether a client may add to a bounded store that clients share."""
 
-from __future__ import annotations
-
 
 def overflow(capacity: int, total: int, held: int, amount: int) -> int:
     """Amount that must leave before a client may add ``amount``; 0 or less if it may add it now.

@@ -1,7 +1,5 @@
 """Whole answers for requests that repeat byte by byte."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A circuit breaker (Nygard, Release It!, 2007)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

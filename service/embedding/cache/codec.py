@@ -1,7 +1,5 @@
 """Encode vectors as bytes: a version, a digest over name and vector, and fp16."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The cache key of a window's vector."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

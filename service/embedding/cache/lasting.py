@@ -4,8 +4,6 @@ Such work uses no vector that another party may have written to the cache. A wro
 stay in the index after the cache has forgotten it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

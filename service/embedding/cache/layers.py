@@ -1,7 +1,5 @@
 """Layers of the cache: process, then Redis, with single flight for identical windows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum

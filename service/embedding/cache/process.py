@@ -1,7 +1,5 @@
 """The first layer: the memory of this process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass

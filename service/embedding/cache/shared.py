@@ -1,7 +1,5 @@
 """The second layer: Redis, shared by all replicas. Every error counts as a miss."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any

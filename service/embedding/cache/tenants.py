@@ -1,7 +1,5 @@
 """Decide which clients share entries of the cache."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 

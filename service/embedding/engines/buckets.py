@@ -4,8 +4,6 @@ A device's arena keeps the memory that it once took, and pieces of ever new size
 gaps. With a few sizes, the largest first, pieces find their old places.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -5,8 +5,6 @@ that beats the default in every round, and by more than ``MARGIN`` in the median
 machine the default stays. It leaves out candidates that it cannot measure ``ROUNDS`` times in time.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Choose the engine and its precision, and give the reason."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 from dataclasses import dataclass

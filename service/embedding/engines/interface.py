@@ -1,7 +1,5 @@
 """The interface between batcher and engine."""
 
-from __future__ import annotations
-
 from typing import Literal, Protocol
 
 import numpy as np

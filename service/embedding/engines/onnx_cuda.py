@@ -1,7 +1,5 @@
 """ONNX Runtime on CUDA: bound inputs and output, batches rounded up to buckets."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

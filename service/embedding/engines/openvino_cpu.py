@@ -1,7 +1,5 @@
 """OpenVINO on the CPU: f32, bf16 where the processor has it, or the bundle's int8 graph."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection
 from pathlib import Path

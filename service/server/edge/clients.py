@@ -1,7 +1,5 @@
 """ASGI middleware that identifies the client of a request."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 

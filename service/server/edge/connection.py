@@ -6,8 +6,6 @@ requests itself, and ASGI reports when each one is answered. It depends only on
 ``asyncio.Protocol`` and on ASGI's ``state``.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,8 +46,8 @@ class Limits:
     read_seconds: float
     connections: int
     closed: Counter
-    open: set[BoundedConnection] = field(default_factory=set)
-    idle: dict[BoundedConnection, None] = field(default_factory=dict)
+    open: set["BoundedConnection"] = field(default_factory=set)
+    idle: dict["BoundedConnection", None] = field(default_factory=dict)
 
 
 class BoundedConnection(asyncio.Protocol):

@@ -1,7 +1,5 @@
 """The deadline of every request."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """Errors in two dialects: native (that of text-embeddings-inference) and OpenAI's."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from itertools import pairwise
 from typing import Any

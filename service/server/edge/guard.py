@@ -4,8 +4,6 @@ Before anything parses a body, it limits the bytes and the JSON values. From bot
 memory of the request, and reserves that until the answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The memory of requests, reserved from their heads to their answers."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -41,7 +39,7 @@ class Inflight:
         self._seconds = 0.0
 
     @contextmanager
-    def body(self) -> Iterator[Body]:
+    def body(self) -> Iterator["Body"]:
         """Reserve memory for one request of the task's client, until the request ends."""
         body = Body(self, clients.current())
         started = time.monotonic()
@@ -61,7 +59,7 @@ class Inflight:
         self.total += amount
         self._held[client] += amount
 
-    def _release(self, body: Body, seconds: float) -> None:
+    def _release(self, body: "Body", seconds: float) -> None:
         self.total -= body.bytes
         self._held[body.client] -= body.bytes
         if not self._held[body.client]:

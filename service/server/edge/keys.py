@@ -1,7 +1,5 @@
 """ASGI middleware that requires an API key before it reads a body."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 

@@ -4,8 +4,6 @@ The event loop and the threads of one process share the interpreter lock. A call
 lock until it returns, and the ``json`` module reads a string of 16 MB in one call.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

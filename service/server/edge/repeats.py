@@ -1,7 +1,5 @@
 """ASGI middleware that answers a repeated request from memory, before anything parses it."""
 
-from __future__ import annotations
-
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -1,7 +1,5 @@
 """Repeat a message of a request that was already read, for the next reader."""
 
-from __future__ import annotations
-
 from starlette.types import Message, Receive
 
 

@@ -4,8 +4,6 @@ Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` get the check from 
 new route cannot lack it. ``require`` checks names in bodies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """ASGI middleware that restricts what browsers and caches may do with an answer."""
 
-from __future__ import annotations
-
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

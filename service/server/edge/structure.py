@@ -3,8 +3,6 @@
 The number of values is at most one more than the number of marks: ``[``, ``{``, ``:`` and ``,``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 # bytes counted in one step: a few milliseconds

@@ -1,7 +1,5 @@
 """Run the graph of a bundle on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An encoder that computes no text twice."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -46,7 +44,7 @@ class CachedEncoder:
         self._progress = progress or EmbeddingProgress()
         self._clock = clock
 
-    def fitted(self, texts: Sequence[str]) -> CachedEncoder:
+    def fitted(self, texts: Sequence[str]) -> "CachedEncoder":
         """Itself, because it learns nothing from a set."""
         del texts
         return self

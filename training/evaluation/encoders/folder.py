@@ -1,7 +1,5 @@
 """Open a sentence-transformers encoder from a folder or the hub."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The interface of an encoder in an evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -59,7 +57,7 @@ class Representation(Protocol):
     readings: tuple[Reading, ...]
     sparse: bool
 
-    def fitted(self, texts: Sequence[str]) -> Representation:
+    def fitted(self, texts: Sequence[str]) -> "Representation":
         """Learn from the texts of a set. Returns itself if it learns nothing."""
         ...
 

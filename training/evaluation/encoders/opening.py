@@ -1,7 +1,5 @@
 """Open the encoders that the command line names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

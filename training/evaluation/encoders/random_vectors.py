@@ -1,7 +1,5 @@
 """The control without knowledge: a random direction for each text."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Get vectors from a running service."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Store vectors on disk by revision of the encoder and digest of the text."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import statistics

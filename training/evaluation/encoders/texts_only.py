@@ -1,7 +1,5 @@
 """A placeholder for tasks that measure the texts and need no encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from training.evaluation.encoders.interface import Features, Reading
@@ -19,7 +17,7 @@ class TextsOnly:
     def __init__(self) -> None:
         self.details: dict[str, str] = {}
 
-    def fitted(self, texts: Sequence[str]) -> TextsOnly:
+    def fitted(self, texts: Sequence[str]) -> "TextsOnly":
         """Itself."""
         del texts
         return self

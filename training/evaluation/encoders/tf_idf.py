@@ -1,7 +1,5 @@
 """The control that counts words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +24,7 @@ class TfIdf:
         self._vectorizer = vectorizer
         self.details = {"model": "TF-IDF, linear SVM on top"}
 
-    def fitted(self, texts: Sequence[str]) -> TfIdf:
+    def fitted(self, texts: Sequence[str]) -> "TfIdf":
         """Learn the words of these texts."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 

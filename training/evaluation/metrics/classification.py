@@ -1,7 +1,5 @@
 """Measures of predicted classes."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import accuracy_score, f1_score

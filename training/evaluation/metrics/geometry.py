@@ -1,7 +1,5 @@
 """Geometry of sets of vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

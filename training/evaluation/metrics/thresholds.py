@@ -1,7 +1,5 @@
 """Separate two kinds of pairs by a threshold."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Predict classes from features: a perceptron on vectors, a linear SVM on words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

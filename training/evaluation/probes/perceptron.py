@@ -1,7 +1,5 @@
 """The papers' probe: an MLP on frozen embeddings. Several train at the same time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from training.evaluation.report.papers import reported

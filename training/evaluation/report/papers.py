@@ -1,7 +1,5 @@
 """Figures from the papers, by task and set; ``*`` matches every set."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Format numbers and tables."""
 
-from __future__ import annotations
-
 from training.evaluation.results import Figure
 
 

@@ -1,7 +1,5 @@
 """Write the report of a folder of results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attention of the first token by part of speech."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 

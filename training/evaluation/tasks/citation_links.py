@@ -1,7 +1,5 @@
 """Do two documents have a citation link?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Does a document find the documents that it cites?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

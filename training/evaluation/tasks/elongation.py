@@ -1,7 +1,5 @@
 """The elongation attack: a repeated text should keep its meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Few-shot classification."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Geometry of the vectors of documents and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

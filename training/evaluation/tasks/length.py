@@ -1,7 +1,5 @@
 """Quality by length, for whole documents and for their first windows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

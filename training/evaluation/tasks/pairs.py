@@ -1,7 +1,5 @@
 """Pairs of documents with and without a link, split by document."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Probe classification."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

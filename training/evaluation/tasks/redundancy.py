@@ -1,7 +1,5 @@
 """How often do documents repeat their nouns and verbs?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """All tasks, in the order of the report."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 

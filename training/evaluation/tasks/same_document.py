@@ -1,7 +1,5 @@
 """Do two spans come from one document?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
