@@ -182,6 +182,8 @@ _ONE_TEXT_FIELDS = [
 ]
 _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),
+    ("POST", "/indexes/{name}/documents/get", b'{"ids":%s}'),
+    ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
     ("PUT", "/indexes/{name}", b'{"fields":%s}'),
     ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
@@ -217,6 +219,8 @@ def attacks() -> Iterator[Attack]:
         yield Attack("POST", "/similar", name, filled(body, make))
         body = b'{"index":"worst","filter":%s}'
         yield Attack("POST", "/classifiers/{name}/suggest", name, filled(body, make))
+        body = b'{"dry_run":true,"filter":%s}'
+        yield Attack("POST", "/indexes/{name}/documents/delete", name, filled(body, make), False)
     for name, make in JUNK.items():
         for method, route, body in _LIST_FIELDS:
             title = f"{body.decode()}: {name}"

@@ -24,16 +24,14 @@ from service.server.routes import (
     citation,
     classifiers,
     classify,
-    documents,
-    duplicates,
     embed,
-    indexes,
     openai,
     similar,
     similarity,
     status,
     suggest,
 )
+from service.server.routes.stored import documents, duplicates, indexes, many
 
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
@@ -109,6 +107,7 @@ def create_app(service: Service) -> FastAPI:
         indexes,
         citation,
         documents,
+        many,
         duplicates,
         openai,
         status,

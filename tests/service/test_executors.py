@@ -67,22 +67,21 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         citation,
         classifiers,
         classify,
-        documents,
         embed,
-        indexes,
         openai,
         similar,
         similarity,
         status,
         suggest,
     )
+    from service.server.routes.stored import documents, duplicates, indexes, many
 
     def calls(dependant: Dependant) -> Iterator[object]:
         yield dependant.call
         for each in dependant.dependencies:
             yield from calls(each)
 
-    parts = (citation, classifiers, classify, documents, embed, indexes, openai)
+    parts = (citation, classifiers, classify, documents, duplicates, many, embed, indexes, openai)
     routes = [
         route
         for module in (*parts, similar, similarity, status, suggest)

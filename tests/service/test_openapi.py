@@ -64,6 +64,8 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/generations/{revision}",
         "/indexes/{name}/documents",
         "/indexes/{name}/documents/{document_id}",
+        "/indexes/{name}/documents/get",
+        "/indexes/{name}/documents/delete",
         "/v1/embeddings",
         "/v1/models",
         "/health",

@@ -43,6 +43,11 @@ async def of_index(request: Request) -> None:
     _of_path(request, Right.READ_INDEXES, Right.WRITE_INDEXES)
 
 
+async def to_read_index(request: Request) -> None:
+    """Require the right to read the index in the path, for every method."""
+    _of_path(request, Right.READ_INDEXES, Right.READ_INDEXES)
+
+
 async def of_classifier(request: Request) -> None:
     """Require the right to use the classifier in the path, or to change it except for GET."""
     _of_path(request, Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
