@@ -83,6 +83,12 @@ JUNK: dict[str, Callable[[], bytes]] = {
 }
 
 
+QUERIES: dict[str, Callable[[], bytes]] = {
+    "64 queries of 240,000 tokens": lambda: _list(b'{"text":' + _string("!", 240_000) + b"}"),
+    "more queries than the limit": lambda: _list(b'{"id":"a"}', 900_000),
+}
+
+
 def _documents(content: bytes, document_bytes: int, size: int = SIZE - 100_000) -> bytes:
     count = max(1, min(2048, size // (document_bytes + 20)))
     items = (b'{"id":"%d",%s}' % (number, content) for number in range(count))
@@ -186,6 +192,8 @@ _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
     ("PUT", "/indexes/{name}", b'{"fields":%s}'),
     ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
+    ("POST", "/similar", b'{"index":"worst","queries":%s}'),
+    ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
 ]
@@ -227,5 +235,8 @@ def attacks() -> Iterator[Attack]:
             yield Attack(method, route, title, filled(body, make), name in _FIRST)
     for name, make in DOCUMENTS.items():
         yield Attack("POST", "/indexes/{name}/documents", name, make)
+    queries = b'{"index":"worst","top_k":1,"queries":%s}'
+    for name, make in QUERIES.items():
+        yield Attack("POST", "/similar", name, filled(queries, make))
     for name, make in TRAININGS.items():
         yield Attack("PUT", "/classifiers/{name}", name, make)

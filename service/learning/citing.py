@@ -58,7 +58,7 @@ async def citation(
         )
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
-    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit)
+    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit, query.offset)
 
 
 def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from service.errors import DamagedError
+from service.embedding.embedder import Document, UnusableInputError
+from service.errors import DamagedError, NotFoundError
 from service.index.query.filters import Filter, compile_filter
 from service.index.rows.record import Windows
 from service.keys.rights import Right
@@ -30,6 +32,28 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
+MOST_QUERIES = 100
+# hits of one answer
+MOST_HITS = 1000
+# ranked documents of one request: of each query those that offset leaves out count, too
+MOST_RANKED = 10_000
+
+
+class QueryIn(BaseModel):
+    """One of several queries."""
+
+    model_config = ConfigDict(strict=True)
+
+    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
+        None, description="a document of any length; or give id"
+    )
+    id: Identifier | None = Field(None, description="a document of the index; it is left out")
+
+    @model_validator(mode="after")
+    def _text_or_id(self) -> QueryIn:
+        if (self.text is None) == (self.id is None):
+            raise ValueError("give either text or id")
+        return self
 
 
 class SimilarRequest(BaseModel):
@@ -42,7 +66,21 @@ class SimilarRequest(BaseModel):
         None, description="a document of any length; or give id"
     )
     id: Identifier | None = Field(None, description="a document of the index; it is left out")
-    top_k: int = Field(10, ge=1, le=1000)
+    queries: list[QueryIn] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_QUERIES,
+        fail_fast=True,
+        description="several queries in place of text or id; all other fields apply to each",
+    )
+    top_k: int = Field(10, ge=1, le=MOST_HITS)
+    offset: int = Field(0, ge=0, lt=MOST_RANKED, description="number of first hits to leave out")
+    exclude: list[Identifier] = Field(
+        default_factory=list,
+        max_length=1000,
+        fail_fast=True,
+        description="documents to leave out",
+    )
     mode: Literal["cosine", "words", "hybrid", "citation"] = "cosine"
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="only in the mode citation: what the text cites, or what cites it"
@@ -51,9 +89,16 @@ class SimilarRequest(BaseModel):
     explain: bool = Field(False, description="show the windows that resemble each other most")
 
     @model_validator(mode="after")
-    def _text_or_id(self) -> SimilarRequest:
-        if (self.text is None) == (self.id is None):
-            raise ValueError("give either text or id")
+    def _one_query_or_several(self) -> SimilarRequest:
+        if [self.text, self.id, self.queries].count(None) != 2:
+            raise ValueError("give either text or id, or else queries")
+        several = len(self.queries or [None])
+        if several * self.top_k > MOST_HITS:
+            raise ValueError(f"the number of queries times top_k is at most {MOST_HITS}")
+        if several * (self.offset + self.top_k) > MOST_RANKED:
+            raise ValueError(
+                f"the number of queries times the sum of offset and top_k is at most {MOST_RANKED}"
+            )
         if self.direction is not None and self.mode != "citation":
             raise ValueError("direction: use it only with the mode citation")
         return self
@@ -90,7 +135,10 @@ class HitOut(BaseModel):
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Highest score first.", "model": list[HitOut]},
+    200: {
+        "description": "Highest score first; with `queries` one list for each, in their order.",
+        "model": list[HitOut] | list[list[HitOut]],
+    },
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
 }
 
@@ -104,45 +152,74 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         index = await (await service.store.indexes()).open(body.index)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         head = await citation_head(request, index, body.index) if body.mode == "citation" else None
-        query, windows, headers = await _query(request, body, index)
+        texts, headers = await _embedded(request, body)
         from service.index.query import search
         from service.learning.citing import citation
 
-        with Stage("search") as stage:
-            if head is not None:
-                hits = await citation(index, query, body.top_k, where, head.network, body.direction)
-            else:
-                run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
-                    body.mode
-                ]
-                hits = await run(index, query, body.top_k, where)
-            stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
-        service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
-        content = [_hit(hit) for hit in hits]
-        if windows is not None:
-            await _explain(index, windows, content)
-    return json_response(content, headers)
+        answers = []
+        limit = body.offset + body.top_k
+        for place in range(len(body.queries or [None])):
+            query, windows = await _query(body, place, texts.get(place), index)
+            with Stage("search") as stage:
+                if head is not None:
+                    hits = await citation(index, query, limit, where, head.network, body.direction)
+                else:
+                    run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
+                        body.mode
+                    ]
+                    hits = await run(index, query, limit, where)
+                stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
+            service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
+            content = [_hit(hit) for hit in hits]
+            if windows is not None:
+                await _explain(index, windows, content)
+            answers.append(content)
+    return json_response(answers[0] if body.queries is None else answers, headers)
+
+
+async def _embedded(
+    request: Request, body: SimilarRequest
+) -> tuple[dict[int, Document], dict[str, str]]:
+    """The embedded texts by the positions of their queries, and headers of the answer."""
+    texts = [body.text] if body.queries is None else [one.text for one in body.queries]
+    given = {place: text for place, text in enumerate(texts) if text is not None}
+    if not given:
+        return {}, {}
+    try:
+        result = await inference.embed(request, list(given.values()))
+    except UnusableInputError as error:
+        if body.queries is not None:
+            error.message = f"queries.{list(given)[error.index]} {error.reason}"
+        raise
+    documents = dict(zip(given, result.documents, strict=True))
+    return documents, inference.headers(request, result)
 
 
 async def _query(
-    request: Request, body: SimilarRequest, index: Index
-) -> tuple[Query, Windows | None, dict[str, str]]:
-    """The query, its windows if the request asks for them, and headers of the answer."""
+    body: SimilarRequest, place: int, embedded: Document | None, index: Index
+) -> tuple[Query, Windows | None]:
+    """The query at a position, and its windows if the request asks for them."""
     from service.index.query.search import Query, stored
 
-    if body.id is not None:
-        query = await stored(index, body.id)
-        windows = (await index.windows([body.id])).get(body.id) if body.explain else None
+    one = body if body.queries is None else body.queries[place]
+    windows = None
+    if embedded is not None:
+        query = Query(normalise(embedded.vector()), one.text or "")
+        if body.explain:
+            ends = [window.end for window in embedded.windows]
+            windows = Windows(embedded.matrix(), ends)
+    else:
+        name = one.id or ""
+        try:
+            query = await stored(index, name)
+        except NotFoundError as error:
+            if body.queries is not None:
+                error.message = f"queries.{place}: {error.message}"
+            raise
+        windows = (await index.windows([name])).get(name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
-        return query, windows, {}
-    text = body.text or ""
-    result = await inference.embed(request, [text])
-    document = result.documents[0]
-    ends = [window.end for window in document.windows]
-    windows = Windows(document.matrix(), ends) if body.explain else None
-    query = Query(normalise(document.vector()), text)
-    return query, windows, inference.headers(request, result)
+    return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
