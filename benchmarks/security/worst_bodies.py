@@ -34,8 +34,8 @@ class Attack:
 
     @property
     def path(self) -> str:
-        """The route to the index or classifier ``worst``."""
-        return self.route.replace("{name}", "worst")
+        """The route to the index or classifier ``worst``, or to its document ``a``."""
+        return self.route.replace("{name}", "worst").replace("{document_id}", "a")
 
 
 def _repeated(unit: str, size: int = SIZE) -> bytes:
@@ -188,12 +188,14 @@ _ONE_TEXT_FIELDS = [
 ]
 _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),
+    ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"metadata":%s}'),
+    ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"links":%s}'),
     ("POST", "/indexes/{name}/documents/get", b'{"ids":%s}'),
     ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
-    ("PUT", "/indexes/{name}", b'{"fields":%s}'),
-    ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
     ("POST", "/similar", b'{"index":"worst","queries":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
+    ("PUT", "/indexes/{name}", b'{"fields":%s}'),
+    ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
 ]
@@ -233,10 +235,10 @@ def attacks() -> Iterator[Attack]:
         for method, route, body in _LIST_FIELDS:
             title = f"{body.decode()}: {name}"
             yield Attack(method, route, title, filled(body, make), name in _FIRST)
-    for name, make in DOCUMENTS.items():
-        yield Attack("POST", "/indexes/{name}/documents", name, make)
     queries = b'{"index":"worst","top_k":1,"queries":%s}'
     for name, make in QUERIES.items():
         yield Attack("POST", "/similar", name, filled(queries, make))
+    for name, make in DOCUMENTS.items():
+        yield Attack("POST", "/indexes/{name}/documents", name, make)
     for name, make in TRAININGS.items():
         yield Attack("PUT", "/classifiers/{name}", name, make)

@@ -31,7 +31,7 @@ from service.server.routes import (
     status,
     suggest,
 )
-from service.server.routes.stored import documents, duplicates, indexes, many
+from service.server.routes.stored import documents, duplicates, indexes, many, patches
 
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
@@ -108,6 +108,7 @@ def create_app(service: Service) -> FastAPI:
         citation,
         documents,
         many,
+        patches,
         duplicates,
         openai,
         status,
@@ -136,7 +137,7 @@ def create_app(service: Service) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=_SENT_HEADERS,
             expose_headers=_TOLD_HEADERS,
         )

@@ -74,14 +74,25 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         status,
         suggest,
     )
-    from service.server.routes.stored import documents, duplicates, indexes, many
+    from service.server.routes.stored import documents, duplicates, indexes, many, patches
 
     def calls(dependant: Dependant) -> Iterator[object]:
         yield dependant.call
         for each in dependant.dependencies:
             yield from calls(each)
 
-    parts = (citation, classifiers, classify, documents, duplicates, many, embed, indexes, openai)
+    parts = (
+        citation,
+        classifiers,
+        classify,
+        documents,
+        duplicates,
+        many,
+        patches,
+        embed,
+        indexes,
+        openai,
+    )
     routes = [
         route
         for module in (*parts, similar, similarity, status, suggest)

@@ -101,9 +101,14 @@ def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index
     Raises:
         InvalidError: with the name of the field as the index declares it.
     """
+    if wrong := mistyped(fields, metadata):
+        raise InvalidError(f"document {index}: {wrong}", "documents")
+
+
+def mistyped(fields: Mapping[str, FieldType], metadata: Mapping[str, object]) -> str | None:
+    """The declared field whose value has another type, as an error; None if there is none."""
     for name, kind in fields.items():
         value = metadata.get(name)
         if value is not None and not fits(kind, value):
-            raise InvalidError(
-                f"document {index}: metadata.{name} is declared as {kind}", "documents"
-            )
+            return f"metadata.{name} is declared as {kind}"
+    return None

@@ -63,6 +63,9 @@ Metadata = Annotated[
 ]
 
 
+Title = Annotated[str | None, BeforeValidator(_title)]
+
+
 class DocumentIn(BaseModel):
     """A document to store. An upsert replaces the whole document: omitted fields become empty."""
 
@@ -70,9 +73,7 @@ class DocumentIn(BaseModel):
 
     id: Identifier
     text: Annotated[str, BeforeValidator(valid_text), TEXT] = Field(description="of any length")
-    title: Annotated[str | None, BeforeValidator(_title)] = Field(
-        None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS}
-    )
+    title: Title = Field(None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS})
     metadata: Metadata = Field(default_factory=dict)
     links: Annotated[list[Identifier], FailFast()] = Field(
         default_factory=list, max_length=10_000, description="ids of the documents that it cites"
