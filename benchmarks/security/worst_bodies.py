@@ -179,12 +179,17 @@ _TEXT_FIELDS = [
     ("/classify", b'{"inputs":%s}'),
     ("/predict", b'{"inputs":%s}'),
     ("/similarity", b'{"inputs":{"source_sentence":"a","sentences":%s}}'),
+    ("/rerank", b'{"query":"a","texts":%s}'),
+    ("/rerank", b'{"query":"a","documents":%s}'),
+    ("/v1/rerank", b'{"query":"a","documents":%s}'),
+    ("/v2/rerank", b'{"query":"a","documents":%s}'),
 ]
 _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),
     ("/embed", b'{"truncate":true,"truncation_direction":"left","inputs":%s}'),
     ("/similar", b'{"index":"worst","mode":"hybrid","text":%s}'),
     ("/indexes/{name}/duplicates", b'{"text":%s}'),
+    ("/rerank", b'{"texts":["a"],"query":%s}'),
 ]
 _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),

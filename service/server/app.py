@@ -26,6 +26,7 @@ from service.server.routes import (
     classify,
     embed,
     openai,
+    rerank,
     similar,
     similarity,
     status,
@@ -100,6 +101,7 @@ def create_app(service: Service) -> FastAPI:
     for module in (
         embed,
         similarity,
+        rerank,
         classify,
         classifiers,
         suggest,

@@ -69,6 +69,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         classify,
         embed,
         openai,
+        rerank,
         similar,
         similarity,
         status,
@@ -95,7 +96,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
     )
     routes = [
         route
-        for module in (*parts, similar, similarity, status, suggest)
+        for module in (*parts, rerank, similar, similarity, status, suggest)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     ]
