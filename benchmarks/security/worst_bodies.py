@@ -34,8 +34,8 @@ class Attack:
 
     @property
     def path(self) -> str:
-        """The route to the index or classifier ``worst``, or to its document ``a``."""
-        return self.route.replace("{name}", "worst").replace("{document_id}", "a")
+        """The route to the index or classifier ``worst``, its document ``a``, or an alias."""
+        return self.route.format(name="worst", document_id="a", alias="alias")
 
 
 def _repeated(unit: str, size: int = SIZE) -> bytes:
@@ -200,6 +200,7 @@ _LIST_FIELDS = [
     ("POST", "/similar", b'{"index":"worst","queries":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
     ("PUT", "/indexes/{name}", b'{"fields":%s}'),
+    ("PUT", "/aliases/{alias}", b'{"index":%s}'),
     ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),

@@ -32,7 +32,7 @@ from service.server.routes import (
     status,
     suggest,
 )
-from service.server.routes.stored import documents, duplicates, indexes, many, patches
+from service.server.routes.stored import aliases, documents, duplicates, indexes, many, patches
 
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
@@ -107,6 +107,7 @@ def create_app(service: Service) -> FastAPI:
         suggest,
         similar,
         indexes,
+        aliases,
         citation,
         documents,
         many,

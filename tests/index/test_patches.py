@@ -23,8 +23,11 @@ ONE = {
 }
 
 
-def patch(server: Server, index: str, body: Any, status: int = 200, **headers: str) -> Any:
+def patch(server: Server, index: str, body: Any, status: int = 200, match: str = "") -> Any:
     path = f"/indexes/{index}/documents/a%2Fb%20c"
+    headers = {"content-type": "application/merge-patch+json"}
+    if match:
+        headers["if-match"] = match
     return call(server, "PATCH", path, body, status=status, headers=headers)
 
 
@@ -52,7 +55,7 @@ def test_a_merge_patch_changes_only_what_it_names(server: Server, index: str) ->
     assert held(server, index)["title"] is None
     assert held(server, index)["links"] == ["x", "y"]
     assert held(server, index)["metadata"] == metadata
-    patch(server, index, {"metadata": None}, **{"content-type": "application/merge-patch+json"})
+    patch(server, index, {"metadata": None})
     assert held(server, index)["metadata"] == {}
 
 
@@ -78,12 +81,12 @@ async def test_vectors_stay_the_same_bytes(replicas: Replicas) -> None:
 def test_if_match_is_honoured(server: Server, index: str) -> None:
     upsert(server, index, ONE)
     version = held(server, index)["version"]
-    answer = patch(server, index, {"title": "x"}, 412, **{"if-match": '"1"'})
+    answer = patch(server, index, {"title": "x"}, 412, match='"1"')
     assert answer["conflicts"] == [{"position": 0, "version": version}]
     assert held(server, index)["title"] == "First"
-    new = patch(server, index, {"title": "x"}, **{"if-match": f'"{version}"'})["version"]
-    patch(server, index, {"title": "y"}, 412, **{"if-match": f'"{version}"'})
-    newest = patch(server, index, {"title": "z"}, **{"if-match": "*"})["version"]
+    new = patch(server, index, {"title": "x"}, match=f'"{version}"')["version"]
+    patch(server, index, {"title": "y"}, 412, match=f'"{version}"')
+    newest = patch(server, index, {"title": "z"}, match="*")["version"]
     assert len({version, new, newest}) == 3
     assert held(server, index)["title"] == "z"
 

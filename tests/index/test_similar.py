@@ -108,7 +108,7 @@ def test_explain_pairs_windows(server: Server, filled: str, papers: dict[str, st
 def test_pages_follow_each_other(
     server: Server, filled: str, papers: dict[str, str], mode: str
 ) -> None:
-    query = {"id": next(iter(papers)), "mode": mode}
+    query: dict[str, Any] = {"id": next(iter(papers)), "mode": mode}
     whole = similar(server, **query, top_k=50)
     assert len(whole) == len(papers) - 1
     pages = [similar(server, **query, top_k=7, offset=start) for start in (0, 7, 14, 21)]
@@ -121,7 +121,7 @@ def test_pages_follow_each_other(
 def test_excluded_documents_are_left_out(
     server: Server, filled: str, papers: dict[str, str], mode: str
 ) -> None:
-    query = {"text": next(iter(papers.values())), "mode": mode}
+    query: dict[str, Any] = {"text": next(iter(papers.values())), "mode": mode}
     names = [hit["id"] for hit in similar(server, **query, top_k=50)]
     out = [names[0], names[2], "no such document"]
     left = similar(server, **query, top_k=5, exclude=out)
@@ -136,8 +136,8 @@ def test_excluded_documents_are_left_out(
 
 def test_queries_answer_in_order(server: Server, filled: str, papers: dict[str, str]) -> None:
     (first, text), (second, other), *_ = papers.items()
-    queries = [{"text": text}, {"id": second}, {"text": other}]
-    options = {"top_k": 4, "offset": 1, "explain": True, "exclude": [first]}
+    queries: list[dict[str, Any]] = [{"text": text}, {"id": second}, {"text": other}]
+    options: dict[str, Any] = {"top_k": 4, "offset": 1, "explain": True, "exclude": [first]}
     answers = similar(server, queries=queries, **options)
     for answer, query in zip(answers, queries, strict=True):
         single = similar(server, **query, **options)

@@ -75,7 +75,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         status,
         suggest,
     )
-    from service.server.routes.stored import documents, duplicates, indexes, many, patches
+    from service.server.routes.stored import aliases, documents, duplicates, indexes, many, patches
 
     def calls(dependant: Dependant) -> Iterator[object]:
         yield dependant.call
@@ -83,6 +83,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
             yield from calls(each)
 
     parts = (
+        aliases,
         citation,
         classifiers,
         classify,

@@ -13,7 +13,6 @@ from service.embedding.embedder import Document, UnusableInputError
 from service.errors import DamagedError, NotFoundError
 from service.index.query.filters import Filter, compile_filter
 from service.index.rows.record import Windows
-from service.keys.rights import Right
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
@@ -147,11 +146,11 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def similar(request: Request, body: SimilarRequest) -> Response:
     """Documents that resemble a text or a document of the index, which is left out."""
     service = inference.service_of(request)
-    rights.require(request, Right.READ_INDEXES, body.index)
+    name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(body.index)
+        index = await (await service.store.indexes()).open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
-        head = await citation_head(request, index, body.index) if body.mode == "citation" else None
+        head = await citation_head(request, index, name) if body.mode == "citation" else None
         texts, headers = await _embedded(request, body)
         from service.index.query import search
         from service.learning.citing import citation
