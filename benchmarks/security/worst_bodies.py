@@ -117,6 +117,7 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "one long metadata key": lambda: _sized(
         b'"text":"a","metadata":{' + _string("k", SIZE - 200_000) + b":0}"
     ),
+    "lists in metadata": lambda: _sized(_metadata(60, b"[" + b'"a",' * 255 + b'"a"]')),
     "empty documents": lambda: b'{"documents":' + _list(b"{}", 390_000) + b"}",
     "more documents than the limit": lambda: (
         b'{"documents":[' + b",".join(b'{"id":"%d","text":"a"}' % n for n in range(LINES)) + b"]}"
@@ -199,6 +200,7 @@ _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
     ("POST", "/similar", b'{"index":"worst","queries":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
+    ("POST", "/similar", b'{"index":"worst","text":"a","facets":%s}'),
     ("PUT", "/indexes/{name}", b'{"fields":%s}'),
     ("PUT", "/aliases/{alias}", b'{"index":%s}'),
     ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),

@@ -18,7 +18,6 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index.aliases import Aliases
 from service.index.documents import Index
 from service.index.generations import (
     Generation,
@@ -33,6 +32,7 @@ from service.index.generations import Model as Model
 from service.index.leases import Leases
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
+from service.index.rows.aliases import Aliases
 from service.index.rows.columns import prepare
 from service.index.rows.fields import FieldType
 from service.index.storage import ledger

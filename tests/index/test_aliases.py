@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.errors import ConflictError, NotFoundError
-from service.index import aliases
+from service.index.rows import aliases
 from service.keys import file
 from tests.conftest import Server, serving, wait_until
 from tests.index.conftest import call, upsert

@@ -108,7 +108,11 @@ def test_patches_of_several_clients_all_take_effect(server: Server, index: str) 
     ("body", "status", "hint"),
     [
         ({"metadata": {"year": "2021"}}, 422, "metadata.year is declared as integer"),
-        ({"metadata": {"a": {"b": 1}}}, 422, "key 0 is not a string, number, boolean or null"),
+        (
+            {"metadata": {"a": {"b": 1}}},
+            422,
+            "key 0 is not a string, number",
+        ),
         ({"metadata": {f"n{n}": 1 for n in range(63)}}, 422, "after the change: 67 keys"),
         ({"metadata": [1]}, 422, "metadata"),
         ({"text": "new"}, 422, "upsert the document"),

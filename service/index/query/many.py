@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import col, lit
 
-from service.index.documents import LIVE, Index
+from service.index.documents import Index
 from service.index.query import listing
+from service.index.query.filters import Where, live, sql
 from service.index.query.listing import PAGE_BYTES, Head
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
@@ -65,9 +66,9 @@ async def seen(index: Index, ids: Sequence[str]) -> dict[str, int]:
     return {name: one.updated for name, one in held.items() if not one.deleted}
 
 
-async def matching(index: Index, where: Expr) -> AsyncIterator[dict[str, int]]:
+async def matching(index: Index, where: Where) -> AsyncIterator[dict[str, int]]:
     """Versions by id of all documents that pass a filter now, in batches, without damaged ones."""
-    query = index.table.query().where(LIVE & where).select(checksums.columns(Part.STATE))
+    query = index.table.query().where(live(where)).select(checksums.columns(Part.STATE))
     batch: dict[str, int] = {}
     async for rows in await query.to_batches(max_batch_length=BATCH):
         found = await index.sound(pa.Table.from_batches([rows]), Part.STATE)
@@ -80,9 +81,9 @@ async def matching(index: Index, where: Expr) -> AsyncIterator[dict[str, int]]:
         yield batch
 
 
-async def count(index: Index, where: Expr) -> int:
+async def count(index: Index, where: Where) -> int:
     """How many documents pass a filter."""
-    return int(await index.table.count_rows((LIVE & where).to_sql()))
+    return int(await index.table.count_rows(sql(live(where))))
 
 
 async def _lengths(index: Index, ids: Sequence[str], texts: bool) -> dict[str, int]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr
 
 from ranking.fusion import fuse, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
+from service.index.query.filters import Where
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, sound, texts
 from service.index.rows.fields import HEAD_BYTES
@@ -95,19 +95,19 @@ async def stored(index: Index, document_id: str) -> Query:
     return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
 
 
-async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def cosine(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """The documents with the highest cosine to the query."""
     near = await _by_vector(index, query, limit, where)
     return await first(index, map(near.hit, near.by_cosine), limit, query.offset)
 
 
-async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def words(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """The documents with the highest BM25 for the words of the query."""
     worded = await _by_words(index, query, limit, where)
     return await first(index, map(worded.hit, worded.ids, worded.ranks), limit, query.offset)
 
 
-async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """Cosine and full-text search (BM25), combined by reciprocal rank fusion."""
     ranked = await candidates(index, query, limit, where)
     return await first(index, ranked, limit, query.offset)
@@ -144,7 +144,7 @@ def _sound(index: Index, hit: Hit) -> bool:
     return False
 
 
-async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> Iterator[Hit]:
+async def candidates(index: Index, query: Query, limit: int, where: Where | None) -> Iterator[Hit]:
     """All candidates of ``hybrid``, best first, without titles and metadata."""
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
@@ -158,14 +158,14 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
     )
 
 
-async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
+async def _by_vector(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
     search = index.table.query().nearest_to(query.vector).distance_type("cosine")
     search = search.ef(max(100, wide + len(query.exclude)))
     return await _run(index, search, query, wide, where, "_distance")
 
 
-async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
+async def _by_words(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
     frequencies = await index.vocabulary.frequencies(index)
     words = frequencies.top_terms(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
@@ -177,7 +177,7 @@ async def _run(
     search: AsyncStandardQuery,
     query: Query,
     limit: int,
-    where: Expr | None,
+    where: Where | None,
     rank: str,
 ) -> _Rows:
     if where is not None:

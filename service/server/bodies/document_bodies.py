@@ -55,6 +55,11 @@ Metadata = Annotated[
                     {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
                     {"type": "number"},
                     {"type": "null"},
+                    {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "maxItems": fields.MOST_ITEMS,
+                    },
                 ]
             },
             "description": f"at most {fields.METADATA_BYTES} bytes as JSON in UTF-8",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.embedding.embedder import Document, UnusableInputError
 from service.errors import DamagedError, NotFoundError
-from service.index.query.filters import Filter, compile_filter
+from service.index.query.filters import compile_filter
 from service.index.rows.record import Windows
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import TEXT
-from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
+from service.server.bodies.similar_bodies import MOST_VALUES, FacetsOut, HitOut, SimilarRequest
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
@@ -26,117 +24,17 @@ from windowing.pooling import normalise
 
 if TYPE_CHECKING:
     from service.index.documents import Index
+    from service.index.query.facets import Facet
     from service.index.query.search import Hit, Query
 
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
-MOST_QUERIES = 100
-# hits of one answer
-MOST_HITS = 1000
-# ranked documents of one request: of each query those that offset leaves out count, too
-MOST_RANKED = 10_000
-
-
-class QueryIn(BaseModel):
-    """One of several queries."""
-
-    model_config = ConfigDict(strict=True)
-
-    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
-        None, description="a document of any length; or give id"
-    )
-    id: Identifier | None = Field(None, description="a document of the index; it is left out")
-
-    @model_validator(mode="after")
-    def _text_or_id(self) -> QueryIn:
-        if (self.text is None) == (self.id is None):
-            raise ValueError("give either text or id")
-        return self
-
-
-class SimilarRequest(BaseModel):
-    """The query and its options."""
-
-    model_config = ConfigDict(strict=True)
-
-    index: Annotated[str, Field(pattern=INDEX_NAME)]
-    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
-        None, description="a document of any length; or give id"
-    )
-    id: Identifier | None = Field(None, description="a document of the index; it is left out")
-    queries: list[QueryIn] | None = Field(
-        None,
-        min_length=1,
-        max_length=MOST_QUERIES,
-        fail_fast=True,
-        description="several queries in place of text or id; all other fields apply to each",
-    )
-    top_k: int = Field(10, ge=1, le=MOST_HITS)
-    offset: int = Field(0, ge=0, lt=MOST_RANKED, description="number of first hits to leave out")
-    exclude: list[Identifier] = Field(
-        default_factory=list,
-        max_length=1000,
-        fail_fast=True,
-        description="documents to leave out",
-    )
-    mode: Literal["cosine", "words", "hybrid", "citation"] = "cosine"
-    direction: Literal["cites", "cited_by"] | None = Field(
-        None, description="only in the mode citation: what the text cites, or what cites it"
-    )
-    filter: Filter | None = Field(None, description="see docs/reference/api.md")
-    explain: bool = Field(False, description="show the windows that resemble each other most")
-
-    @model_validator(mode="after")
-    def _one_query_or_several(self) -> SimilarRequest:
-        if [self.text, self.id, self.queries].count(None) != 2:
-            raise ValueError("give either text or id, or else queries")
-        several = len(self.queries or [None])
-        if several * self.top_k > MOST_HITS:
-            raise ValueError(f"the number of queries times top_k is at most {MOST_HITS}")
-        if several * (self.offset + self.top_k) > MOST_RANKED:
-            raise ValueError(
-                f"the number of queries times the sum of offset and top_k is at most {MOST_RANKED}"
-            )
-        if self.direction is not None and self.mode != "citation":
-            raise ValueError("direction: use it only with the mode citation")
-        return self
-
-
-class Span(BaseModel):
-    """Characters of a document, counted in Unicode code points."""
-
-    start: int
-    end: int
-
-
-class PairOut(BaseModel):
-    """Two windows that resemble each other."""
-
-    cosine: float
-    query: Span
-    document: Span
-
-
-class HitOut(BaseModel):
-    """A document that the search found."""
-
-    id: str
-    score: float = Field(description="the mode's ranking score")
-    cosine: float
-    title: str | None
-    metadata: dict[str, Any]
-    link_probability: float | None = Field(None, description="in the mode citation")
-    direction: Literal["cites", "cited_by"] | None = Field(
-        None, description="whether the query cites the document, or the document cites the query"
-    )
-    pairs: list[PairOut] | None = None
-
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Highest score first; with `queries` one list for each, in their order.",
-        "model": list[HitOut] | list[list[HitOut]],
+        "model": list[HitOut] | list[list[HitOut]] | FacetsOut,
     },
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
 }
@@ -151,8 +49,10 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         index = await (await service.store.indexes()).open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         head = await citation_head(request, index, name) if body.mode == "citation" else None
+        from service.index.query import facets, search
+
+        facets.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body)
-        from service.index.query import search
         from service.learning.citing import citation
 
         answers = []
@@ -173,7 +73,12 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
             if windows is not None:
                 await _explain(index, windows, content)
             answers.append(content)
-    return json_response(answers[0] if body.queries is None else answers, headers)
+        counted = await facets.count(index, body.facets, where) if body.facets else {}
+    answer = answers[0] if body.queries is None else answers
+    if not body.facets:
+        return json_response(answer, headers)
+    values = {name: _facet(facet) for name, facet in counted.items()}
+    return json_response({"hits": answer, "facets": values}, headers)
 
 
 async def _embedded(
@@ -219,6 +124,15 @@ async def _query(
         if body.explain and windows is None:
             raise DamagedError
     return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
+
+
+def _facet(facet: Facet) -> dict[str, Any]:
+    shown = facet.most(MOST_VALUES)
+    further = facet.counts.total() - sum(number for _, number in shown)
+    return {
+        "values": [{"value": value, "count": number} for value, number in shown],
+        "others": facet.others + further,
+    }
 
 
 def _hit(hit: Hit) -> dict[str, Any]:

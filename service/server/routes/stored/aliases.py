@@ -58,7 +58,7 @@ async def put_alias(
     rights.require(request, Right.WRITE_INDEXES, body.index)
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        from service.index.aliases import switch
+        from service.index.rows.aliases import switch
 
         former = (await indexes.aliases.all()).get(alias)
         if former is not None:
@@ -94,7 +94,7 @@ async def delete_alias(request: Request, alias: Name) -> None:
     """Remove an alias. Its index stays."""
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        from service.index.aliases import switch
+        from service.index.rows.aliases import switch
 
         former = (await indexes.aliases.all()).get(alias)
         if former is None:

@@ -12,11 +12,11 @@ from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import Identifier, Name, optional_text
+from service.server.bodies.similar_bodies import Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
-from service.server.routes.similar import Span
 from service.server.routes.trainings import Turn
 from windowing.pooling import normalise
 
