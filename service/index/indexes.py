@@ -30,6 +30,7 @@ from service.index.generations import (
 )
 from service.index.generations import Model as Model
 from service.index.leases import Leases
+from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
 from service.index.rows.aliases import Aliases
@@ -54,9 +55,10 @@ class Indexes:
 
     Args:
         database: holds their tables.
-        shared: database of the leases, of the registry of generations, and of aliases.
+        shared: database of the leases, of the registry of generations, of aliases and profiles.
         model: the indexes read and write its generations.
         damaged: called with the number of damaged rows that a read met.
+        fitted: called with the outcome of each fit of a profile.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Indexes:
         shared: Database,
         model: Model,
         damaged: Callable[[int], None] = lambda _: None,
+        fitted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.database = database
         self._damaged = damaged
@@ -72,6 +75,7 @@ class Indexes:
         self.leases = Leases(shared)
         self.registry = Registry(shared)
         self.aliases = Aliases(shared)
+        self.profiles = Profiles(shared, fitted)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
         self._listed: list[str] = []
@@ -130,6 +134,7 @@ class Indexes:
         gone = [table for table, since in dropped.items() if since < old and table not in names]
         if gone:
             await self.registry.forget_dropped(gone)
+            await self.profiles.forget(gone)
         return self._list(names, dropped)
 
     def _list(self, names: Sequence[str], dropped: Container[str]) -> list[str]:
@@ -256,6 +261,7 @@ class Indexes:
         self._listed_until = 0.0
         for table in tables:
             await self._remove(table)
+        await self.profiles.forget(tables)
 
     async def _remove(self, table: str) -> None:
         try:

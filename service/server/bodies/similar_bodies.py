@@ -66,6 +66,9 @@ class SimilarRequest(BaseModel):
         None, description="only in the mode citation: what the text cites, or what cites it"
     )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    adapt: bool = Field(
+        True, description="in the modes cosine and hybrid: adapt the cosine to the index"
+    )
     facets: list[Annotated[str, Field(max_length=64)]] = Field(
         default_factory=list,
         max_length=8,
@@ -111,7 +114,7 @@ class HitOut(BaseModel):
 
     id: str
     score: float = Field(description="the mode's ranking score")
-    cosine: float
+    cosine: float = Field(description="of the two vectors, not adapted")
     title: str | None
     metadata: dict[str, Any]
     link_probability: float | None = Field(None, description="in the mode citation")

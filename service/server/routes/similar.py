@@ -55,6 +55,9 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         texts, headers = await _embedded(request, body)
         from service.learning.citing import citation
 
+        profile = None
+        if body.adapt and body.mode in ("cosine", "hybrid"):
+            profile = await service.store.profile(name, index)
         answers = []
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
@@ -66,7 +69,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
                     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                         body.mode
                     ]
-                    hits = await run(index, query, limit, where)
+                    hits = await run(index, replace(query, profile=profile), limit, where)
                 stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
             service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
             content = [_hit(hit) for hit in hits]
