@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 Id = TypeVar("Id", bound=Hashable)
 
 # the constant of Cormack, Clarke and Büttcher 2009
@@ -28,3 +31,13 @@ def shares(ids: Sequence[Id], scores: Sequence[float]) -> dict[Id, float]:
         return {}
     span = max(scores[0] - scores[-1], 1e-9)
     return {name: (score - scores[-1]) / span for name, score in zip(ids, scores, strict=True)}
+
+
+def mean_standard(*scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of several scores of the same documents, each as a standard score.
+
+    A standard score has mean 0 and standard deviation 1 over the documents; it is 0 everywhere if
+    all documents have the same score.
+    """
+    standard = [(one - one.mean()) / max(float(one.std()), 1e-9) for one in scores if one.size]
+    return np.mean(standard, axis=0) if standard else np.zeros(0)

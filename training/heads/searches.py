@@ -12,9 +12,13 @@ from lancedb.index import FTS
 from lancedb.table import AsyncTable
 
 from heads.citation import CANDIDATES, Candidates, sample, signals
+from ranking.bags import bag
 from ranking.fusion import fuse, shares
-from ranking.terms import SAMPLE, count
+from ranking.terms import count
 from windowing.pooling import Vectors
+
+# documents whose words are counted
+SAMPLE = 512
 
 
 class Searches:
@@ -30,7 +34,7 @@ class Searches:
         self._table = table
         self._texts = texts
         self._vectors = vectors
-        self._frequencies = count(texts[:SAMPLE])
+        self._frequencies = count(bag(text) for text in texts[:SAMPLE])
 
     async def candidates(
         self, number: int, cited: set[int], popularity: Mapping[int, int]

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 from lancedb.expr import Expr
 
-from ranking.fusion import fuse, shares
+from ranking import tokens
+from ranking.fusion import fuse, mean_standard, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
+from service.index.query.bags import Found, similarities
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, sound, texts
 from service.index.rows.fields import HEAD_BYTES
@@ -28,6 +30,10 @@ Direction = Literal["cites", "cited_by"]
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
+# least depth of the search for words that are then compared exactly
+DEEP = 400
+# distinct words of a query that is compared exactly
+SHORT = 64
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
@@ -94,14 +100,49 @@ async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> 
 
 
 async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """The documents with the highest BM25 for the words of the query."""
-    worded = await _by_words(index, query, limit, where)
-    return await first(index, map(worded.hit, worded.ids, worded.ranks), limit)
+    """The documents whose words resemble those of the query most.
+
+    A short query is ranked by BM25. A longer one is ranked by the cosine of the words and pairs of
+    words of whole documents, among the ``DEEP`` best by BM25.
+    """
+    if short(query.text):
+        worded = await _by_words(index, query, limit, where)
+        return await first(index, map(worded.hit, worded.ids, worded.ranks), limit)
+    worded = await _by_words(index, query, max(DEEP, limit), where)
+    scores = await similarities(index, query.text, {n: worded.found(n) for n in worded.ids})
+    order = np.argsort(-scores, kind="stable").tolist()
+    ranked = (worded.hit(worded.ids[place], float(scores[place])) for place in order)
+    return await first(index, ranked, limit)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """Cosine and full-text search (BM25), combined by reciprocal rank fusion."""
-    return await first(index, await candidates(index, query, limit, where), limit)
+    """The candidates of both searches, by the mean of the standard scores of cosine and words."""
+    depth, brief = max(CANDIDATES, limit), short(query.text)
+    near, worded = await asyncio.gather(
+        _by_vector(index, query, depth, where),
+        _by_words(index, query, depth if brief else max(DEEP, limit), where),
+    )
+    rows = dict.fromkeys(worded.ids, worded)
+    rows |= dict.fromkeys(near.by_cosine[:depth], near)
+    names = list(rows)
+    dense = np.array([rows[name].cosine(name) for name in names])
+    if brief:
+        lowest = worded.ranks[-1] if len(worded.ids) >= depth else 0.0
+        ranks = dict(zip(worded.ids, worded.ranks, strict=True))
+        lexical = np.array([ranks.get(name, lowest) for name in names])
+    else:
+        found = {name: rows[name].found(name) for name in names}
+        # the root brings a long tail closer to the spread of the cosines
+        lexical = np.sqrt(await similarities(index, query.text, found))
+    scores = mean_standard(dense, lexical)
+    order = np.argsort(-scores, kind="stable").tolist()
+    ranked = (rows[names[place]].hit(names[place], float(scores[place])) for place in order)
+    return await first(index, ranked, limit)
+
+
+def short(text: str) -> bool:
+    """Whether a query has few distinct words, as a question or a sentence has."""
+    return len(set(islice(tokens.words(text), 4 * SHORT))) < SHORT
 
 
 async def first(index: Index, ranked: Iterator[Hit], limit: int) -> list[Hit]:
@@ -132,7 +173,10 @@ def _sound(index: Index, hit: Hit) -> bool:
 
 
 async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> Iterator[Hit]:
-    """All candidates of ``hybrid``, best first, without titles and metadata."""
+    """Candidates of the mode ``citation``, by reciprocal rank fusion of cosine and BM25.
+
+    They come without titles and metadata.
+    """
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
@@ -205,6 +249,15 @@ class _Rows:
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
+
+    def cosine(self, name: str) -> float:
+        """The cosine of one row and the query."""
+        return self._cosines[self._places[name]]
+
+    def found(self, name: str) -> Found:
+        """The place and the digest of one row."""
+        place = self._places[name]
+        return Found(self._rows[place], self._digests[place])
 
     def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
         """One row, with its cosine as the score unless another is given."""
