@@ -7,7 +7,7 @@ import structlog
 from lancedb.expr import col, lit
 
 from service import executors
-from service.index.documents import Index
+from service.index.documents import LIVE, Index
 from service.index.rows import terms
 from service.index.rows.checksums import Part, texts
 
@@ -18,6 +18,21 @@ CHUNK = 64
 _LACKING = f"deleted = false AND {terms.COLUMN} IS NULL"
 # a document that was written since its text was read has its own terms
 _SAME = f"target.digest = source.digest AND target.{terms.COLUMN} IS NULL"
+
+
+async def complete(index: Index) -> bool:
+    """Whether all documents have their terms.
+
+    ``fill`` takes the documents with the lowest digests last: this looks only at them.
+    """
+    if terms.COLUMN not in index.schema.names:
+        return False
+    query = index.table.query().where(LIVE).select(["digest"]).with_row_id()
+    rows = (await query.to_arrow()).sort_by("digest").slice(0, CHUNK)["_rowid"].to_pylist()
+    if not rows:
+        return True
+    found = await index.table.take_row_ids(rows).select([terms.COLUMN]).to_arrow()
+    return bool(found[terms.COLUMN].null_count == 0)
 
 
 async def add(index: Index) -> bool:
@@ -33,8 +48,8 @@ async def fill(index: Index) -> int:
 
     Reads and writes continue. It skips documents whose text is damaged.
     """
-    query = index.table.query().where(_LACKING).select(["id"])
-    ids = texts((await query.to_arrow())["id"])
+    query = index.table.query().where(_LACKING).select(["id", "digest"])
+    ids = texts((await query.to_arrow()).sort_by([("digest", "descending")])["id"])
     filled = 0
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]

@@ -60,9 +60,8 @@ async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> N
         made = await executors.STORE.run(_made, await index.sound(read, Part.TEXT))
         held |= {name: own for name, (_, own) in made.items()}
         computed.update(made.values())
-    none = np.zeros(0, dtype=np.uint32)
-    bags = [held.get(name, none) for name in found]
-    return await executors.STORE.run(cosines, asked, bags, frequencies.idf)
+    bags = [held.get(name, b"") for name in found]
+    return await executors.STORE.run(cosines, asked, bags, frequencies.weights)
 
 
 def _opened(stored: pa.Table) -> dict[str, Bag]:

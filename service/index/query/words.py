@@ -35,7 +35,7 @@ class Vocabulary:
     """
 
     def __init__(self) -> None:
-        self.computed: LRUCache[str, Bag] = LRUCache(_COMPUTED_BYTES, lambda own: own.nbytes + 256)
+        self.computed: LRUCache[str, Bag] = LRUCache(_COMPUTED_BYTES, lambda own: len(own) + 256)
         self._known: Frequencies | None = None
         self._version = -1
         self._counted = 0.0

@@ -50,6 +50,15 @@ def table(
     return seal(pa.table(columns, schema=schema))
 
 
+def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with empty terms if the table has got this column since they were made."""
+    if terms.COLUMN in rows.schema.names or terms.COLUMN not in schema.names:
+        return rows
+    field = schema.field(terms.COLUMN)
+    rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names) if set(schema.names) == set(rows.schema.names) else rows
+
+
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
     """The rows with other write times, in microseconds since the epoch."""
     position = rows.schema.get_field_index("updated")

@@ -1,4 +1,4 @@
-"""The column ``terms``: a document's words and pairs of words, as ``ranking.bags`` packs them.
+"""The column ``terms``: a document's words and pairs of words, as ``ranking.bags`` has them.
 
 A value begins with a checksum over itself and the digest of the row's content. So a damaged value
 counts as missing, and so does one that a version without this column left beside a new text.
@@ -6,8 +6,7 @@ counts as missing, and so does one that a version without this column left besid
 
 import zlib
 
-from ranking import bags
-from ranking.bags import Bag
+from ranking.bags import Bag, bag
 from service.index.rows import checksums
 
 COLUMN = "terms"
@@ -21,7 +20,7 @@ def sealed(text: str, digest: str) -> bytes:
         text: of the document.
         digest: value of the column ``digest``.
     """
-    content = bags.packed(bags.bag(text))
+    content = bag(text)
     return _sum(content, digest) + content
 
 
@@ -29,7 +28,7 @@ def opened(stored: bytes | None, digest: str) -> Bag | None:
     """The features of a stored value; None if it is missing or damaged."""
     if stored is None or stored[:_SUM] != _sum(stored[_SUM:], digest):
         return None
-    return bags.unpacked(stored[_SUM:])
+    return stored[_SUM:]
 
 
 def _sum(content: bytes, digest: str) -> bytes:
