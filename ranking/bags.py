@@ -47,7 +47,8 @@ def bag(text: str) -> Bag:
 
 def buckets(own: Bag) -> NDArray[np.int32]:
     """The bucket of each feature."""
-    return _rows([own]).indices
+    found: NDArray[np.int32] = _rows([own]).indices
+    return found
 
 
 def cosines(
@@ -65,7 +66,9 @@ def cosines(
     asked.data *= weights[asked.indices]
     found = (rows @ asked.toarray()[0]).astype(np.float64)
     norms = np.sqrt(own * (rows.power(2) @ weights).astype(np.float64))
-    return np.clip(np.divide(found, norms, out=np.zeros_like(found), where=norms > 0), 0, 1)
+    shares: NDArray[np.float64] = np.zeros_like(found)
+    np.divide(found, norms, out=shares, where=norms > 0)
+    return shares.clip(0, 1)
 
 
 def _rows(bags: Sequence[Bag]) -> csr_array:

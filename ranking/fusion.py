@@ -33,11 +33,8 @@ def shares(ids: Sequence[Id], scores: Sequence[float]) -> dict[Id, float]:
     return {name: (score - scores[-1]) / span for name, score in zip(ids, scores, strict=True)}
 
 
-def mean_standard(*scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of several scores of the same documents, each as a standard score.
-
-    A standard score has mean 0 and standard deviation 1 over the documents; it is 0 everywhere if
-    all documents have the same score.
-    """
-    standard = [(one - one.mean()) / max(float(one.std()), 1e-9) for one in scores if one.size]
-    return np.mean(standard, axis=0) if standard else np.zeros(0)
+def standard(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores with mean 0 and standard deviation 1; 0 everywhere if all are the same."""
+    if not scores.size:
+        return scores
+    return (scores - scores.mean()) / max(float(scores.std()), 1e-9)

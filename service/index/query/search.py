@@ -14,7 +14,7 @@ import pyarrow as pa
 from lancedb.expr import Expr
 
 from ranking import tokens
-from ranking.fusion import fuse, mean_standard, shares
+from ranking.fusion import fuse, shares, standard
 from service.index.documents import Index, matrix
 from service.index.query import listing
 from service.index.query.bags import Found, similarities
@@ -32,8 +32,11 @@ Direction = Literal["cites", "cited_by"]
 CANDIDATES = 100
 # least depth of the search for words that are then compared exactly
 DEEP = 400
-# distinct words of a query that is compared exactly
-SHORT = 64
+# the share of the vectors in the score of the mode hybrid
+DENSE, DENSE_SHORT = 0.3, 0.5
+# a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
+# whole documents"
+SHORT = 100
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
@@ -116,7 +119,12 @@ async def words(index: Index, query: Query, limit: int, where: Expr | None) -> l
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """The candidates of both searches, by the mean of the standard scores of cosine and words."""
+    """The candidates of both searches, by a weighted mean of two standard scores.
+
+    The standard score of the cosine has the weight ``DENSE``, or ``DENSE_SHORT`` for a short query.
+    The other standard score is that of BM25 for a short query, otherwise of the root of the words'
+    cosine, whose long tail the root shortens.
+    """
     depth, brief = max(CANDIDATES, limit), short(query.text)
     near, worded = await asyncio.gather(
         _by_vector(index, query, depth, where),
@@ -132,9 +140,9 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
         lexical = np.array([ranks.get(name, lowest) for name in names])
     else:
         found = {name: rows[name].found(name) for name in names}
-        # the root brings a long tail closer to the spread of the cosines
         lexical = np.sqrt(await similarities(index, query.text, found))
-    scores = mean_standard(dense, lexical)
+    share = DENSE_SHORT if brief else DENSE
+    scores = share * standard(dense) + (1 - share) * standard(lexical)
     order = np.argsort(-scores, kind="stable").tolist()
     ranked = (rows[names[place]].hit(names[place], float(scores[place])) for place in order)
     return await first(index, ranked, limit)
