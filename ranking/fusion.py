@@ -37,4 +37,5 @@ def standard(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scores with mean 0 and standard deviation 1; 0 everywhere if all are the same."""
     if not scores.size:
         return scores
-    return (scores - scores.mean()) / max(float(scores.std()), 1e-9)
+    found: NDArray[np.float64] = (scores - scores.mean()) / max(float(scores.std()), 1e-9)
+    return found

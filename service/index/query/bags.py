@@ -19,6 +19,8 @@ from service.index.rows.checksums import Part
 # documents without stored terms whose text one search reads, and characters of each
 LACKING = 100
 CHARACTERS = 50_000
+# texts read at a time
+CHUNK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,20 @@ async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> N
         text: the query.
         found: documents by id, the most promising ones first.
     """
+    if not found:
+        return np.zeros(0)
     frequencies = await index.vocabulary.frequencies(index)
     asked = await executors.STORE.run(bag, text)
     computed = index.vocabulary.computed
     held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
-    if terms.COLUMN in index.schema.names:
-        rows = [one.row for name, one in found.items() if name not in held]
+    rows = [one.row for name, one in found.items() if name not in held]
+    if rows and terms.COLUMN in index.schema.names:
         query = index.table.take_row_ids(rows).select(["id", "digest", terms.COLUMN])
         held |= await executors.STORE.run(_opened, await query.to_arrow())
     lacking = [name for name in found if name not in held][:LACKING]
-    if lacking:
-        where = col("id").isin([lit(name) for name in lacking])
-        read = await index.select(where, checksums.columns(Part.TEXT), len(lacking))
+    for start in range(0, len(lacking), CHUNK):
+        part = [lit(name) for name in lacking[start : start + CHUNK]]
+        read = await index.select(col("id").isin(part), checksums.columns(Part.TEXT), len(part))
         made = await executors.STORE.run(_made, await index.sound(read, Part.TEXT))
         held |= {name: own for name, (_, own) in made.items()}
         computed.update(made.values())
