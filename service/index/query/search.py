@@ -33,7 +33,7 @@ CANDIDATES = 100
 # least depth of the search for words that are then compared exactly
 DEEP = 400
 # the share of the vectors in the score of the mode hybrid
-DENSE, DENSE_SHORT = 0.3, 0.5
+DENSE, DENSE_SHORT = 0.3, 0.6
 # a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
 # whole documents"
 SHORT = 100
