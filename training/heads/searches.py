@@ -1,4 +1,4 @@
-"""Hybrid search among documents in memory, the same as in an index of the service."""
+"""Candidates of the citation head among documents in memory, as in an index of the service."""
 
 import asyncio
 import tempfile
@@ -96,7 +96,9 @@ async def _searches(
     rows = pa.table({"number": pa.array(range(len(texts)), pa.int64()), "text": list(texts)})
     with tempfile.TemporaryDirectory() as folder:
         table = await (await connect_async(folder)).create_table("documents", rows)
-        await table.create_index("text", config=FTS(with_position=False))
+        await table.create_index(
+            "text", config=FTS(with_position=False, base_tokenizer="icu/split")
+        )
         search = Searches(table, texts, vectors)
         return [
             await search.candidates(number, links[number], popularity)

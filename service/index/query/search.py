@@ -133,7 +133,7 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     rows = dict.fromkeys(worded.ids, worded)
     rows |= dict.fromkeys(near.by_cosine[:depth], near)
     names = list(rows)
-    dense = np.array([rows[name].cosine(name) for name in names])
+    dense = np.array([rows[name].dense(name) for name in names])
     if brief:
         lowest = worded.ranks[-1] if len(worded.ids) >= depth else 0.0
         ranks = dict(zip(worded.ids, worded.ranks, strict=True))
@@ -258,8 +258,8 @@ class _Rows:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
-    def cosine(self, name: str) -> float:
-        """The cosine of one row and the query."""
+    def dense(self, name: str) -> float:
+        """The score of one row by vector."""
         return self._cosines[self._places[name]]
 
     def found(self, name: str) -> Found:
