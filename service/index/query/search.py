@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 from lancedb.expr import Expr
+from threadpoolctl import ThreadpoolController
 
 from ranking import tokens
+from ranking.adaptation import Profile
 from ranking.fusion import fuse, shares, standard
 from service.index.documents import Index, matrix
 from service.index.query import listing
@@ -41,6 +43,10 @@ SHORT = 100
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
 OVERSAMPLE = 1.5
+# least number of candidates that a profile ranks
+ADAPTED_CANDIDATES = 100
+# with more threads so small a product waits for other work on the cores
+_BLAS = ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,13 @@ class Query:
         vector: float32 ``[dimensions]``, unit length.
         text: source of the words for full-text search.
         id: of the document itself if it is in the index; the answer leaves it out.
+        profile: ranks by the cosine of adapted vectors; without one, by the cosine.
     """
 
     vector: Vectors
     text: str
     id: str | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,7 @@ async def stored(index: Index, document_id: str) -> Query:
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """The documents with the highest cosine to the query."""
+    """The documents with the highest cosine, or adapted cosine, to the query."""
     near = await _by_vector(index, query, limit, where)
     return await first(index, map(near.hit, near.by_cosine), limit)
 
@@ -133,7 +141,7 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
     rows = dict.fromkeys(worded.ids, worded)
     rows |= dict.fromkeys(near.by_cosine[:depth], near)
     names = list(rows)
-    dense = np.array([rows[name].dense(name) for name in names])
+    vectors = np.array([rows[name].dense(name) for name in names])
     if brief:
         lowest = worded.ranks[-1] if len(worded.ids) >= depth else 0.0
         ranks = dict(zip(worded.ids, worded.ranks, strict=True))
@@ -142,7 +150,7 @@ async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> 
         found = {name: rows[name].found(name) for name in names}
         lexical = np.sqrt(await similarities(index, query.text, found))
     share = DENSE_SHORT if brief else DENSE
-    scores = share * standard(dense) + (1 - share) * standard(lexical)
+    scores = share * standard(vectors) + (1 - share) * standard(lexical)
     order = np.argsort(-scores, kind="stable").tolist()
     ranked = (rows[names[place]].hit(names[place], float(scores[place])) for place in order)
     return await first(index, ranked, limit)
@@ -199,6 +207,8 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
+    if query.profile is not None:
+        wide = max(wide, ADAPTED_CANDIDATES)
     search = index.table.query().nearest_to(query.vector).distance_type("cosine").ef(max(100, wide))
     return await _run(index, search, query, wide, where, "_distance")
 
@@ -232,25 +242,47 @@ async def _run(
     return _Rows(await index.sound(found, *parts) if whole else found, query, rank)
 
 
+def dense(query: Query, vectors: Vectors) -> Vectors:
+    """The dense score of vectors for a query: the cosine, adapted if the query has a profile.
+
+    Args:
+        query: of the search.
+        vectors: float32 ``[documents, dimensions]``.
+    """
+    profile = query.profile
+    if profile is None:
+        return _cosines(vectors, query.vector)
+    with np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
+        return _cosines(profile.apply(vectors), profile.apply(query.vector))
+
+
+def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
+    # a damaged vector may hold numbers of any size, NaN included
+    with np.errstate(all="ignore"):
+        cosines: Vectors = np.nan_to_num(np.clip(vectors @ query, -1, 1))
+    return cosines
+
+
 class _Rows:
     """The result of a search; makes hits only of the requested rows.
 
     Attributes:
         ids: of the documents, in the order of the search.
         ranks: the values that rank them.
-        by_cosine: ids by their cosine to the query, highest first.
+        by_cosine: ids by their dense score, highest first: the cosine to the query, adapted if
+            the query has a profile.
     """
 
     def __init__(self, found: pa.Table, query: Query, rank: str) -> None:
         self.ids: list[str] = texts(found["id"])
         self.ranks: list[float] = found[rank].to_pylist()
         self._places = {name: place for place, name in enumerate(self.ids)}
-        self._vectors = matrix(found) if found.num_rows else np.zeros((0, query.vector.size))
-        # a damaged vector may hold numbers of any size, NaN included
-        with np.errstate(all="ignore"):
-            cosines = np.nan_to_num(np.clip(self._vectors @ query.vector, -1, 1))
-        self._cosines: list[float] = cosines.tolist()
-        self.by_cosine = [self.ids[place] for place in np.argsort(-cosines, kind="stable")]
+        empty = np.zeros((0, query.vector.size), np.float32)
+        self._vectors = matrix(found) if found.num_rows else empty
+        self._cosines: list[float] = _cosines(self._vectors, query.vector).tolist()
+        scores = dense(query, self._vectors)
+        self._scores: list[float] = scores.tolist()
+        self.by_cosine = [self.ids[place] for place in np.argsort(-scores, kind="stable")]
         self._rows = found["_rowid"].to_pylist()
         self._digests = texts(found["digest"])
         self._found = found
@@ -260,7 +292,7 @@ class _Rows:
 
     def dense(self, name: str) -> float:
         """The score of one row by vector."""
-        return self._cosines[self._places[name]]
+        return self._scores[self._places[name]]
 
     def found(self, name: str) -> Found:
         """The place and the digest of one row."""
@@ -268,9 +300,8 @@ class _Rows:
         return Found(self._rows[place], self._digests[place])
 
     def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
-        """One row, with its cosine as the score unless another is given."""
+        """One row, with its dense score unless another is given."""
         place = self._places[name]
-        cosine = self._cosines[place]
         title = metadata = None
         if "metadata" in self._found.schema.names:
             title, metadata = (self._found[c][place].as_py() for c in ("title", "metadata"))
@@ -278,8 +309,8 @@ class _Rows:
             id=name,
             row=self._rows[place],
             vector=self._vectors[place],
-            cosine=cosine,
-            score=cosine if score is None else score,
+            cosine=self._cosines[place],
+            score=self._scores[place] if score is None else score,
             words=words,
             title=title,
             metadata=metadata,
