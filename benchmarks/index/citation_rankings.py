@@ -3,7 +3,8 @@
     docsplit-index documents.jsonl --index papers --links citations.csv --index-path data/papers
     python -m benchmarks.index.citation_rankings --index-path data/papers --index papers
 
-The command reads the index in this process. It searches by the id of each document that cites
+The command reads the index in this process, and fits a profile to it if it has none; ``--raw`` uses
+the plain cosine. It searches by the id of each document that cites
 others. MRR takes the first cited document among the best 100, 0 if there is none. Recall at 10 is
 the share of the cited documents among the best 10. Both are means over the citing documents. The
 differences have a 95 % bootstrap interval, paired by document. Identifiers in the texts, such as
@@ -13,6 +14,7 @@ differences have a 95 % bootstrap interval, paired by document. Identifiers in t
 import argparse
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
+from ranking.adaptation import Profile
 from service.index.documents import Index
 from service.index.generations import by_index
 from service.index.indexes import Indexes, Model, connect
@@ -42,22 +45,28 @@ def main() -> None:
     )
     parser.add_argument("--index-path", type=Path, required=True)
     parser.add_argument("--index", required=True)
+    parser.add_argument("--raw", action="store_true", help="use no profile")
     parser.add_argument("--queries", type=int, help="citing documents to look up; default all")
     given = parser.parse_args()
-    asyncio.run(run(given.index_path, given.index, given.queries))
+    asyncio.run(run(given.index_path, given.index, given.queries, raw=given.raw))
 
 
-async def run(folder: Path, name: str, most: int | None) -> None:
+async def run(folder: Path, name: str, most: int | None, *, raw: bool) -> None:
     """Search in every mode, and report."""
-    index = await opened(folder, name)
+    indexes = await opened(folder, name)
+    index = await indexes.open(name)
+    profile = None
+    if not raw:
+        fitted = await indexes.profiles.get(index) or await indexes.profiles.fit(index)
+        profile = fitted.profile
     links = await citations(index)
     chosen = np.random.default_rng(0).permutation(sorted(links))[:most].tolist()
     found, seconds = {}, {}
     for mode in MODES:
         # the first search counts the index's words
-        await ranked(index, chosen[0], mode)
+        await ranked(index, chosen[0], mode, profile)
         started = time.monotonic()
-        hits = [await ranked(index, one, mode) for one in track(chosen, mode)]
+        hits = [await ranked(index, one, mode, profile) for one in track(chosen, mode)]
         seconds[mode] = (time.monotonic() - started) / len(chosen)
         found[mode] = np.array(
             [figures(one, links[name]) for one, name in zip(hits, chosen, strict=True)]
@@ -65,19 +74,19 @@ async def run(folder: Path, name: str, most: int | None) -> None:
     report(found, seconds, f"{name}: {len(chosen)} citing documents")
 
 
-async def opened(folder: Path, name: str) -> Index:
-    """The first table of an index, of whichever bundle."""
+async def opened(folder: Path, name: str) -> Indexes:
+    """The indexes of the bundle that made the first table of an index."""
     databases = [await connect(f"{folder}/{part}") for part in ("indexes", "leases")]
     table = by_index(await table_names(databases[0]))[name][0]
     held = await (await connect_async(f"{folder}/indexes")).open_table(table)
     identity = schema.identity(await held.schema())
     model = Model(identity.model, identity.revision, 0)
-    return await Indexes(databases[0], databases[1], model).open(name)
+    return Indexes(databases[0], databases[1], model)
 
 
-async def ranked(index: Index, document: str, mode: str) -> list[str]:
+async def ranked(index: Index, document: str, mode: str, profile: Profile | None) -> list[str]:
     """The hits for a stored document, best first."""
-    query = await search.stored(index, document)
+    query = replace(await search.stored(index, document), profile=profile)
     return [hit.id for hit in await MODES[mode](index, query, DEPTH, None)]
 
 
