@@ -153,7 +153,7 @@ class Index:
             InvalidError: a value that the index cannot hold.
         """
         try:
-            if len(documents) == 1 and len(documents[0].text) < _MUCH_BYTES // 10:
+            if len(documents) == 1 and len(documents[0].text) < _MUCH_BYTES // 100:
                 # faster than starting a thread
                 return self._rows(documents)
             return await executors.STORE.run(self._rows, documents)

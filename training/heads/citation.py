@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     Console(highlight=False).print(
         f"{given.bundle}: citation head {given.name} of {report['links']} links; on held-out "
-        f"documents its MRR is {report['mrr']:.3f}, that of the hybrid search "
+        f"documents its MRR is {report['mrr']:.3f}, that of reciprocal rank fusion "
         f"{report['hybrid_mrr']:.3f}",
         markup=False,
         soft_wrap=True,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from service.index.rows import terms
 from service.index.rows.checksums import restate, seal
 from service.index.rows.fields import FieldType, column
 from service.index.rows.record import Record, Windows, digest
@@ -24,22 +25,35 @@ def table(
 ) -> pa.Table:
     """Rows of an index, in the order of its schema."""
     flat = np.concatenate([r.encoding.vector for r in records]).astype(np.float32)
+    digests = [digest(r.text, r.title, r.metadata, r.links, revision) for r in records]
     columns: dict[str, Any] = {
         "id": [r.id for r in records],
         "title": [r.title for r in records],
         "text": [r.text for r in records],
         "metadata": [json.dumps(r.metadata) for r in records],
         "links": [r.links for r in records],
-        "digest": [digest(r.text, r.title, r.metadata, r.links, revision) for r in records],
+        "digest": digests,
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
         "windows": [r.encoding.windows.astype("<f2").tobytes() for r in records],
         "window_ends": [r.encoding.ends for r in records],
         "updated": updated,
         "deleted": [False] * len(records),
     }
+    if terms.COLUMN in schema.names:
+        pairs = zip(records, digests, strict=True)
+        columns[terms.COLUMN] = [terms.sealed(r.text, held) for r, held in pairs]
     for name, kind in fields.items():
         columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
+
+
+def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with empty terms if the table has got this column since they were made."""
+    if terms.COLUMN in rows.schema.names or terms.COLUMN not in schema.names:
+        return rows
+    field = schema.field(terms.COLUMN)
+    rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names) if set(schema.names) == set(rows.schema.names) else rows
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from service.errors import ConflictError
+from service.index.rows import terms
 from service.index.rows.fields import FieldType
 
 FORMAT = "1"
@@ -66,7 +67,8 @@ def create(
     ``window_ends`` one past the last character of each: the windows joined are the document.
     ``updated`` is when a client wrote or deleted the document, in microseconds since the epoch. A
     deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
-    it may come from another generation.
+    it may come from another generation. ``terms`` is described in ``service.index.rows.terms``;
+    tables of earlier versions lack it.
     """
     return pa.schema(
         [
@@ -81,6 +83,7 @@ def create(
             pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
             pa.field("updated", pa.int64(), nullable=False),
             pa.field("deleted", pa.bool_(), nullable=False),
+            pa.field(terms.COLUMN, pa.binary()),
             *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
         ],
         metadata={

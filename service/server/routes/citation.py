@@ -35,14 +35,16 @@ class CitationOut(BaseModel):
 
     links: int = Field(description="links between documents of the index")
     citing: int = Field(description="documents with at least one link")
-    links_used: int = Field(description="links that the hybrid search finds, of those tested")
+    links_used: int = Field(description="links to candidates, of those tested")
     citing_used: int = Field(description="citing documents of these links")
     held_out: int = Field(description="citing documents held out for the two measures")
     mrr: float = Field(
         description="mean reciprocal rank of the first cited document among a held-out "
         "document's candidates"
     )
-    hybrid_mrr: float = Field(description="the same measure for the hybrid search's order")
+    hybrid_mrr: float = Field(
+        description="the same measure for the candidates' order by reciprocal rank fusion"
+    )
     training_seconds: float
 
 
