@@ -71,6 +71,37 @@ def cosines(
     return shares.clip(0, 1)
 
 
+def titles_in(
+    titles: Sequence[str], document: Bag, idf: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """The share of the words of each title that a document contains, weighed by idf.
+
+    Args:
+        titles: NaN is the share of an empty one.
+        document: that may contain them.
+        idf: of each bucket.
+    """
+    contained = _rows([document]).toarray()[0] > 0
+    words = [np.unique(hashed(title) % BUCKETS) for title in titles]
+    weights = [(idf[own].sum(dtype=np.float64), idf[own] @ contained[own]) for own in words]
+    return np.array([part / whole if whole > 0 else np.nan for whole, part in weights])
+
+
+def title_in(title: str, documents: Sequence[Bag], idf: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The share of the words of a title that each document contains; see ``titles_in``.
+
+    It is NaN for an empty document.
+    """
+    words = np.unique(hashed(title) % BUCKETS)
+    weights = np.zeros(BUCKETS, dtype=np.float64)
+    weights[words] = idf[words]
+    whole = float(weights.sum())
+    rows = _rows(documents)
+    rows.data[:] = 1
+    known = np.array([whole > 0 and len(own) > 0 for own in documents], dtype=np.bool_)
+    return np.where(known, rows @ weights / max(whole, 1e-9), np.nan)
+
+
 def _rows(bags: Sequence[Bag]) -> csr_array:
     """``1 + log tf`` of each feature, float32 ``[bags, BUCKETS]``."""
     sizes = [len(own) // WIDTH for own in bags]

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     found = searches(texts, embed(given.bundle, given.cache, texts), links)
     try:
-        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf)
+        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf, inputs="vectors")
     except ValueError as error:
         raise HeadError(str(error)) from None
     report = learnt.report | {"training_seconds": time.monotonic() - started}

@@ -126,8 +126,8 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
     """
     if short(query.text):
         worded = await _by_words(index, query, limit, where)
-        ranked = map(worded.hit, worded.ids, worded.ranks)
-        return await first(index, ranked, limit, query.offset)
+        by_rank = map(worded.hit, worded.ids, worded.ranks)
+        return await first(index, by_rank, limit, query.offset)
     worded = await _by_words(index, query, max(DEEP, limit), where)
     scores = await similarities(index, query.text, {n: worded.found(n) for n in worded.ids})
     order = np.argsort(-scores, kind="stable").tolist()
