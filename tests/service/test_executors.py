@@ -67,25 +67,37 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         citation,
         classifiers,
         classify,
-        documents,
         embed,
-        indexes,
         openai,
+        rerank,
         similar,
         similarity,
         status,
         suggest,
     )
+    from service.server.routes.stored import aliases, documents, duplicates, indexes, many, patches
 
     def calls(dependant: Dependant) -> Iterator[object]:
         yield dependant.call
         for each in dependant.dependencies:
             yield from calls(each)
 
-    parts = (citation, classifiers, classify, documents, embed, indexes, openai)
+    parts = (
+        aliases,
+        citation,
+        classifiers,
+        classify,
+        documents,
+        duplicates,
+        many,
+        patches,
+        embed,
+        indexes,
+        openai,
+    )
     routes = [
         route
-        for module in (*parts, similar, similarity, status, suggest)
+        for module in (*parts, rerank, similar, similarity, status, suggest)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from service.index.rows import terms
 from service.index.rows.checksums import restate, seal
-from service.index.rows.fields import FieldType
+from service.index.rows.fields import FieldType, column
 from service.index.rows.record import Record, Windows, digest
 from service.index.rows.schema import PREFIX
 
@@ -43,10 +43,7 @@ def table(
         pairs = zip(records, digests, strict=True)
         columns[terms.COLUMN] = [terms.sealed(r.text, held) for r, held in pairs]
     for name, kind in fields.items():
-        values = [r.metadata.get(name) for r in records]
-        columns[PREFIX + name] = (
-            [None if v is None else float(v) for v in values] if kind == "number" else values
-        )
+        columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
 
 
