@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from service.index.rows.checksums import Part
 # documents without stored terms whose text one search reads, and characters of each
 LACKING = 100
 CHARACTERS = 50_000
+# documents compared at a time
+COMPARED = 1000
 # texts read at a time
 CHUNK = 16
 
@@ -40,17 +43,24 @@ async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> N
     """The cosine between the words of a text and those of each document, 0 to 1.
 
     A document without stored terms is compared by its text. If there are more than ``LACKING`` of
-    them, the others count as different in every word; later searches reach them.
+    them in ``COMPARED``, the others count as different in every word; later searches reach them.
 
     Args:
         index: contains the documents.
         text: the query.
         found: documents by id, the most promising ones first.
     """
-    if not found:
-        return np.zeros(0)
     frequencies = await index.vocabulary.frequencies(index)
     asked = await executors.STORE.run(bag, text)
+    rest, scores = iter(found.items()), [np.zeros(0)]
+    while part := dict(islice(rest, COMPARED)):
+        bags = await _bags(index, part)
+        scores.append(await executors.STORE.run(cosines, asked, bags, frequencies.weights))
+    return np.concatenate(scores)
+
+
+async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
+    """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
     computed = index.vocabulary.computed
     held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
     rows = [one.row for name, one in found.items() if name not in held]
@@ -64,8 +74,7 @@ async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> N
         made = await executors.STORE.run(_made, await index.sound(read, Part.TEXT))
         held |= {name: own for name, (_, own) in made.items()}
         computed.update(made.values())
-    bags = [held.get(name, b"") for name in found]
-    return await executors.STORE.run(cosines, asked, bags, frequencies.weights)
+    return [held.get(name, b"") for name in found]
 
 
 def _opened(stored: pa.Table) -> dict[str, Bag]:
