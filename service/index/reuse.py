@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lancedb.expr import col, lit
 
 from service.index.documents import Index, matrix
-from service.index.rows import checksums, records
+from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding
 
@@ -29,12 +29,12 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
         rows = await index.sound(rows, *PARTS)
         if not rows.num_rows:
             continue
-        vectors = matrix(rows)
-        for vector, row in zip(
-            vectors, rows.drop_columns(["vector", "digest"]).to_pylist(), strict=True
+        held = rows.select(["id", "text", "window_ends"]).to_pylist()
+        for vector, blob, row in zip(
+            matrix(rows), vectors.blobs(rows["windows"]), held, strict=True
         ):
             if row["text"] == texts[row["id"]]:
-                windows = records.windows(row["windows"], row["window_ends"])
+                windows = records.windows(blob, row["window_ends"])
                 found[row["id"]] = Encoding(vector, windows.vectors, windows.ends)
     return found
 

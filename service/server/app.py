@@ -34,6 +34,7 @@ from service.server.routes import (
     status,
     suggest,
 )
+from service.server.routes.stored import passages
 
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
@@ -106,6 +107,7 @@ def create_app(service: Service) -> FastAPI:
         classifiers,
         suggest,
         similar,
+        passages,
         indexes,
         citation,
         documents,

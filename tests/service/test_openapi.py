@@ -17,7 +17,7 @@ NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # other phases send wrong filters at random.
 _CONFIGURATION = """
 [[operations]]
-include-path = ["/similar", "/classifiers/{name}/suggest"]
+include-path = ["/similar", "/passages", "/classifiers/{name}/suggest"]
 phases.coverage.enabled = false
 """
 
@@ -49,6 +49,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/embed",
         "/similarity",
         "/similar",
+        "/passages",
         "/classify",
         "/predict",
         "/classifiers",

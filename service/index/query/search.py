@@ -147,7 +147,8 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
-    search = index.table.query().nearest_to(query.vector).distance_type("cosine").ef(max(100, wide))
+    search = index.table.query().nearest_to(query.vector).column("vector")
+    search = search.distance_type("cosine").ef(max(100, wide))
     return await _run(index, search, query, wide, where, "_distance")
 
 

@@ -1,0 +1,1 @@
+"""Routes to indexes and to the documents in them."""
