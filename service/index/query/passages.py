@@ -204,7 +204,8 @@ async def _by_window(
     search = search.distance_type("cosine")
     if where is not None:
         search = search.where(where)
-    found = await search.select(["id", "window_ends"]).limit(_OVERSAMPLE * limit).to_arrow()
+    search = search.select(["id", "window_ends", "_distance"]).limit(_OVERSAMPLE * limit)
+    found = await search.to_arrow()
     return _candidates(found, query, limit)
 
 
