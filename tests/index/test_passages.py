@@ -15,7 +15,7 @@ from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
 
 PLANTED = "The lighthouse keeper of Skagen repaired the broken foghorn before the storm arrived."
-PARAPHRASE = "Before a storm came, Skagen's lighthouse keeper mended the foghorn, which was broken."
+PARAPHRASE = "Before a storm came, Skagen's lighthouse keeper fixed the foghorn, which was broken."
 
 
 @pytest.fixture(scope="module")
