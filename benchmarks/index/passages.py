@@ -40,29 +40,28 @@ from benchmarks.rig.server import call
 
 MODES = ("cosine", "words", "hybrid")
 WORDS = 20_000
-FUNCTION = set(
-    "a an and are as at be been but by can could do does for from had has have here how if in into is "
-    "it its may more most no not of on or our over such than that the their them then there these "
-    "they this those to under use used using was we were what when where which while who will with "
-    "would you your also both each between however thus".split()
-)
-SYNONYMS = dict(
-    pair.split(":")
-    for pair in (
-        "method:technique methods:techniques approach:strategy approaches:strategies show:demonstrate "
-        "shows:demonstrates showed:demonstrated propose:suggest proposed:suggested present:describe "
-        "presented:described results:outcomes result:outcome large:big small:little new:novel "
-        "improve:enhance improves:enhances improved:enhanced performance:quality problem:issue "
-        "problems:issues task:job tasks:jobs different:various several:multiple many:numerous "
-        "important:crucial obtain:get obtained:got find:discover found:discovered based:founded "
-        "system:program systems:programs paper:article work:research number:amount example:instance "
-        "first:initial second:next evaluate:assess evaluated:assessed compare:contrast "
-        "compared:contrasted achieve:reach achieved:reached train:fit trained:fitted "
-        "information:knowledge simple:plain complex:complicated common:frequent often:frequently "
-        "because:since requires:needs require:need contains:includes contain:include "
-        "increase:raise reduce:lower reduces:lowers significant:substantial main:principal"
-    ).split()
-)
+_FUNCTION = """
+    a also an and are as at be been between both but by can could do does each for from had has
+    have here how however if in into is it its may more most no not of on or our over such than
+    that the their them then there these they this those thus to under use used using was we
+    were what when where which while who will with would you your
+"""
+_SYNONYMS = """
+    method:technique methods:techniques approach:strategy approaches:strategies show:demonstrate
+    shows:demonstrates showed:demonstrated propose:suggest proposed:suggested present:describe
+    presented:described results:outcomes result:outcome large:big small:little new:novel
+    improve:enhance improves:enhances improved:enhanced performance:quality problem:issue
+    problems:issues task:job tasks:jobs different:various several:multiple many:numerous
+    important:crucial obtain:get obtained:got find:discover found:discovered based:founded
+    system:program systems:programs paper:article work:research number:amount example:instance
+    first:initial second:next evaluate:assess evaluated:assessed compare:contrast
+    compared:contrasted achieve:reach achieved:reached train:fit trained:fitted
+    information:knowledge simple:plain complex:complicated common:frequent often:frequently
+    because:since requires:needs require:need contains:includes contain:include increase:raise
+    reduce:lower reduces:lowers significant:substantial main:principal
+"""
+FUNCTION = frozenset(re.findall(r"\w+", _FUNCTION))
+SYNONYMS = dict(re.findall(r"(\w+):(\w+)", _SYNONYMS))
 
 
 def main() -> None:
@@ -96,7 +95,7 @@ def measure(client: httpx.Client, index: str, long: int, each: int) -> dict[str,
     draw.shuffle(names)
     planted: dict[str, tuple[str, str]] = {}
     for number in range(long):
-        sentences = []
+        sentences: list[str] = []
         while len(sentences) < each:
             name = names.pop()
             text = read(client, index, name)
@@ -123,7 +122,16 @@ def measure(client: httpx.Client, index: str, long: int, each: int) -> dict[str,
         kept = np.mean([share_kept(one, query) for one, query in queries.items()])
         content[kind] = {"kept": float(kept)}
         table = Table(title=f"{kind}: {kept:.0%} of the words kept, {len(planted)} queries, {held}")
-        for heading in ("mode", "right", "low", "high", "document first", "in ten", "p50 ms", "p99"):
+        for heading in (
+            "mode",
+            "right",
+            "low",
+            "high",
+            "document first",
+            "in ten",
+            "p50 ms",
+            "p99",
+        ):
             table.add_column(heading, justify="right")
         for mode in MODES:
             figures = look(client, index, mode, queries, planted)

@@ -31,7 +31,9 @@ def filled(server: Server, texts: dict[str, str]) -> Iterator[str]:
     first = next(iter(texts.values()))
     middle = first.index(". ", len(first) // 2) + 2
     planted = first[:middle] + PLANTED + " " + first[middle:]
-    documents = [{"id": name, "text": text, "title": name} for name, text in texts.items()]
+    documents: list[dict[str, Any]] = [
+        {"id": name, "text": text, "title": name} for name, text in texts.items()
+    ]
     documents.append({"id": "planted", "text": planted, "metadata": {"year": 1999}})
     upsert(server, "passages", *documents)
     yield planted
@@ -107,7 +109,7 @@ def test_a_document_and_its_part_leave_the_document_out(
 
 def test_a_deleted_document_has_no_passages(server: Server, filled: str) -> None:
     upsert(server, "passages", {"id": "soon gone", "text": "A zeppelin over Lake Constance."})
-    query = {"text": "zeppelin over the lake", "mode": "hybrid"}
+    query: dict[str, Any] = {"text": "zeppelin over the lake", "mode": "hybrid"}
     assert find(server, **query)[0]["id"] == "soon gone"
     call(server, "DELETE", "/indexes/passages/documents/soon gone", status=204)
     assert "soon gone" not in [one["id"] for one in find(server, **query)]

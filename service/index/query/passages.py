@@ -122,7 +122,10 @@ class _Asked:
         # a query without words leaves the order to the vectors
         if self.mode == "cosine" or (self.mode == "hybrid" and not self.terms.weights):
             return cosines, cosines, shares
-        return (shares if self.mode == "words" else (cosines + shares) / 2), cosines, shares
+        scores = shares
+        if self.mode == "hybrid":
+            scores = np.mean([cosines, shares], axis=0, dtype=np.float32)
+        return scores, cosines, shares
 
 
 async def part_of(index: Index, document_id: str, start: int, end: int) -> Query:
