@@ -26,6 +26,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,18 @@ def measure(client: httpx.Client, index: str, long: int, each: int) -> dict[str,
     draw = random.Random(1)
     names = list_names(client, index)
     draw.shuffle(names)
+    texts = {name: read(client, index, name) for name in names}
+    common = shared_runs(texts.values())
     planted: dict[str, tuple[str, str]] = {}
     for number in range(long):
         sentences: list[str] = []
         while len(sentences) < each:
             name = names.pop()
-            text = read(client, index, name)
             client.delete(f"/indexes/{index}/documents/{name}").raise_for_status()
-            sentences += sentences_of(text, draw)[:1]
+            sentences += sentences_of(texts[name], common, draw)[:1]
         parts: list[str] = []
         while sum(len(part.split()) for part in parts) < WORDS:
-            parts.append(read(client, index, draw.choice(names)))
+            parts.append(texts[draw.choice(names)])
         text = "\n\n".join(parts)
         for place, sentence in enumerate(sentences):
             at = text.index(". ", int(len(text) * (0.34 + 0.33 * place / each))) + 2
@@ -179,12 +181,33 @@ def look(
     return {key: np.array(values, dtype=np.float64) for key, values in found.items()}
 
 
-def sentences_of(text: str, draw: random.Random) -> list[str]:
-    """Sentences of 12 to 40 words from the first half of a text, in random order."""
+def runs(text: str) -> set[tuple[str, ...]]:
+    """All runs of three words."""
+    words = re.findall(r"\w+", text.lower())
+    return set(zip(words, words[1:], words[2:], strict=False))
+
+
+def shared_runs(texts: Iterable[str]) -> set[tuple[str, ...]]:
+    """Runs of three words that several texts have."""
+    once: set[tuple[str, ...]] = set()
+    several: set[tuple[str, ...]] = set()
+    for text in texts:
+        own = runs(text)
+        several |= own & once
+        once |= own
+    return several
+
+
+def sentences_of(text: str, common: Set[tuple[str, ...]], draw: random.Random) -> list[str]:
+    """Sentences of 12 to 40 words from the first half of a text, in random order.
+
+    Most of their runs of three words occur in no other text: some papers exist in two versions.
+    """
     found = [one.strip() for one in re.split(r"(?<=[.!?])\s+", text[: len(text) // 2])]
     whole = [one for one in found if one[:1].isupper() and one.endswith(".") and "\n" not in one]
     fitting = [one for one in whole if 12 <= len(re.findall(r"[A-Za-z]{2,}", one)) <= 40]
-    return draw.sample(fitting, len(fitting))
+    own = [one for one in fitting if len(runs(one) & common) < len(runs(one)) / 2]
+    return draw.sample(own, len(own))
 
 
 def reworded(sentence: str, draw: random.Random, *, halved: bool) -> str:

@@ -155,4 +155,21 @@ def test_a_snippet_has_the_most_words_of_the_query() -> None:
     assert end - start == 40
     assert ranking.snippet(text, 14, len(text), 40, ranking.NONE) == (14, 54)
     assert ranking.snippet(text, 14, 30, 40, asked) == (14, 30)
-    assert asked.share("a walrus") < asked.share("a walrus sings") < 1
+
+
+def test_words_close_together_weigh_more_than_words_apart() -> None:
+    filler = "Other words stand here and fill some room. " * 8
+    near = f"{filler}A rare walrus sings at dawn. {filler}"
+    apart = f"A rare sight. {filler} The walrus is here. {filler} It sings at dawn. "
+    text = near + apart + filler
+    ends = [len(near), len(near + apart), len(text)]
+    frequencies = counted(["other words", "some room", "the sea", text])
+    asked = ranking.terms("the rare walrus sings at dawn", frequencies)
+    together, scattered, none = ranking.shares(text, ends, asked)
+    assert together == pytest.approx(1)
+    assert 0.5 < scattered < 0.9
+    assert none == 0
+    assert ranking.shares(text.replace("walrus", "walruses"), ends, asked)[0] < 0.9
+    # a capital of one character that becomes two in lower case moves nothing
+    assert ranking.shares("İ" + text, [end + 1 for end in ends], asked)[0] == pytest.approx(1)
+    assert not ranking.shares(text, ends, ranking.NONE).any()

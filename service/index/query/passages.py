@@ -27,14 +27,14 @@ from windowing.pooling import Vectors, normalise
 
 Mode = Literal["cosine", "words", "hybrid"]
 
-# documents that a search by windows or by words gives at least
+# documents that a search by windows gives at least
 CANDIDATES = 100
+# documents that a search by words gives: BM25 ranks a long document low for a few of its words
+WORDED = 200
 # an approximate search finds windows: several may belong to one document
 _OVERSAMPLE = 4
-# documents of a hybrid search or a search by words whose words are compared
-WORDED = 50
 # characters of the documents whose words one request compares, besides the first
-_CHARACTERS = 8_000_000
+_CHARACTERS = 24_000_000
 # characters and bytes of windows read at a time, besides those of one document
 _READ_BYTES = 32 * 2**20
 # rows of an earlier version's table read at a time
@@ -166,15 +166,14 @@ async def search(
     top = frequencies.top_terms(query.text)
     if mode == "cosine":
         candidates = await _by_window(index, query, depth, where)
-    elif mode == "words":
-        candidates = _bounded(await _by_words(index, query, top, depth, where), form.documents)
     else:
         near, worded = await asyncio.gather(
-            _by_window(index, query, depth, where), _by_words(index, query, top, depth, where)
+            _by_window(index, query, depth if mode == "hybrid" else 0, where),
+            _by_words(index, query, top, WORDED, where),
         )
         known = {one.id: one for one in (*near, *worded)}
         order = fuse([one.id for one in near], [one.id for one in worded])
-        candidates = _bounded([known[name] for name in order], form.documents)
+        candidates = _bounded([known[name] for name in order])
     parts = _SCORED if mode == "cosine" else (*_SCORED, Part.TEXT)
     scored: dict[str, float] = {}
     async for rows in _rows(index, candidates, parts):
@@ -201,6 +200,8 @@ async def _answer(
 async def _by_window(
     index: Index, query: Query, limit: int, where: Expr | None
 ) -> list[_Candidate]:
+    if not limit:
+        return []
     if not vectors.searchable(index.schema):
         return await _by_every_window(index, query, limit, where)
     search = index.table.query().nearest_to(query.vector).column("windows")
@@ -247,11 +248,11 @@ def _candidates(found: pa.Table, query: Query, limit: int) -> list[_Candidate]:
     ][:limit]
 
 
-def _bounded(candidates: Sequence[_Candidate], documents: int) -> list[_Candidate]:
+def _bounded(candidates: Sequence[_Candidate]) -> list[_Candidate]:
     """The first candidates, within the limit of characters."""
     taken: list[_Candidate] = []
     characters = 0
-    for one in candidates[: max(WORDED, 2 * documents)]:
+    for one in candidates:
         characters += one.characters
         if taken and characters > _CHARACTERS:
             break
