@@ -72,7 +72,7 @@ def test_scores_are_cosines_and_shares_of_words(server: Server, filled: str) -> 
     one, two, whole = call(server, "POST", "/embed", {"inputs": [inside, PARAPHRASE, filled]})
     assert passage["cosine"] == pytest.approx(np.dot(one, two), abs=0.02)
     assert best["cosine"] == pytest.approx(np.dot(whole, two), abs=0.02)
-    assert passage["score"] == pytest.approx((passage["cosine"] + passage["words"]) / 2)
+    assert passage["score"] == pytest.approx(0.3 * passage["cosine"] + 0.7 * passage["words"])
     assert 0.5 < passage["words"] < 1
     assert len(passage["snippet"]["text"]) <= 40
 
