@@ -103,7 +103,8 @@ def _covered(
 ) -> NDArray[np.float64]:
     """The weight of the distinct terms at each of ``count`` places."""
     keys = np.unique(places * len(weights) + terms)
-    return np.bincount(keys // len(weights), weights[keys % len(weights)], count)[:count]
+    sums = np.bincount(keys // len(weights), weights[keys % len(weights)], count)
+    return np.asarray(sums[:count], dtype=np.float64)
 
 
 def occurrences(text: str, asked: Terms) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
