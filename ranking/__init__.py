@@ -1,1 +1,1 @@
-"""Rankings of documents and near-duplicates: top terms, fusion, MinHash."""
+"""Rankings of documents and near-duplicates: top terms, fusion, adapted cosines, MinHash."""

@@ -143,6 +143,14 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.index_profiles = Counter(
+            "docsplit_index_profiles_total",
+            "Profiles fitted to indexes, by whether searches use them",
+            ("outcome",),
+            registry=self.registry,
+        )
+        for outcome in ("adapted", "raw"):
+            self.index_profiles.labels(outcome)
         self.index_reembed_documents = Gauge(
             "docsplit_index_reembed_documents",
             "Documents that the service must still re-embed for the served bundle, in all indexes",

@@ -148,6 +148,8 @@ async def _index(
             sync = indexes.database.sync
             report = await load_documents(index, encode, documents, show, sync)
         await optimize(index.table, sync)
+        if await indexes.profiles.wanted(index):
+            await indexes.profiles.fit(index)
         await service.store.record(name)
     finally:
         await service.stop()

@@ -30,6 +30,7 @@ from service.index.generations import (
     progress,
 )
 from service.index.leases import Leases
+from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
 from service.index.rows.columns import prepare
@@ -62,9 +63,10 @@ class Indexes:
 
     Args:
         database: holds their tables.
-        shared: database of the leases and of the registry of generations.
+        shared: database of the leases, of the registry of generations, and of profiles.
         model: the indexes read and write its generations.
         damaged: called with the number of damaged rows that a read met.
+        fitted: called with the outcome of each fit of a profile.
     """
 
     def __init__(
@@ -73,12 +75,14 @@ class Indexes:
         shared: Database,
         model: Model,
         damaged: Callable[[int], None] = lambda _: None,
+        fitted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.database = database
         self._damaged = damaged
         self.model = model
         self.leases = Leases(shared)
         self.registry = Registry(shared)
+        self.profiles = Profiles(shared, fitted)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
         self._listed: list[str] = []
@@ -132,6 +136,7 @@ class Indexes:
         gone = [table for table, since in dropped.items() if since < old and table not in names]
         if gone:
             await self.registry.forget_dropped(gone)
+            await self.profiles.forget(gone)
         return self._list(names, dropped)
 
     def _list(self, names: Sequence[str], dropped: Container[str]) -> list[str]:
@@ -258,6 +263,7 @@ class Indexes:
         self._listed_until = 0.0
         for table in tables:
             await self._remove(table)
+        await self.profiles.forget(tables)
 
     async def _remove(self, table: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Compaction and index building, by one process at a time; reads and writes continue."""
+"""Compaction, index building and fits, by one process at a time; reads and writes continue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from lancedb.index import IvfHnswSq, IvfRq
 from lancedb.table import AsyncTable
 
 from service.errors import ConflictError, NotFoundError
+from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.rows import vectors
 from service.index.storage.manifest import KEEP_VERSIONS
+from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
 
@@ -86,11 +88,19 @@ class Maintainer:
             if len(await self._indexes.generations(name)) == 1:
                 await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
             await optimize(index.table, self._indexes.database.sync)
+            await self._fit(index)
         finally:
             await self._indexes.leases.release(lease)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         await self._done(name)
+
+    async def _fit(self, index: Index) -> None:
+        try:
+            if await self._indexes.profiles.wanted(index):
+                await self._indexes.profiles.fit(index)
+        except Exception as error:  # noqa: BLE001 the next maintenance tries again
+            log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
 
 
 async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:

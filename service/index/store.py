@@ -23,7 +23,9 @@ from service.metrics import Metrics
 if TYPE_CHECKING:
     from lancedb import Session
 
+    from ranking.adaptation import Profile
     from service.index.commits import Upsert
+    from service.index.documents import Index
     from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
@@ -108,6 +110,7 @@ class Store:
                     *databases,
                     indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
                     self._metrics.index_damaged.inc,
+                    lambda outcome: self._metrics.index_profiles.labels(outcome).inc(),
                 )
                 self._maintainer = maintenance.Maintainer(self._indexes, self.record)
             if self._follower is None and self._embed is not None:
@@ -251,6 +254,14 @@ class Store:
             self._metrics.store_errors.labels(fault.reason).inc()
             log.error("store_failed", reason=fault.reason, error=str(error)[:300])
         return fault
+
+    async def profile(self, name: str, index: Index) -> Profile | None:
+        """The profile that searches of an index use; an index without one gets it soon."""
+        profiles = (await self.indexes()).profiles
+        if self._maintainer is not None and await profiles.lacks(index):
+            self._maintainer.note(name)
+        held = await profiles.get(index)
+        return held.profile if held is not None else None
 
     async def _writer(self, name: str) -> Writer:
         indexes = await self.indexes()

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 from lancedb.expr import Expr
+from threadpoolctl import ThreadpoolController
 
+from ranking.adaptation import Profile
 from ranking.fusion import fuse, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
@@ -32,6 +34,10 @@ CANDIDATES = 100
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
 OVERSAMPLE = 1.5
+# least number of candidates that a profile ranks
+ADAPTED_CANDIDATES = 100
+# with more threads so small a product waits for other work on the cores
+_BLAS = ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,13 @@ class Query:
         vector: float32 ``[dimensions]``, unit length.
         text: source of the words for full-text search.
         id: of the document itself if it is in the index; the answer leaves it out.
+        profile: ranks by the cosine of adapted vectors; without one, by the cosine.
     """
 
     vector: Vectors
     text: str
     id: str | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ async def stored(index: Index, document_id: str) -> Query:
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
-    """The documents with the highest cosine to the query."""
+    """The documents with the highest cosine, or adapted cosine, to the query."""
     near = await _by_vector(index, query, limit, where)
     return await first(index, map(near.hit, near.by_cosine), limit)
 
@@ -147,6 +155,8 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
 
 async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
+    if query.profile is not None:
+        wide = max(wide, ADAPTED_CANDIDATES)
     search = index.table.query().nearest_to(query.vector).column("vector")
     search = search.distance_type("cosine").ef(max(100, wide))
     return await _run(index, search, query, wide, where, "_distance")
@@ -181,25 +191,47 @@ async def _run(
     return _Rows(await index.sound(found, *parts) if whole else found, query, rank)
 
 
+def dense(query: Query, vectors: Vectors) -> Vectors:
+    """The dense score of vectors for a query: the cosine, adapted if the query has a profile.
+
+    Args:
+        query: of the search.
+        vectors: float32 ``[documents, dimensions]``.
+    """
+    profile = query.profile
+    if profile is None:
+        return _cosines(vectors, query.vector)
+    with np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
+        return _cosines(profile.apply(vectors), profile.apply(query.vector))
+
+
+def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
+    # a damaged vector may hold numbers of any size, NaN included
+    with np.errstate(all="ignore"):
+        cosines: Vectors = np.nan_to_num(np.clip(vectors @ query, -1, 1))
+    return cosines
+
+
 class _Rows:
     """The result of a search; makes hits only of the requested rows.
 
     Attributes:
         ids: of the documents, in the order of the search.
         ranks: the values that rank them.
-        by_cosine: ids by their cosine to the query, highest first.
+        by_cosine: ids by their dense score, highest first: the cosine to the query, adapted if
+            the query has a profile.
     """
 
     def __init__(self, found: pa.Table, query: Query, rank: str) -> None:
         self.ids: list[str] = texts(found["id"])
         self.ranks: list[float] = found[rank].to_pylist()
         self._places = {name: place for place, name in enumerate(self.ids)}
-        self._vectors = matrix(found) if found.num_rows else np.zeros((0, query.vector.size))
-        # a damaged vector may hold numbers of any size, NaN included
-        with np.errstate(all="ignore"):
-            cosines = np.nan_to_num(np.clip(self._vectors @ query.vector, -1, 1))
-        self._cosines: list[float] = cosines.tolist()
-        self.by_cosine = [self.ids[place] for place in np.argsort(-cosines, kind="stable")]
+        empty = np.zeros((0, query.vector.size), np.float32)
+        self._vectors = matrix(found) if found.num_rows else empty
+        self._cosines: list[float] = _cosines(self._vectors, query.vector).tolist()
+        scores = dense(query, self._vectors)
+        self._scores: list[float] = scores.tolist()
+        self.by_cosine = [self.ids[place] for place in np.argsort(-scores, kind="stable")]
         self._rows = found["_rowid"].to_pylist()
         self._digests = texts(found["digest"])
         self._found = found
@@ -208,9 +240,8 @@ class _Rows:
         return name in self._places
 
     def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
-        """One row, with its cosine as the score unless another is given."""
+        """One row, with its dense score unless another is given."""
         place = self._places[name]
-        cosine = self._cosines[place]
         title = metadata = None
         if "metadata" in self._found.schema.names:
             title, metadata = (self._found[c][place].as_py() for c in ("title", "metadata"))
@@ -218,8 +249,8 @@ class _Rows:
             id=name,
             row=self._rows[place],
             vector=self._vectors[place],
-            cosine=cosine,
-            score=cosine if score is None else score,
+            cosine=self._cosines[place],
+            score=self._scores[place] if score is None else score,
             words=words,
             title=title,
             metadata=metadata,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -15,6 +15,9 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
+
+if TYPE_CHECKING:
+    from service.index.profiles import Fitted
 
 router = APIRouter(
     route_class=BodyRoute,
@@ -73,6 +76,21 @@ class ProgressOut(BaseModel):
     total: int
 
 
+class AdaptationOut(BaseModel):
+    """How much better first halves of documents find their second halves by adapted cosine."""
+
+    used: bool = Field(
+        description="whether searches use it: low is above zero, and links do not speak against it"
+    )
+    documents: int = Field(description="of the index when the profile was fitted")
+    halves: int = Field(description="documents that were split")
+    raw: float = Field(description="mean reciprocal rank by cosine")
+    adapted: float = Field(description="mean reciprocal rank by adapted cosine")
+    gain: float = Field(description="the difference")
+    low: float = Field(description="lower end of its 95 % interval")
+    high: float = Field(description="upper end")
+
+
 class IndexHead(BaseModel):
     """An index, without the fields that only readers of the index may see."""
 
@@ -88,6 +106,7 @@ class IndexOut(IndexHead):
 
     documents: int
     generations: list[GenerationOut]
+    adaptation: AdaptationOut | None = Field(description="null until a profile is fitted")
     progress: ProgressOut | None = Field(description="while the index is being re-embedded")
 
 
@@ -137,9 +156,10 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
         indexes = await inference.service_of(request).store.indexes()
         generations = await indexes.generations(name)
         counts = [await generation.index.count() for generation in generations]
-    own = indexes.own(generations)
-    current = own is not None and own.complete
-    shown = own if own is not None and current else generations[0]
+        own = indexes.own(generations)
+        current = own is not None and own.complete
+        shown = own if own is not None and current else generations[0]
+        fitted = await indexes.profiles.get(shown.index)
     out = [
         GenerationOut(
             revision=generation.index.identity.revision,
@@ -160,7 +180,24 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
         current=current,
         fields=identity.fields,
         generations=out,
+        adaptation=_adaptation(fitted),
         progress=None if current else ProgressOut(done=done, total=total),
+    )
+
+
+def _adaptation(fitted: Fitted | None) -> AdaptationOut | None:
+    if fitted is None:
+        return None
+    gain = fitted.gain
+    return AdaptationOut(
+        used=fitted.profile is not None,
+        documents=fitted.documents,
+        halves=gain.halves,
+        raw=gain.raw,
+        adapted=gain.adapted,
+        gain=gain.difference,
+        low=gain.difference - gain.error,
+        high=gain.difference + gain.error,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -48,6 +49,9 @@ class SimilarRequest(BaseModel):
         None, description="only in the mode citation: what the text cites, or what cites it"
     )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    adapt: bool = Field(
+        True, description="in the modes cosine and hybrid: adapt the cosine to the index"
+    )
     explain: bool = Field(False, description="show the windows that resemble each other most")
 
     @model_validator(mode="after")
@@ -79,7 +83,7 @@ class HitOut(BaseModel):
 
     id: str
     score: float = Field(description="the mode's ranking score")
-    cosine: float
+    cosine: float = Field(description="of the two vectors, not adapted")
     title: str | None
     metadata: dict[str, Any]
     link_probability: float | None = Field(None, description="in the mode citation")
@@ -112,6 +116,9 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
             if head is not None:
                 hits = await citation(index, query, body.top_k, where, head.network, body.direction)
             else:
+                if body.adapt and body.mode != "words":
+                    profile = await service.store.profile(body.index, index)
+                    query = replace(query, profile=profile)
                 run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                     body.mode
                 ]

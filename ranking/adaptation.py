@@ -1,0 +1,221 @@
+"""Adapts cosines to one corpus: what all of its documents share counts less.
+
+A profile subtracts a share of the mean document and whitens the rest within documents. This is
+within-class covariance normalisation (Hatch et al. 2006): a document is the class, and its windows
+are the samples. Directions in which the windows of one document differ then count less.
+
+The gain is measured without labels: the first half of a document should find its second half among
+the halves of all documents (the positive pairs of DocSplit). Each half of the documents is measured
+with a profile of the other half. Which share of the mean serves searches best differs between
+corpora. Halves do not show it; links do, if there are some.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+# shares of the mean, to choose one by links, and the share without links; the ridge is a share of
+# the mean variance: docs/explanation/experiments.md, "Adapted cosines"
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHARE = 0.5
+RIDGE = 0.05
+# fewer documents of several windows do not show a gain, and fewer that cite others choose no share
+LEAST_HALVES = 50
+LEAST_CITING = 50
+# a longer document counts with this many of its windows, at even distances
+MOST_WINDOWS = 128
+_FOLDS = 2
+# windows in one product of matrices
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """v → (v - mean) @ weights, of unit length.
+
+    Attributes:
+        mean: float32 ``[dimensions]``.
+        weights: float32 ``[dimensions, dimensions]``.
+    """
+
+    mean: Floats
+    weights: Floats
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Adapted unit vectors, float32 ``[..., dimensions]``."""
+        return _unit((vectors - self.mean) @ self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a profile changes for halves of documents.
+
+    Attributes:
+        halves: the number of documents that were split.
+        raw: mean reciprocal rank by cosine.
+        adapted: by the cosine of adapted vectors.
+        error: half of the 95 % interval of the difference.
+    """
+
+    halves: int
+    raw: float
+    adapted: float
+    error: float
+
+    @property
+    def difference(self) -> float:
+        """The mean reciprocal rank that the profile adds."""
+        return self.adapted - self.raw
+
+    @property
+    def sure(self) -> bool:
+        """Whether the whole interval of the difference lies above zero."""
+        return self.halves >= LEAST_HALVES and self.difference > self.error
+
+
+NO_GAIN = Gain(0, 0.0, 0.0, 0.0)
+
+
+class Sample:
+    """The statistics of a sample of documents; no windows are kept.
+
+    Args:
+        dimensions: of the vectors.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._places: dict[str, int] = {}
+        self._links: list[Sequence[str]] = []
+        self._vectors: list[Floats] = []
+        self._halves: list[list[Floats]] = [[] for _ in range(_FOLDS)]
+        self._scatter = np.zeros((_FOLDS, dimensions, dimensions))
+        self._differences: list[list[Floats]] = [[] for _ in range(_FOLDS)]
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return len(self._vectors)
+
+    def add(self, name: str, vector: Floats, windows: Floats, links: Sequence[str] = ()) -> None:
+        """Add a document.
+
+        Args:
+            name: its id.
+            vector: float32 ``[dimensions]``, unit length.
+            windows: float32 ``[windows, dimensions]``, unit rows in the order of the text.
+            links: ids of documents that it cites.
+        """
+        fold = len(self) % _FOLDS
+        self._places[name] = len(self)
+        self._links.append(links)
+        self._vectors.append(vector)
+        if len(windows) > 1:
+            windows = windows[_spread(len(windows))]
+            self._differences[fold].append(windows - windows.mean(axis=0))
+            if sum(map(len, self._differences[fold])) >= _BATCH:
+                self._sum_up(fold)
+            middle = (len(windows) + 1) // 2
+            parts = windows[:middle].mean(axis=0), windows[middle:].mean(axis=0)
+            self._halves[fold].append(_unit(np.stack(parts)))
+
+    def fit(self) -> tuple[Profile | None, Gain]:
+        """The profile of all documents, if it helps, and its gain."""
+        for fold in range(_FOLDS):
+            self._sum_up(fold)
+        weights = _weights(self._scatter.sum(axis=0))
+        if weights is None:
+            return None, NO_GAIN
+        share, worse = self._by_links(weights)
+        gain = self._gain(share)
+        if worse or not gain.sure:
+            return None, gain
+        return _profile(self._vectors, weights, share), gain
+
+    def _sum_up(self, fold: int) -> None:
+        if self._differences[fold]:
+            differences = np.concatenate(self._differences[fold])
+            self._scatter[fold] += differences.T @ differences
+            self._differences[fold].clear()
+
+    def _by_links(self, weights: Floats) -> tuple[float, bool]:
+        """The best share for finding what documents cite; whether the raw cosine finds more."""
+        cited = [
+            [self._places[x] for x in links if self._places.get(x, place) != place]
+            for place, links in enumerate(self._links)
+        ]
+        citing = [place for place, places in enumerate(cited) if places]
+        if len(citing) < LEAST_CITING:
+            return SHARE, False
+        vectors = np.stack(self._vectors)
+
+        def quality(found: Floats) -> float:
+            scores = found[citing] @ found.T
+            scores[np.arange(len(citing)), citing] = -np.inf
+            pairs = zip(scores, citing, strict=True)
+            return float(np.mean([1 / (1 + (s > s[cited[c]].max()).sum()) for s, c in pairs]))
+
+        profiles = {share: _profile(self._vectors, weights, share) for share in SHARES}
+        found = {share: quality(profile.apply(vectors)) for share, profile in profiles.items()}
+        best = max(found, key=found.__getitem__)
+        return best, found[best] < quality(vectors)
+
+    def _gain(self, share: float) -> Gain:
+        """The gain on halves; none without documents of several windows in both folds."""
+        raw, adapted = [], []
+        for fold in range(_FOLDS):
+            other = 1 - fold
+            weights = _weights(self._scatter[other])
+            if weights is None or not self._halves[fold]:
+                return NO_GAIN
+            profile = _profile(self._vectors[other::_FOLDS], weights, share)
+            raw.append(self._ranks(fold, None))
+            adapted.append(self._ranks(fold, profile))
+        before, after = np.concatenate(raw), np.concatenate(adapted)
+        error = 1.96 * float((after - before).std()) / math.sqrt(len(before))
+        return Gain(len(before), float(before.mean()), float(after.mean()), error)
+
+    def _ranks(self, fold: int, profile: Profile | None) -> NDArray[np.float64]:
+        """Reciprocal ranks of the second halves for the first halves of a fold."""
+        halves = np.stack([*self._halves[fold], *self._halves[1 - fold]])
+        if profile is not None:
+            halves = profile.apply(halves)
+        first, second = halves[:, 0], halves[:, 1]
+        own = np.arange(len(self._halves[fold]))
+        seconds, firsts = first[own] @ second.T, first[own] @ first.T
+        firsts[own, own] = -np.inf
+        wanted = seconds[own, own, None]
+        better = (seconds > wanted).sum(1) + (firsts > wanted).sum(1)
+        ranks: NDArray[np.float64] = 1.0 / (1 + better)
+        return ranks
+
+
+def _weights(scatter: NDArray[np.float64]) -> Floats | None:
+    """The whitening of a scatter matrix; None if it is zero."""
+    values, directions = np.linalg.eigh(scatter)
+    spread = float(values.mean())
+    if not spread > 0:
+        return None
+    scales = (np.maximum(values, 0) / spread + RIDGE) ** -0.5
+    weights: Floats = ((directions * scales) @ directions.T).astype(np.float32)
+    return weights
+
+
+def _profile(vectors: Sequence[Floats], weights: Floats, share: float) -> Profile:
+    mean = share * np.stack(vectors).mean(axis=0, dtype=np.float64)
+    return Profile(mean.astype(np.float32), weights)
+
+
+def _spread(count: int) -> NDArray[np.int64]:
+    """Places of at most ``MOST_WINDOWS`` windows, from the first to the last."""
+    return np.linspace(0, count - 1, min(count, MOST_WINDOWS)).astype(np.int64)
+
+
+def _unit(vectors: NDArray[np.floating[Any]]) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: Floats = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
+    return scaled
