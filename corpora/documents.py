@@ -59,7 +59,8 @@ def read_documents(
     """Stream whole documents in a fixed order; each row must have an id.
 
     The columns ``metadata`` (an object) and ``links`` (a list of ids) are read if they exist. In
-    CSV and TSV files they hold JSON. Other columns with plain values become metadata.
+    CSV and TSV files they hold JSON. Other columns with plain values become metadata, and ``typed``
+    ones with lists.
 
     Args:
         path: a file or folder.
@@ -75,11 +76,15 @@ def read_documents(
         further[citing].append(cited)
     needed = [fields.id, fields.text]
     found = _rows(path, fields, needed, None, {"metadata", "links", *typed}, links)
-    return (_document(row, where, fields, further) for where, row in found)
+    return (_document(row, where, fields, further, typed) for where, row in found)
 
 
 def _document(
-    row: Row, where: str, fields: Fields, further: Mapping[str, Sequence[str]]
+    row: Row,
+    where: str,
+    fields: Fields,
+    further: Mapping[str, Sequence[str]],
+    typed: Collection[str],
 ) -> Document:
     name, title = row[fields.id], row.get(fields.title) or None
     metadata, links = row.get("metadata") or {}, row.get("links") or []
@@ -93,7 +98,11 @@ def _document(
     plain = {
         key: value
         for key, value in row.items()
-        if key not in known and isinstance(value, str | int | float | bool)
+        if key not in known
+        and (
+            isinstance(value, str | int | float | bool)
+            or (key in typed and isinstance(value, list))
+        )
     }
     links = [*map(str, links), *further.get(str(name), ())]
     return Document(str(name), text_of(row, where, fields).text, title, plain | metadata, links)

@@ -34,8 +34,8 @@ class Attack:
 
     @property
     def path(self) -> str:
-        """The route to the index or classifier ``worst``."""
-        return self.route.replace("{name}", "worst")
+        """The route to the index or classifier ``worst``, its document ``a``, or an alias."""
+        return self.route.format(name="worst", document_id="a", alias="alias")
 
 
 def _repeated(unit: str, size: int = SIZE) -> bytes:
@@ -83,6 +83,12 @@ JUNK: dict[str, Callable[[], bytes]] = {
 }
 
 
+QUERIES: dict[str, Callable[[], bytes]] = {
+    "64 queries of 240,000 tokens": lambda: _list(b'{"text":' + _string("!", 240_000) + b"}"),
+    "more queries than the limit": lambda: _list(b'{"id":"a"}', 900_000),
+}
+
+
 def _documents(content: bytes, document_bytes: int, size: int = SIZE - 100_000) -> bytes:
     count = max(1, min(2048, size // (document_bytes + 20)))
     items = (b'{"id":"%d",%s}' % (number, content) for number in range(count))
@@ -111,6 +117,7 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "one long metadata key": lambda: _sized(
         b'"text":"a","metadata":{' + _string("k", SIZE - 200_000) + b":0}"
     ),
+    "lists in metadata": lambda: _sized(_metadata(60, b"[" + b'"a",' * 255 + b'"a"]')),
     "empty documents": lambda: b'{"documents":' + _list(b"{}", 390_000) + b"}",
     "more documents than the limit": lambda: (
         b'{"documents":[' + b",".join(b'{"id":"%d","text":"a"}' % n for n in range(LINES)) + b"]}"
@@ -173,6 +180,10 @@ _TEXT_FIELDS = [
     ("/classify", b'{"inputs":%s}'),
     ("/predict", b'{"inputs":%s}'),
     ("/similarity", b'{"inputs":{"source_sentence":"a","sentences":%s}}'),
+    ("/rerank", b'{"query":"a","texts":%s}'),
+    ("/rerank", b'{"query":"a","documents":%s}'),
+    ("/v1/rerank", b'{"query":"a","documents":%s}'),
+    ("/v2/rerank", b'{"query":"a","documents":%s}'),
 ]
 _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),
@@ -180,10 +191,19 @@ _ONE_TEXT_FIELDS = [
     ("/similar", b'{"index":"worst","mode":"hybrid","text":%s}'),
     ("/passages", b'{"index":"worst","text":%s}'),
     ("/indexes/{name}/duplicates", b'{"text":%s}'),
+    ("/rerank", b'{"texts":["a"],"query":%s}'),
 ]
 _LIST_FIELDS = [
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),
+    ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"metadata":%s}'),
+    ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"links":%s}'),
+    ("POST", "/indexes/{name}/documents/get", b'{"ids":%s}'),
+    ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
+    ("POST", "/similar", b'{"index":"worst","queries":%s}'),
+    ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
+    ("POST", "/similar", b'{"index":"worst","text":"a","facets":%s}'),
     ("PUT", "/indexes/{name}", b'{"fields":%s}'),
+    ("PUT", "/aliases/{alias}", b'{"index":%s}'),
     ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
@@ -219,10 +239,15 @@ def attacks() -> Iterator[Attack]:
         yield Attack("POST", "/passages", name, filled(body, make), first=False)
         body = b'{"index":"worst","filter":%s}'
         yield Attack("POST", "/classifiers/{name}/suggest", name, filled(body, make))
+        body = b'{"dry_run":true,"filter":%s}'
+        yield Attack("POST", "/indexes/{name}/documents/delete", name, filled(body, make), False)
     for name, make in JUNK.items():
         for method, route, body in _LIST_FIELDS:
             title = f"{body.decode()}: {name}"
             yield Attack(method, route, title, filled(body, make), name in _FIRST)
+    queries = b'{"index":"worst","top_k":1,"queries":%s}'
+    for name, make in QUERIES.items():
+        yield Attack("POST", "/similar", name, filled(queries, make))
     for name, make in DOCUMENTS.items():
         yield Attack("POST", "/indexes/{name}/documents", name, make)
     for name, make in TRAININGS.items():

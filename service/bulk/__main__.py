@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         documents = read_documents(
             given.source,
             Fields.given(given),
-            typed=[name for name, kind in fields.items() if kind != "string"],
+            typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
             links=given.links,
         )
         # environment variables for the service would leave cores idle here, or prevent the start

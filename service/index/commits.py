@@ -91,6 +91,29 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
     raise error
 
 
+async def delete_seen(index: Index, seen: Mapping[str, int]) -> dict[str, int]:
+    """Delete the documents that still have the versions that a reader saw, in one commit.
+
+    Args:
+        index: a handle that nothing else uses.
+        seen: versions by id.
+
+    Returns:
+        When each was deleted, by id; a document with another version by now is missing.
+    """
+    now = microseconds()
+    times = {name: max(now, version + 1) for name, version in seen.items()}
+    conditions = {name: frozenset([version]) for name, version in seen.items()}
+    gone = records.tombstones(times, index.schema)
+    result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
+    if applied(result) == len(times):
+        return times
+    if not applied(result):
+        return {}
+    missed = await index.missing(gone, result.version)
+    return {name: time for name, time in times.items() if name not in missed}
+
+
 def check(conditions: Mapping[str, Condition], held: Mapping[str, Standing]) -> VersionError | None:
     """The reason not to write under conditions, or None."""
     wrong = [name for name, one in conditions.items() if not versions.holds(one, held.get(name))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from service.index.documents import Index, microseconds
 from service.index.indexes import Indexes
@@ -14,6 +14,7 @@ async def delete(
     uid: str,
     ids: Sequence[str],
     deleted: Mapping[str, int] | None = None,
+    applied: Collection[str] = (),
 ) -> None:
     """Delete documents in all generations of an index, including those being created.
 
@@ -25,11 +26,12 @@ async def delete(
         uid: of the index for which the documents were checked.
         ids: of the documents.
         deleted: by id, when a generation has already deleted a document; later writes stay.
+        applied: generations that have already deleted the documents.
 
     Raises:
         NotFoundError, ConflictError: the index is gone, or another index has its name now.
     """
-    done: set[str] = set()
+    done = set(applied)
     while True:
         found = [g.index for g in await indexes.generations(name)]
         found[0].require(uid)

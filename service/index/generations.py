@@ -56,6 +56,15 @@ def by_index(tables: Sequence[str]) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Model:
+    """The bundle that embeds the documents of an index."""
+
+    name: str
+    revision: str
+    dimensions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """One generation of an index.
 

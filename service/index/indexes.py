@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,10 +28,12 @@ from service.index.generations import (
     of_one_index,
     progress,
 )
+from service.index.generations import Model as Model
 from service.index.leases import Leases
 from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
+from service.index.rows.aliases import Aliases
 from service.index.rows.columns import prepare
 from service.index.rows.fields import FieldType
 from service.index.storage import ledger
@@ -49,21 +50,12 @@ KEEP_DROPPED = 86_400.0
 LISTING_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The bundle that embeds the documents of an index."""
-
-    name: str
-    revision: str
-    dimensions: int
-
-
 class Indexes:
     """All indexes below a path.
 
     Args:
         database: holds their tables.
-        shared: database of the leases, of the registry of generations, and of profiles.
+        shared: database of the leases, of the registry of generations, of aliases and profiles.
         model: the indexes read and write its generations.
         damaged: called with the number of damaged rows that a read met.
         fitted: called with the outcome of each fit of a profile.
@@ -82,6 +74,7 @@ class Indexes:
         self.model = model
         self.leases = Leases(shared)
         self.registry = Registry(shared)
+        self.aliases = Aliases(shared)
         self.profiles = Profiles(shared, fitted)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
@@ -92,12 +85,13 @@ class Indexes:
         """Create an index; False if it already exists with the same fields.
 
         Raises:
-            ConflictError: it exists with other fields.
+            ConflictError: it exists with other fields, or an alias has the name.
         """
         try:
             index = await self.writable(name)
         except NotFoundError:
-            async with self._exclusive(name):
+            async with self.exclusive(name):
+                await self.aliases.refuse(name)
                 held = await self._held(name)
                 if not any(generation.complete for generation in held):
                     if held:
@@ -122,6 +116,10 @@ class Indexes:
         """Tables of all indexes, sorted, without deleted ones."""
         names = await table_names(self.database)
         return self._list(names, await self.registry.dropped())
+
+    async def recent_tables(self) -> list[str]:
+        """The result of ``tables`` now, or of up to a second ago."""
+        return self._listed if time.monotonic() < self._listed_until else await self.tables()
 
     async def sweep(self) -> list[str]:
         """Remove the remains of deleted tables, and forget tables that were deleted long ago.
@@ -183,7 +181,7 @@ class Indexes:
         own = self.own(await self.generations(name))
         if own is not None:
             return own.index
-        async with self._exclusive(name):
+        async with self.exclusive(name):
             generations = await self.generations(name)
             own = self.own(generations)
             if own is not None:
@@ -211,7 +209,7 @@ class Indexes:
         """
 
         async def drop() -> None:
-            async with self._exclusive(name):
+            async with self.exclusive(name):
                 held = [generation.index.table.name for generation in await self._held(name)]
                 if not held:
                     raise _no_index()
@@ -231,7 +229,7 @@ class Indexes:
             NotFoundError: no such index or generation.
             ConflictError: the generation is served, or the served one is not complete.
         """
-        async with self._exclusive(name):
+        async with self.exclusive(name):
             generations = await self.generations(name)
             named = [g for g in generations if g.index.identity.revision.startswith(revision)]
             own = self.own(generations)
@@ -333,7 +331,7 @@ class Indexes:
         return Index(table, held, identity, vocabulary, self._damaged)
 
     @asynccontextmanager
-    async def _exclusive(self, name: str) -> AsyncIterator[None]:
+    async def exclusive(self, name: str) -> AsyncIterator[None]:
         """Keep others from creating or dropping tables of an index until the block ends."""
         async with self._structure:
             while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from lancedb.expr import col, lit
@@ -9,7 +10,7 @@ from lancedb.expr import col, lit
 from service.index.documents import Index, matrix
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
-from service.index.rows.record import Encoding
+from service.index.rows.record import Encoding, Record
 
 # reads texts and windows of this many documents at once
 _CHUNK = 128
@@ -37,6 +38,27 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
                 windows = records.windows(blob, row["window_ends"])
                 found[row["id"]] = Encoding(vector, windows.vectors, windows.ends)
     return found
+
+
+async def whole(index: Index, document_id: str) -> tuple[Record, int]:
+    """A document as the index stores it, and when it was written, in microseconds.
+
+    Raises:
+        NotFoundError: the index has no such document.
+        DamagedError: the stored document does not match its checksums.
+    """
+    found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS)
+    [row] = found.drop_columns(["vector", "windows", "digest", "deleted"]).to_pylist()
+    windows = records.windows(vectors.blobs(found["windows"])[0], row["window_ends"])
+    record = Record(
+        id=row["id"],
+        text=row["text"],
+        title=row["title"],
+        metadata=json.loads(row["metadata"]),
+        links=row["links"],
+        encoding=Encoding(matrix(found)[0], windows.vectors, windows.ends),
+    )
+    return record, row["updated"]
 
 
 def _chunks(ids: Sequence[str]) -> Sequence[Sequence[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -219,6 +219,21 @@ class Store:
         """Delete documents in the next commit, like ``upsert``; with a condition only one."""
         await (await self._writer(name)).delete(uid, ids, condition)
         await self.volume.sync()
+
+    async def delete_seen(self, name: str, uid: str, seen: Mapping[str, int]) -> int:
+        """Delete the documents that still have the versions that a reader saw, like ``upsert``.
+
+        Args:
+            name: of the index.
+            uid: of the index that the reader saw.
+            seen: versions by id.
+
+        Returns:
+            How many were deleted.
+        """
+        gone = await (await self._writer(name)).delete_seen(uid, seen)
+        await self.volume.sync()
+        return len(gone)
 
     async def drop(self, name: str) -> None:
         """Delete an index and everything that depends on it, even if the volume is full.

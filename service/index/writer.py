@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from service.errors import BuildingError, ConflictError, NotFoundError, StoreError, disk_fault
@@ -28,13 +28,16 @@ class Change:
         upsert: documents to write, or None.
         deletes: ids of documents to delete.
         condition: on the one document to delete.
-        done: gets the versions of the written documents, by id, once they are durable.
+        seen: versions by id; documents to delete if they still have these.
+        done: gets the versions of the written documents, by id, once they are durable; for ``seen``
+            the times of deletion.
     """
 
     uid: str
     upsert: Upsert | None = None
     deletes: Sequence[str] = ()
     condition: Condition | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
     done: asyncio.Future[dict[str, int]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -81,6 +84,14 @@ class Writer:
             condition: on its version.
         """
         await self._take(Change(uid, deletes=ids, condition=condition))
+
+    async def delete_seen(self, uid: str, seen: Mapping[str, int]) -> dict[str, int]:
+        """Delete the documents that still have the versions that a reader saw; see ``write``.
+
+        Returns:
+            When each was deleted, by id.
+        """
+        return await self._take(Change(uid, seen=seen))
 
     async def close(self) -> None:
         """Wait for the running commit and all waiting ones."""
@@ -133,6 +144,8 @@ class Writer:
                 or bool(change.deletes) != bool(group[0].deletes)
                 or change.condition is not None
                 or group[0].condition is not None
+                or change.seen
+                or group[0].seen
                 # a condition applies to the state after the writes before it
                 or ids & conditions
                 or more & conditional
@@ -144,6 +157,8 @@ class Writer:
         return group
 
     async def _commit(self, group: Sequence[Change]) -> Sequence[dict[str, int] | Exception]:
+        if group[0].seen:
+            return [await self._delete_seen(group[0])]
         if group[0].deletes:
             await self._delete(group)
             return [{}] * len(group)
@@ -173,6 +188,19 @@ class Writer:
             deleted = {ids[0]: await commits.delete(index, ids[0], first.condition)}
         await deletions.delete(self._indexes, self._name, first.uid, ids, deleted)
         self._committed(len(ids))
+
+    async def _delete_seen(self, change: Change) -> dict[str, int]:
+        # only a complete generation knows the versions of documents
+        index = await self._indexes.open(self._name)
+        index.require(change.uid)
+        gone = await commits.delete_seen(index, change.seen)
+        if gone:
+            applied = {index.identity.generation}
+            await deletions.delete(
+                self._indexes, self._name, change.uid, list(gone), gone, applied=applied
+            )
+            self._committed(len(gone))
+        return gone
 
 
 def _end(change: Change, outcome: dict[str, int] | Exception) -> None:

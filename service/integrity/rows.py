@@ -9,7 +9,7 @@ import pyarrow as pa
 from service.index.documents import Index
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
-from service.index.rows.fields import FieldType
+from service.index.rows.fields import FieldType, column
 from service.index.rows.record import digest
 from service.index.rows.schema import PREFIX
 from service.index.storage.findings import Finding, Report
@@ -73,9 +73,7 @@ def typed(
     """The filter columns that contradict the metadata."""
     wrong = []
     for name, kind in fields.items():
-        value = metadata.get(name)
-        right = float(value) if kind == "number" and value is not None else value
-        if held[PREFIX + name] != right:
+        if held[PREFIX + name] != column(kind, metadata.get(name)):
             wrong.append(PREFIX + name)
     return wrong
 

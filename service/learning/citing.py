@@ -8,12 +8,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-from lancedb.expr import Expr
 
 from heads.citation import CANDIDATES, Candidates, probabilities, sample, signals
 from heads.network import Scorer
 from service.errors import DamagedError, NotFoundError
 from service.index.documents import Index
+from service.index.query.filters import Where
 from service.index.query.links import citations, cited_counts
 from service.index.query.search import Direction, Hit, Query, candidates, first, stored
 from windowing.pooling import Vectors
@@ -26,7 +26,7 @@ async def citation(
     index: Index,
     query: Query,
     limit: int,
-    where: Expr | None,
+    where: Where | None,
     head: Scorer,
     direction: Direction | None = None,
 ) -> list[Hit]:
@@ -58,7 +58,7 @@ async def citation(
         )
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
-    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit)
+    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit, query.offset)
 
 
 def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:

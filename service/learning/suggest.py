@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr
 from numpy.typing import NDArray
 
 from heads.examples import digest
 from heads.network import Floats, Scorer
 from service import executors
-from service.index.documents import LIVE, Index, matrix
+from service.index.documents import Index, matrix
+from service.index.query.filters import Where, live
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
 from service.learning import sources
@@ -54,7 +54,7 @@ class _Candidates:
 
 
 async def suggest(
-    index: Index, network: Scorer, labelled: set[bytes], number: int, where: Expr | None
+    index: Index, network: Scorer, labelled: set[bytes], number: int, where: Where | None
 ) -> list[Suggestion]:
     """Documents of an index to label next, the least certain first.
 
@@ -153,9 +153,9 @@ def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
     return sorted(chosen)
 
 
-async def _scan(index: Index, network: Scorer, where: Expr | None) -> pa.ChunkedArray:
+async def _scan(index: Index, network: Scorer, where: Where | None) -> pa.ChunkedArray:
     """Ids of the matching documents, the least certain first."""
-    query = index.table.query().where(LIVE if where is None else LIVE & where)
+    query = index.table.query().where(live(where))
     batches = await query.select(["id", "vector"]).to_batches(max_batch_length=SCANNED)
     part = max(1, PART_SCORES // network.shape[1])
 

@@ -24,17 +24,23 @@ from service.server.routes import (
     citation,
     classifiers,
     classify,
-    documents,
-    duplicates,
     embed,
-    indexes,
     openai,
+    rerank,
     similar,
     similarity,
     status,
     suggest,
 )
-from service.server.routes.stored import passages
+from service.server.routes.stored import (
+    aliases,
+    documents,
+    duplicates,
+    indexes,
+    many,
+    passages,
+    patches,
+)
 
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
@@ -103,14 +109,18 @@ def create_app(service: Service) -> FastAPI:
     for module in (
         embed,
         similarity,
+        rerank,
         classify,
         classifiers,
         suggest,
         similar,
         passages,
         indexes,
+        aliases,
         citation,
         documents,
+        many,
+        patches,
         duplicates,
         openai,
         status,
@@ -139,7 +149,7 @@ def create_app(service: Service) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=_SENT_HEADERS,
             expose_headers=_TOLD_HEADERS,
         )

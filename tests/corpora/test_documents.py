@@ -72,6 +72,17 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def test_a_list_is_metadata_if_its_column_is_declared(tmp_path: Path) -> None:
+    row = {"id": "a", "text": "A text.", "tags": ["x", "y"], "other": ["z"]}
+    lines, table = tmp_path / "d.jsonl", tmp_path / "d.csv"
+    lines.write_text(json.dumps(row))
+    table.write_text('id,text,tags\na,A text.,"[""x"", ""y""]"\n')
+    expected = [Document("a", "A text.", None, {"tags": ["x", "y"]}, [])]
+    for path in (lines, table):
+        assert list(read_documents(path, typed=["tags"])) == expected
+    assert list(read_documents(lines)) == [Document("a", "A text.", None, {}, [])]
+
+
 @pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_packed_or_not_gives_the_same_documents(

@@ -94,6 +94,10 @@ def test_citation_mode(server: Server, index: str) -> None:
     for hit in hits:
         assert hit["score"] == hit["link_probability"] <= 1
         assert hit["direction"] == "cites"
+    rest = {"index": index, "id": "1-3", "mode": "citation", "top_k": 2, "offset": 1}
+    assert call(server, "POST", "/similar", rest) == hits[1:]
+    [second] = call(server, "POST", "/similar", rest | {"top_k": 1, "exclude": [hits[1]["id"]]})
+    assert second["id"] == hits[2]["id"]
     one_way = {"index": index, "id": "1-3", "mode": "citation", "top_k": 3}
     forward = call(server, "POST", "/similar", one_way | {"direction": "cites"})
     backward = call(server, "POST", "/similar", one_way | {"direction": "cited_by"})

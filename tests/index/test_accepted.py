@@ -53,7 +53,7 @@ def document(name: str = "a", **rest: Any) -> dict[str, Any]:
         ({"metadata": {"status": LONE}}, "surrogate pair"),
         ({"metadata": {LONE: 1}}, "key 0 has half a surrogate pair"),
         ({"metadata": {"x": float("nan")}}, "not a finite number"),
-        ({"metadata": {"x": {}}}, "not a string, number, boolean or null"),
+        ({"metadata": {"x": {}}}, "not a string, number, boolean, null or list of strings"),
         ({"metadata": {"": 1}}, "key 0: give 1 to 64 characters"),
         ({"metadata": [1]}, "metadata: give an object"),
         ({"metadata": {str(i): i for i in range(65)}}, "65 keys; the limit is 64"),

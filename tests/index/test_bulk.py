@@ -113,7 +113,7 @@ def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     for source, flags, hint in (
         (tmp_path / "nowhere", (), "no such file or folder"),
         (bad, (), "bad.jsonl:2"),
-        (bad, ("--field", "year=date"), "TYPE one of"),
+        (bad, ("--field", "year=text"), "TYPE one of"),
         (bad, ("--index", "../x"), "lower-case"),
         (bad, ("--links", str(bad)), "citing and cited"),
     ):

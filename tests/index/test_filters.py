@@ -10,18 +10,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lancedb.index import LabelList
 from pydantic import TypeAdapter, ValidationError
 
 from service.errors import InvalidError
 from service.index.indexes import connect
 from service.index.query.filters import Filter, compile_filter
-from service.index.rows.fields import FieldType
+from service.index.rows import schema
+from service.index.rows.fields import FieldType, column, instant
 
 FIELDS: dict[str, FieldType] = {
     "year": "integer",
     "status": "string",
     "weight": "number",
     "draft": "boolean",
+    "day": "date",
+    "tags": "strings",
 }
 NASTY = [
     "it's",
@@ -40,12 +44,15 @@ NASTY = [
     "$1",
     "{x}",
 ]
+DAYS = ["2020-01-01", "2020-01-01T00:30:00+02:00", "2019-12-31T22:30:00Z", "2021-05-17T08:00"]
 ROWS: list[dict[str, Any]] = [
     {
         "year": None if i % 7 == 0 else 2000 + i % 5,
         "status": NASTY[i % len(NASTY)] if i % 4 else None,
         "weight": None if i % 5 == 0 else i / 4,
         "draft": None if i % 6 == 0 else i % 2 == 0,
+        "day": None if i % 8 == 0 else DAYS[i % len(DAYS)],
+        "tags": None if i % 9 == 0 else [NASTY[(i + n) % len(NASTY)] for n in range(i % 3)],
     }
     for i in range(60)
 ]
@@ -57,11 +64,20 @@ class Table:
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
-        columns: dict[str, Any] = {f"metadata_{k}": [r[k] for r in ROWS] for k in FIELDS}
+        made = schema.create("m", "r", 4, FIELDS)
+        kinds = {f"metadata_{k}": made.field(f"metadata_{k}").type for k in FIELDS}
+        columns: dict[str, Any] = {
+            f"metadata_{k}": pa.array([column(kind, r[k]) for r in ROWS], kinds[f"metadata_{k}"])
+            for k, kind in FIELDS.items()
+        }
         rows = pa.table({"row": list(range(len(ROWS)))} | columns)
 
         async def create() -> Any:
-            return await (await connect(str(folder))).create_table("rows", rows)
+            table = await (await connect(str(folder))).create_table("rows", rows)
+            # half of the lists are in an index, as in a table with new rows
+            await table.create_index("metadata_tags", config=LabelList())
+            await table.add(rows.set_column(0, "row", [[len(ROWS) + i for i in range(len(ROWS))]]))
+            return table
 
         self._table = self._loop.run_until_complete(create())
 
@@ -73,7 +89,10 @@ class Table:
             found = await self._table.query().where(where).select(["row"]).to_arrow()
             return list(found["row"].to_pylist())
 
-        return set(self._loop.run_until_complete(ask()))
+        found = set(self._loop.run_until_complete(ask()))
+        indexed = {row for row in found if row < len(ROWS)}
+        assert {row - len(ROWS) for row in found - indexed} == indexed
+        return indexed
 
     def close(self) -> None:
         """End the loop."""
@@ -102,6 +121,19 @@ def verdict(body: Any, row: dict[str, Any]) -> bool | None:
     value = row[body["field"]]
     if value is None:
         return None
+    if body["field"] == "tags":
+        wanted = [{item} if name == "contains" else set(item) for name, item in body.items()]
+        return all(some & set(value) for some in wanted[1:])
+    if body["field"] == "day":
+        value = instant(value)
+        body = {
+            name: item
+            if name == "field"
+            else [instant(one) for one in item]
+            if name == "in"
+            else instant(item)
+            for name, item in body.items()
+        }
     tests = {
         "eq": lambda x: value == x,
         "ne": lambda x: value != x,
@@ -131,6 +163,11 @@ conditions = st.one_of(
     condition("status", st.one_of(st.sampled_from(NASTY), st.text(max_size=8))),
     condition("weight", st.one_of(st.floats(-1, 16), st.integers(0, 15))),
     condition("draft", st.booleans(), order=False),
+    condition("day", st.one_of(st.sampled_from(DAYS), st.datetimes().map(str))),
+    st.sampled_from(NASTY).map(lambda text: {"field": "tags", "contains": text}),
+    st.lists(st.one_of(st.sampled_from(NASTY), st.text(max_size=8)), min_size=1, max_size=4).map(
+        lambda texts: {"field": "tags", "in": texts}
+    ),
 )
 filters = st.recursive(
     conditions,
@@ -155,6 +192,10 @@ def test_no_text_breaks_out_of_its_literal(table: Table, text: str) -> None:
     assert table.passing({"field": "status", "eq": text}) == expected
     assert table.passing({"field": "status", "in": [text, "x"]}) == expected
     assert expected or text == NASTY[0]
+    tagged = {i for i, row in enumerate(ROWS) if text in (row["tags"] or [])}
+    assert table.passing({"field": "tags", "contains": text}) == tagged != set()
+    there = {i for i, row in enumerate(ROWS) if row["tags"] is not None}
+    assert table.passing({"not": {"field": "tags", "in": [text]}}) == there - tagged
 
 
 @pytest.mark.parametrize(
@@ -176,6 +217,7 @@ def test_no_text_breaks_out_of_its_literal(table: Table, text: str) -> None:
         {"or": [{"field": "year", "eq": 1}], "and": [{"field": "year", "eq": 1}]},
         {"not": []},
         {"field": "year", "in": [1] * 1001},
+        {"field": "tags", "contains": ["a"]},
     ],
 )
 def test_malformed_filters(body: Any) -> None:
@@ -186,7 +228,7 @@ def test_malformed_filters(body: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "hint"),
     [
-        ({"field": "secret", "eq": 1}, "draft, status, weight, year"),
+        ({"field": "secret", "eq": 1}, "day, draft, status, tags, weight, year"),
         ({"field": "metadata_year", "eq": 1}, "not declared"),
         ({"field": "year` = 1 OR `x", "eq": 1}, "not declared"),
         ({"field": "year", "eq": "2000"}, "declared as integer"),
@@ -195,6 +237,12 @@ def test_malformed_filters(body: Any) -> None:
         ({"field": "year", "eq": True}, "declared as integer"),
         ({"field": "status", "in": ["a", 1]}, "declared as string"),
         ({"field": "draft", "gt": False}, "no order"),
+        ({"field": "tags", "eq": "a"}, "use contains or in"),
+        ({"field": "tags", "in": ["a", 1]}, "declared as strings"),
+        ({"field": "status", "contains": "a"}, "not a list of strings"),
+        ({"field": "day", "gte": "2020"}, "declared as date"),
+        ({"field": "day", "in": ["2020-01-01", "soon"]}, "declared as date"),
+        ({"field": "day", "eq": 2020}, "declared as date"),
         ({"and": [{"field": "year", "eq": 1}] * 64}, None),
     ],
 )

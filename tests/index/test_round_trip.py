@@ -57,7 +57,8 @@ METADATA = st.dictionaries(
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=12),
+    | st.text(max_size=12)
+    | st.lists(st.text(max_size=12), max_size=3),
     max_size=3,
 )
 TITLE = st.none() | st.text(max_size=12)
@@ -169,16 +170,18 @@ def accepted(metadata: dict[str, Any]) -> bool:
     def text(value: str) -> bool:
         return not any("\ud800" <= character <= "\udfff" for character in value)
 
-    def scalar(value: Any) -> bool:
+    def storable(value: Any) -> bool:
         if isinstance(value, str):
             return text(value)
         if isinstance(value, float):
             return math.isfinite(value)
+        if isinstance(value, list):
+            return all(isinstance(item, str) and text(item) for item in value)
         whole = isinstance(value, int) and -(2**63) <= value < 2**63
         return value is None or whole
 
     return all(0 < len(key) <= 64 and text(key) for key in metadata) and all(
-        map(scalar, metadata.values())
+        map(storable, metadata.values())
     )
 
 

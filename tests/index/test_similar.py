@@ -104,6 +104,64 @@ def test_explain_pairs_windows(server: Server, filled: str, papers: dict[str, st
     assert "pairs" not in similar(server, text="python")[0]
 
 
+@pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])
+def test_pages_follow_each_other(
+    server: Server, filled: str, papers: dict[str, str], mode: str
+) -> None:
+    query: dict[str, Any] = {"id": next(iter(papers)), "mode": mode}
+    whole = similar(server, **query, top_k=50)
+    assert len(whole) == len(papers) - 1
+    pages = [similar(server, **query, top_k=7, offset=start) for start in (0, 7, 14, 21)]
+    assert [len(page) for page in pages] == [7, 7, 5, 0]
+    # the last digit of a cosine depends on the number of rows
+    assert [hit["id"] for page in pages for hit in page] == [hit["id"] for hit in whole]
+
+
+@pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])
+def test_excluded_documents_are_left_out(
+    server: Server, filled: str, papers: dict[str, str], mode: str
+) -> None:
+    query: dict[str, Any] = {"text": next(iter(papers.values())), "mode": mode}
+    names = [hit["id"] for hit in similar(server, **query, top_k=50)]
+    out = [names[0], names[2], "no such document"]
+    left = similar(server, **query, top_k=5, exclude=out)
+    rest = [name for name in names if name not in out]
+    if mode == "hybrid":
+        # without the excluded documents the others have other ranks
+        assert not {hit["id"] for hit in left} & set(out)
+        assert len(left) == 5
+    else:
+        assert [hit["id"] for hit in left] == rest[:5]
+
+
+def test_queries_answer_in_order(server: Server, filled: str, papers: dict[str, str]) -> None:
+    (first, text), (second, other), *_ = papers.items()
+    queries: list[dict[str, Any]] = [{"text": text}, {"id": second}, {"text": other}]
+    options: dict[str, Any] = {"top_k": 4, "offset": 1, "explain": True, "exclude": [first]}
+    answers = similar(server, queries=queries, **options)
+    for answer, query in zip(answers, queries, strict=True):
+        single = similar(server, **query, **options)
+        assert [hit["id"] for hit in answer] == [hit["id"] for hit in single]
+        assert [hit["score"] for hit in answer] == pytest.approx(
+            [hit["score"] for hit in single], abs=1e-5
+        )
+        assert [hit["pairs"] is None for hit in answer] == [False] * 4
+    assert answers[0] != answers[2]
+    assert similar(server, queries=[{"id": second}], top_k=3) == [
+        similar(server, id=second, top_k=3)
+    ]
+
+
+def test_queries_pay_for_all_their_texts(server: Server, filled: str) -> None:
+    def tokens(**body: Any) -> int:
+        answer = httpx.post(f"{server.url}/similar", json={"index": filled} | body, timeout=60)
+        return int(answer.headers["x-compute-tokens"])
+
+    one, two = tokens(text="red apples"), tokens(text="a basket of green pears")
+    both = [{"text": "red apples"}, {"text": "a basket of green pears"}]
+    assert tokens(queries=both) == one + two > max(one, two)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "hint"),
     [
@@ -116,6 +174,17 @@ def test_explain_pairs_windows(server: Server, filled: str, papers: dict[str, st
         ({"text": "a", "top_k": 0}, 422, "top_k"),
         ({"text": "a", "top_k": 1001}, 422, "top_k"),
         ({"text": "a", "mode": "magic"}, 422, "mode"),
+        ({"text": "a", "queries": [{"text": "a"}]}, 422, "or else queries"),
+        ({"queries": []}, 422, "queries"),
+        ({"queries": [{"text": "a"}, {}]}, 422, "queries.1: give either text or id"),
+        ({"queries": [{"id": "pep-0100"}] * 101, "top_k": 1}, 422, "queries"),
+        ({"queries": [{"text": "a"}] * 2, "top_k": 501}, 422, "at most 1000"),
+        ({"queries": [{"text": "a"}] * 2, "offset": 4_991}, 422, "at most 10000"),
+        ({"queries": [{"text": "a"}, {"id": "nowhere"}]}, 404, "queries.1: no document"),
+        ({"queries": [{"text": "a"}, {"text": " "}]}, 400, "queries.1 is empty"),
+        ({"text": "a", "offset": 9_991}, 422, "at most 10000"),
+        ({"text": "a", "exclude": ["a"] * 1001}, 422, "exclude"),
+        ({"text": "a", "exclude": [""]}, 422, "exclude"),
         ({"text": "a", "filter": "year = 1"}, 422, "filter"),
         ({"text": "a", "filter": {"field": "secret", "eq": 1}}, 422, "not declared"),
         ({"text": "a", "filter": {"field": "year", "eq": "1"}}, 422, "declared as integer"),

@@ -67,14 +67,22 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         citation,
         classifiers,
         classify,
-        documents,
         embed,
-        indexes,
         openai,
+        rerank,
         similar,
         similarity,
         status,
         suggest,
+    )
+    from service.server.routes.stored import (
+        aliases,
+        documents,
+        duplicates,
+        indexes,
+        many,
+        passages,
+        patches,
     )
 
     def calls(dependant: Dependant) -> Iterator[object]:
@@ -82,10 +90,23 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         for each in dependant.dependencies:
             yield from calls(each)
 
-    parts = (citation, classifiers, classify, documents, embed, indexes, openai)
+    parts = (
+        aliases,
+        citation,
+        classifiers,
+        classify,
+        documents,
+        duplicates,
+        many,
+        passages,
+        patches,
+        embed,
+        indexes,
+        openai,
+    )
     routes = [
         route
-        for module in (*parts, similar, similarity, status, suggest)
+        for module in (*parts, rerank, similar, similarity, status, suggest)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     ]

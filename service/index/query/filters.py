@@ -5,15 +5,16 @@ A filter is one JSON object of these forms::
     {"field": "year", "eq": 2020}             also ne
     {"field": "status", "in": ["Final", "Active"]}
     {"field": "year", "gte": 2010, "lt": 2020}  any of gt, gte, lt, lte
+    {"field": "tags", "contains": "a"}          of a list of strings; in: any of several
     {"and": [...]}, {"or": [...]}, {"not": {...}}
 
-Values become typed literals of an expression tree; no user text becomes part of a query string.
+Values become typed literals of LanceDB's expressions, which quote them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from pydantic import (
     BaseModel,
@@ -26,10 +27,13 @@ from pydantic import (
 )
 
 from service.errors import InvalidError
-from service.index.rows.fields import INT64, FieldType, fits
+from service.index.rows.fields import INT64, FieldType, column, fits
 
 if TYPE_CHECKING:
     from lancedb.expr import Expr
+
+Where: TypeAlias = Union["Expr", str]
+"""A condition on the columns of an index; a string is SQL."""
 
 MAX_CONDITIONS = 64
 MAX_DEPTH = 8
@@ -65,10 +69,12 @@ class Condition(_Strict):
         None, alias="in", min_length=1, max_length=MAX_VALUES, fail_fast=True
     )
 
+    contains: Annotated[str, Field(max_length=4096)] | None = None
+
     @model_validator(mode="after")
     def _one_test(self) -> Condition:
         if not self.tests():
-            raise ValueError("give one of eq, ne, in, gt, gte, lt, lte with a value")
+            raise ValueError("give one of eq, ne, in, gt, gte, lt, lte, contains with a value")
         return self
 
     def tests(self) -> dict[str, Any]:
@@ -133,8 +139,8 @@ def _small(value: Any) -> Any:
 Filter = Annotated[Node, BeforeValidator(_small)]
 
 
-def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Expr:
-    """A LanceDB expression over the columns of an index.
+def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Where:
+    """A LanceDB condition on the columns of an index.
 
     Args:
         given: the client's filter.
@@ -146,13 +152,25 @@ def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Expr:
     return _compile(given, fields)
 
 
+def live(where: Where | None) -> Where:
+    """The condition that a document passes a filter and is not deleted."""
+    from service.index.documents import LIVE
+
+    return LIVE if where is None else _join([LIVE, where], either=False)
+
+
+def sql(where: Where) -> str:
+    """A condition as SQL."""
+    return where if isinstance(where, str) else where.to_sql()
+
+
 # Negation moves down to the tests, and a negated "in" also requires the field. LanceDB's optimizer
 # merges lists of one field as if the field always existed, so NOT (a IN x AND a IN y) passed every
 # document without it.
 _OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
 
 
-def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Expr:
+def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Where:
     match given:
         case And(every=parts):
             return _join([_compile(part, fields, negated) for part in parts], negated)
@@ -163,14 +181,17 @@ def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False
     return _join(_tests(given, fields, negated), negated)
 
 
-def _join(parts: list[Expr], either: bool) -> Expr:
-    whole, *rest = parts
+def _join(parts: list[Where], either: bool) -> Where:
+    expressions = [part for part in parts if not isinstance(part, str)]
+    if len(expressions) < len(parts):
+        return (" OR " if either else " AND ").join(f"({sql(part)})" for part in parts)
+    whole, *rest = expressions
     for part in rest:
         whole = whole | part if either else whole & part
     return whole
 
 
-def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> list[Expr]:
+def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> list[Where]:
     from lancedb.expr import col
 
     from service.index.rows.schema import PREFIX
@@ -183,20 +204,49 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
             "Fields are declared when an index is created",
             "filter",
         )
-    column = col(PREFIX + given.field)
-    parts: list[Expr] = []
+    if kind == "strings":
+        return _list_tests(given, negated)
+    held = col(PREFIX + given.field)
+    parts: list[Where] = []
     for name, value in given.tests().items():
+        if name == "contains":
+            raise InvalidError(
+                f"filter: contains: {given.field} is not a list of strings", "filter"
+            )
         if kind == "boolean" and name not in ("eq", "ne", "in"):
             raise InvalidError(f"filter: {given.field} is a boolean, which has no order", "filter")
         if name == "in":
-            among = column.isin([_literal(given.field, kind, v) for v in value])
+            among = held.isin([_literal(given.field, kind, v) for v in value])
             # a column equals itself exactly if it has a value
-            parts.append(~among & column.eq(column) if negated else among)
+            parts.append(~among & held.eq(held) if negated else among)
         else:
             operator = _OPPOSITE[name] if negated else name
             # the operators are names of Expr's methods
-            compare = getattr(column, operator)
+            compare = getattr(held, operator)
             parts.append(compare(_literal(given.field, kind, value)))
+    return parts
+
+
+def _list_tests(given: Condition, negated: bool) -> list[Where]:
+    """Tests of a list of strings, as SQL: LanceDB's expressions have no functions of lists."""
+    from lancedb.expr import lit
+
+    from service.index.rows.schema import PREFIX
+
+    # declared names need no quotes
+    column = PREFIX + given.field
+    parts: list[Where] = []
+    for name, value in given.tests().items():
+        if name not in ("contains", "in"):
+            raise InvalidError(
+                f"filter: {given.field} is a list of strings: use contains or in", "filter"
+            )
+        values = value if name == "in" else [value]
+        if not fits("strings", values):
+            raise InvalidError(f"filter: {given.field} is declared as strings", "filter")
+        texts = ", ".join(lit(text).to_sql() for text in values)
+        test = f"array_has_any({column}, [{texts}])"
+        parts.append(f"NOT {test} AND {column} IS NOT NULL" if negated else test)
     return parts
 
 
@@ -205,4 +255,4 @@ def _literal(field: str, kind: FieldType, value: Any) -> Expr:
 
     if not fits(kind, value):
         raise InvalidError(f"filter: {field} is declared as {kind}", "filter")
-    return lit(float(value) if kind == "number" else value)
+    return lit(column(kind, value))

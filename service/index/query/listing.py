@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from lancedb.expr import col, lit
@@ -52,6 +52,21 @@ class Page:
     next: str | None
 
 
+@dataclass(slots=True)
+class Fitting:
+    """The first documents of some ids whose contents fit into an answer.
+
+    Attributes:
+        heads: in the order of the ids.
+        unread: ids before those that do not fit, of damaged or missing documents.
+        remaining: ids that do not fit.
+    """
+
+    heads: list[Head] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
+
+
 async def page(index: Index, after: str, limit: int, most: int = PAGE_BYTES) -> Page:
     """Documents in the order of ids, beginning after ``after``.
 
@@ -65,24 +80,44 @@ async def page(index: Index, after: str, limit: int, most: int = PAGE_BYTES) -> 
     query = query.order_by([ColumnOrdering(column_name="id")])
     found = await query.select(["id"]).limit(limit).to_arrow()
     ids: list[str] = found["id"].to_pylist()
-    held: list[Head] = []
+    part = await fitting(index, ids, most)
+    if part.remaining:
+        return Page(part.heads, part.heads[-1].id)
+    return Page(part.heads, ids[-1] if len(ids) == limit else None)
+
+
+async def fitting(
+    index: Index, ids: Sequence[str], most: int, texts: Mapping[str, int] | None = None
+) -> Fitting:
+    """The first documents of some ids whose contents fit; the first one always fits.
+
+    Args:
+        index: contains the documents.
+        ids: of the documents, each once.
+        most: characters of titles and metadata, and of texts.
+        texts: characters of the documents' texts by id; none count by default.
+    """
+    found = Fitting()
     read = size = 0
     largest, wanted = 1, FIRST_READ
     while read < len(ids):
         chunk = ids[read : read + wanted]
         part = await heads(index, chunk)
-        for name in chunk:
+        for place, name in enumerate(chunk, read):
             head = part.get(name)
-            length = head.size if head is not None else 0
-            if held and size + length > most:
-                return Page(held, held[-1].id)
+            if head is None:
+                found.unread.append(name)
+                continue
+            length = head.size + (texts[name] if texts else 0)
+            if found.heads and size + length > most:
+                found.remaining = list(ids[place:])
+                return found
             size += length
-            largest = max(largest, length)
-            if head is not None:
-                held.append(head)
+            largest = max(largest, head.size)
+            found.heads.append(head)
         read += len(chunk)
         wanted = max(1, min(MOST_READ, (most - size) // largest))
-    return Page(held, ids[-1] if len(ids) == limit else None)
+    return found
 
 
 async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> dict[str, Head]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr
 from threadpoolctl import ThreadpoolController
 
 from ranking.adaptation import Profile
 from ranking.fusion import fuse, shares
 from service.index.documents import Index, matrix
 from service.index.query import listing
+from service.index.query.filters import Where
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, sound, texts
 from service.index.rows.fields import HEAD_BYTES
@@ -48,13 +48,21 @@ class Query:
         vector: float32 ``[dimensions]``, unit length.
         text: source of the words for full-text search.
         id: of the document itself if it is in the index; the answer leaves it out.
+        exclude: ids of other documents that the answer leaves out.
+        offset: number of first hits that the answer leaves out; ``limit`` of a search counts them.
         profile: ranks by the cosine of adapted vectors; without one, by the cosine.
     """
 
     vector: Vectors
     text: str
     id: str | None = None
+    exclude: frozenset[str] = frozenset()
+    offset: int = 0
     profile: Profile | None = None
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether the answer must not contain a document."""
+        return name == self.id or name in self.exclude
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +103,34 @@ async def stored(index: Index, document_id: str) -> Query:
     return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
 
 
-async def cosine(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def cosine(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """The documents with the highest cosine, or adapted cosine, to the query."""
     near = await _by_vector(index, query, limit, where)
-    return await first(index, map(near.hit, near.by_cosine), limit)
+    return await first(index, map(near.hit, near.by_cosine), limit, query.offset)
 
 
-async def words(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def words(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """The documents with the highest BM25 for the words of the query."""
     worded = await _by_words(index, query, limit, where)
-    return await first(index, map(worded.hit, worded.ids, worded.ranks), limit)
+    return await first(index, map(worded.hit, worded.ids, worded.ranks), limit, query.offset)
 
 
-async def hybrid(index: Index, query: Query, limit: int, where: Expr | None) -> list[Hit]:
+async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """Cosine and full-text search (BM25), combined by reciprocal rank fusion."""
-    return await first(index, await candidates(index, query, limit, where), limit)
+    ranked = await candidates(index, query, limit, where)
+    return await first(index, ranked, limit, query.offset)
 
 
-async def first(index: Index, ranked: Iterator[Hit], limit: int) -> list[Hit]:
-    """The first hits with titles and metadata; skips damaged and deleted documents."""
+async def first(index: Index, ranked: Iterator[Hit], limit: int, offset: int) -> list[Hit]:
+    """The hits from ``offset`` to ``limit`` with titles and metadata.
+
+    It skips damaged and deleted documents.
+    """
     found: list[Hit] = []
     # the read of a title has already verified the row
     rest = (hit for hit in ranked if hit.metadata is not None or _sound(index, hit))
-    while chunk := list(islice(rest, limit - len(found))):
+    next(islice(rest, offset, offset), None)
+    while chunk := list(islice(rest, limit - offset - len(found))):
         if chunk[0].metadata is None:
             rows = [hit.row for hit in chunk]
             heads = await listing.heads(index, [hit.id for hit in chunk], rows)
@@ -139,7 +152,7 @@ def _sound(index: Index, hit: Hit) -> bool:
     return False
 
 
-async def candidates(index: Index, query: Query, limit: int, where: Expr | None) -> Iterator[Hit]:
+async def candidates(index: Index, query: Query, limit: int, where: Where | None) -> Iterator[Hit]:
     """All candidates of ``hybrid``, best first, without titles and metadata."""
     depth = max(CANDIDATES, limit)
     near, worded = await asyncio.gather(
@@ -153,16 +166,16 @@ async def candidates(index: Index, query: Query, limit: int, where: Expr | None)
     )
 
 
-async def _by_vector(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
+async def _by_vector(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
     search = index.table.query().nearest_to(query.vector).column("vector")
-    search = search.distance_type("cosine").ef(max(100, wide))
+    search = search.distance_type("cosine").ef(max(100, wide + len(query.exclude)))
     return await _run(index, search, query, wide, where, "_distance")
 
 
-async def _by_words(index: Index, query: Query, limit: int, where: Expr | None) -> _Rows:
+async def _by_words(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
     frequencies = await index.vocabulary.frequencies(index)
     words = frequencies.top_terms(query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
@@ -174,17 +187,18 @@ async def _run(
     search: AsyncStandardQuery,
     query: Query,
     limit: int,
-    where: Expr | None,
+    where: Where | None,
     rank: str,
 ) -> _Rows:
     if where is not None:
         search = search.where(where)
-    whole = index.identity.bounded and limit * HEAD_BYTES <= listing.PAGE_BYTES
+    most = limit + len(query.exclude) + 1
+    whole = index.identity.bounded and most * HEAD_BYTES <= listing.PAGE_BYTES
     parts = (Part.VECTOR, Part.HEAD, Part.STATE) if whole else (Part.VECTOR,)
     search = search.select([*checksums.columns(*parts), rank])
-    # the query's own document is left out here: a condition would cost as much as a search
-    found = await search.with_row_id().limit(limit + 1).to_arrow()
-    others = [name != query.id for name in texts(found["id"])]
+    # this leaves documents out, because a condition would cost as much as a search
+    found = await search.with_row_id().limit(most).to_arrow()
+    others = [not query.leaves_out(name) for name in texts(found["id"])]
     if not all(others):
         found = found.filter(pa.array(others))
     found = found.slice(0, limit)

@@ -19,7 +19,13 @@ async def prepare(table: AsyncTable) -> None:
     }
     for field in await table.schema():
         if field.name.startswith(schema.PREFIX):
-            wanted[field.name] = Bitmap() if pa.types.is_boolean(field.type) else BTree()
+            wanted[field.name] = _of_metadata(field.type)
     for column, config in wanted.items():
         if column not in held:
             await table.create_index(column, config=config)
+
+
+def _of_metadata(kind: pa.DataType) -> BTree | Bitmap | LabelList:
+    if pa.types.is_boolean(kind):
+        return Bitmap()
+    return LabelList() if pa.types.is_list(kind) else BTree()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 import orjson
 
 from service.errors import InvalidError
 
-FieldType = Literal["string", "integer", "number", "boolean"]
+FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
 Scalar = str | int | float | bool
 
 INT64 = range(-(2**63), 2**63)
@@ -18,10 +19,14 @@ MOST_KEYS = 64
 KEY_CHARACTERS = 64
 # limit of one document's metadata as JSON in UTF-8
 METADATA_BYTES = 65_536
+# strings in one list
+MOST_ITEMS = 256
 TITLE_CHARACTERS = 4096
 # limit of one document's stored title and metadata: the title in UTF-8, the metadata as JSON in
 # ASCII, which is at most three times as long as in UTF-8
 HEAD_BYTES = 4 * TITLE_CHARACTERS + 3 * METADATA_BYTES
+_DATE_CHARACTERS = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SURROGATE = "has half a surrogate pair: send valid Unicode"
 
 
@@ -31,11 +36,45 @@ def fits(kind: FieldType, value: object) -> bool:
         return isinstance(value, bool)
     if kind == "string":
         return isinstance(value, str)
+    if kind == "date":
+        return instant(value) is not None
+    if kind == "strings":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if isinstance(value, bool):
         return False
     if kind == "integer":
         return isinstance(value, int) and value in INT64
     return isinstance(value, float) or (isinstance(value, int) and value in INT64)
+
+
+def instant(value: object) -> int | None:
+    """Microseconds since the epoch of a date or time in ISO 8601; None for any other value.
+
+    A date means its first moment, and a time without an offset is in UTC.
+    """
+    if not isinstance(value, str) or len(value) > _DATE_CHARACTERS:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def column(kind: FieldType, value: Any) -> Any:
+    """A declared field's value as its column has it, for filters."""
+    if value is None:
+        return None
+    match kind:
+        case "number":
+            return float(value)
+        case "date":
+            return instant(value)
+        case "strings":
+            return list(dict.fromkeys(value))
+    return value
 
 
 def problem(metadata: object) -> str | None:
@@ -44,7 +83,7 @@ def problem(metadata: object) -> str | None:
     The message names keys by their position, from 0.
     """
     if not isinstance(metadata, dict):
-        return "give an object of strings, numbers, booleans and null"
+        return "give an object of strings, numbers, booleans, null and lists of strings"
     if len(metadata) > MOST_KEYS:
         return f"{len(metadata)} keys; the limit is {MOST_KEYS}"
     for position, (key, value) in enumerate(metadata.items()):
@@ -92,7 +131,20 @@ def _wrong(value: object) -> str | None:
             return None if math.isfinite(value) else "is not a finite number"
         case str():
             return None if valid_unicode(value) else _SURROGATE
-    return "is not a string, number, boolean or null"
+        case list():
+            return _wrong_list(value)
+    return "is not a string, number, boolean, null or list of strings"
+
+
+def _wrong_list(value: list[object]) -> str | None:
+    if len(value) > MOST_ITEMS:
+        return f"has {len(value)} items; the limit is {MOST_ITEMS}"
+    for item in value:
+        if not isinstance(item, str):
+            return "is a list with an item that is not a string"
+        if not valid_unicode(item):
+            return _SURROGATE
+    return None
 
 
 def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index: int) -> None:
@@ -101,9 +153,14 @@ def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index
     Raises:
         InvalidError: with the name of the field as the index declares it.
     """
+    if wrong := mistyped(fields, metadata):
+        raise InvalidError(f"document {index}: {wrong}", "documents")
+
+
+def mistyped(fields: Mapping[str, FieldType], metadata: Mapping[str, object]) -> str | None:
+    """The declared field whose value has another type, as an error; None if there is none."""
     for name, kind in fields.items():
         value = metadata.get(name)
         if value is not None and not fits(kind, value):
-            raise InvalidError(
-                f"document {index}: metadata.{name} is declared as {kind}", "documents"
-            )
+            return f"metadata.{name} is declared as {kind}"
+    return None

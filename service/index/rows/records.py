@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from service.index.rows import vectors
 from service.index.rows.checksums import restate, seal
-from service.index.rows.fields import FieldType
+from service.index.rows.fields import FieldType, column
 from service.index.rows.record import Record, Windows, digest
 from service.index.rows.schema import PREFIX
 
@@ -41,10 +41,7 @@ def table(
         "deleted": [False] * len(records),
     }
     for name, kind in fields.items():
-        values = [r.metadata.get(name) for r in records]
-        columns[PREFIX + name] = (
-            [None if v is None else float(v) for v in values] if kind == "number" else values
-        )
+        columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
 
 

@@ -23,6 +23,9 @@ _ARROW = {
     "integer": pa.int64(),
     "number": pa.float64(),
     "boolean": pa.bool_(),
+    # microseconds since the epoch
+    "date": pa.int64(),
+    "strings": pa.list_(pa.string()),
 }
 
 

@@ -55,12 +55,20 @@ Metadata = Annotated[
                     {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
                     {"type": "number"},
                     {"type": "null"},
+                    {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "maxItems": fields.MOST_ITEMS,
+                    },
                 ]
             },
             "description": f"at most {fields.METADATA_BYTES} bytes as JSON in UTF-8",
         }
     ),
 ]
+
+
+Title = Annotated[str | None, BeforeValidator(_title)]
 
 
 class DocumentIn(BaseModel):
@@ -70,9 +78,7 @@ class DocumentIn(BaseModel):
 
     id: Identifier
     text: Annotated[str, BeforeValidator(valid_text), TEXT] = Field(description="of any length")
-    title: Annotated[str | None, BeforeValidator(_title)] = Field(
-        None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS}
-    )
+    title: Title = Field(None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS})
     metadata: Metadata = Field(default_factory=dict)
     links: Annotated[list[Identifier], FailFast()] = Field(
         default_factory=list, max_length=10_000, description="ids of the documents that it cites"

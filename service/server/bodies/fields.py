@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -38,6 +38,14 @@ def valid_texts(value: Any) -> list[str]:
         except ValueError as error:
             raise ValueError(f"item {index}: {error}") from None
     return value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+CutSide = Annotated[Literal["left", "right"], BeforeValidator(_lower)]
+"""The side of a document that ``truncate`` cuts off."""
 
 
 def _one_or_more(value: Any) -> str | list[str]:

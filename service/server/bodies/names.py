@@ -22,6 +22,12 @@ Name = Annotated[
 ]
 
 
+DocumentId = Annotated[
+    str,
+    Path(description="the document's id; it may contain slashes", min_length=1, max_length=512),
+]
+
+
 def identifier(value: str) -> str:
     """Return the value if it is a valid document id.
 

@@ -1,4 +1,4 @@
-"""Errors in two dialects: native (that of text-embeddings-inference) and OpenAI's."""
+"""Errors in three dialects: native (that of text-embeddings-inference), OpenAI's, Cohere's."""
 
 from collections.abc import Container
 from itertools import pairwise
@@ -26,6 +26,8 @@ from service.logs import outline
 
 log = structlog.get_logger("docsplit")
 
+COHERE_ROUTES = {"/v1/rerank", "/v2/rerank"}
+
 
 class NativeError(BaseModel):
     """Body of an error on the native routes."""
@@ -49,10 +51,18 @@ class OpenAIError(BaseModel):
     error: OpenAIErrorDetail
 
 
+class CohereError(BaseModel):
+    """Body of an error on Cohere's routes."""
+
+    message: str
+
+
 def response(path: str, error: ServiceError) -> Response:
     """The error in the dialect of ``path``."""
     body: BaseModel = NativeError(error=error.message, error_type=error.kind)
-    if path.startswith("/v1/"):
+    if path in COHERE_ROUTES:
+        body = CohereError(message=error.message)
+    elif path.startswith("/v1/"):
         detail = OpenAIErrorDetail(
             message=error.message, type=error.openai, param=error.param, code=error.code
         )

@@ -18,6 +18,7 @@ from service.server.edge.replay import replaying
 
 # bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384
+JSON_TYPES = {"application/json", "application/merge-patch+json"}
 
 
 class Guard:
@@ -87,7 +88,7 @@ class Guard:
         if coding not in ("", "identity"):
             raise MediaTypeError("content-encoding: send the body uncompressed")
         kind, _, parameters = headers.get("content-type", "").partition(";")
-        if kind.strip().lower() != "application/json":
+        if kind.strip().lower() not in JSON_TYPES:
             raise MediaTypeError("content-type: send JSON with Content-Type: application/json")
         charset = parameters.strip().lower().removeprefix("charset=").strip('"')
         if charset not in ("", "utf-8", "utf8"):

@@ -74,9 +74,9 @@ async def train_classifier(
     service = inference.service_of(request)
     vectors = None
     if body.index is not None:
-        rights.require(request, Right.READ_INDEXES, body.index)
+        source = await rights.readable(request, body.index)
         async with deadline.within(request):
-            index = await (await service.store.indexes()).open(body.index)
+            index = await (await service.store.indexes()).open(source)
             from service.learning import sources
 
             texts, vectors = await sources.documents(index, body.ids or [])
@@ -85,7 +85,8 @@ async def train_classifier(
     for position, text in enumerate(texts):
         if not text.strip():
             raise EmptyError(f"input {position} is empty: its text makes no token")
-    examples = Examples(texts, body.labels, body.multi_label, body.unlabelled)
+    unlabelled = body.unlabelled and await rights.readable(request, body.unlabelled)
+    examples = Examples(texts, body.labels, body.multi_label, unlabelled)
     return await _train(request, response, name, examples, vectors, body.background)
 
 

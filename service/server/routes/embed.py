@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service.embedding.embedder import Document, Embedded
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
-from service.server.bodies.fields import Inputs
+from service.server.bodies.fields import CutSide, Inputs
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
@@ -23,10 +23,6 @@ from windowing.pooling import shorten
 router = APIRouter(route_class=BodyRoute, tags=["embed"])
 
 DETAILED = "application/vnd.docsplit+json"
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
 
 
 class EmbedRequest(BaseModel):
@@ -43,9 +39,7 @@ class EmbedRequest(BaseModel):
     truncate: bool = Field(
         False, description="keep only the part of each document that fits one window"
     )
-    truncation_direction: Annotated[Literal["left", "right"], BeforeValidator(_lower)] = Field(
-        "right", description="the side that truncate cuts off"
-    )
+    truncation_direction: CutSide = Field("right", description="the side that truncate cuts off")
     dimensions: int | None = Field(
         None, ge=1, description="keep only the first components; the vectors are renormalised"
     )

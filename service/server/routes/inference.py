@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from service.embedding.embedder import Embedded
 from service.embedding.prompts import resolve
-from service.errors import EmptyError, InvalidError, NotLoadedError, TooLargeError
+from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
 from service.server.lifecycle import Phase, Running, Service
 from windowing.pooling import normalise, shorten
@@ -95,6 +95,21 @@ def check_dimensions(service: Service, dimensions: int | None) -> None:
     most = service.bundle.manifest.dimensions
     if dimensions is not None and dimensions > most:
         raise InvalidError(f"dimensions: this model has {most}", "dimensions")
+
+
+def model_names(service: Service) -> list[str]:
+    """The names that ``model`` in a request accepts."""
+    return [service.bundle.manifest.name, *service.settings.model_aliases]
+
+
+def check_model(service: Service, name: str) -> None:
+    """Raise 404 if a request names another model."""
+    if name not in model_names(service):
+        raise NotFoundError(
+            f"no such model here; GET /v1/models lists: {', '.join(model_names(service))}",
+            param="model",
+            code="model_not_found",
+        )
 
 
 def headers(request: Request, result: Embedded) -> dict[str, str]:

@@ -8,13 +8,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.errors import NotFoundError
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import OpenAIError, documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
-from service.server.lifecycle import Service
 from service.server.routes import inference
 
 router = APIRouter(route_class=BodyRoute, prefix="/v1", tags=["openai"])
@@ -81,12 +79,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     """Vectors of whole documents for OpenAI clients. Nothing is truncated."""
     service = inference.service_of(request)
-    if body.model not in _names(service):
-        raise NotFoundError(
-            f"no such model here; GET /v1/models lists: {', '.join(_names(service))}",
-            param="model",
-            code="model_not_found",
-        )
+    inference.check_model(service, body.model)
     inference.check_dimensions(service, body.dimensions)
     texts = [body.input] if isinstance(body.input, str) else body.input
     result = await inference.embed(request, texts)
@@ -108,8 +101,5 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
 @router.get("/models")
 async def models(request: Request) -> ModelsOut:
     """The names that `model` accepts."""
-    return ModelsOut(data=[ModelOut(id=name) for name in _names(inference.service_of(request))])
-
-
-def _names(service: Service) -> list[str]:
-    return [service.bundle.manifest.name, *service.settings.model_aliases]
+    service = inference.service_of(request)
+    return ModelsOut(data=[ModelOut(id=name) for name in inference.model_names(service)])

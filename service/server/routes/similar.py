@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from service.errors import DamagedError
-from service.index.query.filters import Filter, compile_filter
+from service.embedding.embedder import Document, UnusableInputError
+from service.errors import DamagedError, NotFoundError
+from service.index.query.filters import compile_filter
 from service.index.rows.record import Windows
-from service.keys.rights import Right
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import TEXT
-from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
+from service.server.bodies.similar_bodies import MOST_VALUES, FacetsOut, HitOut, SimilarRequest
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
@@ -26,75 +24,18 @@ from windowing.pooling import normalise
 
 if TYPE_CHECKING:
     from service.index.documents import Index
+    from service.index.query.facets import Facet
     from service.index.query.search import Hit, Query
 
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
 
-
-class SimilarRequest(BaseModel):
-    """The query and its options."""
-
-    model_config = ConfigDict(strict=True)
-
-    index: Annotated[str, Field(pattern=INDEX_NAME)]
-    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
-        None, description="a document of any length; or give id"
-    )
-    id: Identifier | None = Field(None, description="a document of the index; it is left out")
-    top_k: int = Field(10, ge=1, le=1000)
-    mode: Literal["cosine", "words", "hybrid", "citation"] = "cosine"
-    direction: Literal["cites", "cited_by"] | None = Field(
-        None, description="only in the mode citation: what the text cites, or what cites it"
-    )
-    filter: Filter | None = Field(None, description="see docs/reference/api.md")
-    adapt: bool = Field(
-        True, description="in the modes cosine and hybrid: adapt the cosine to the index"
-    )
-    explain: bool = Field(False, description="show the windows that resemble each other most")
-
-    @model_validator(mode="after")
-    def _text_or_id(self) -> SimilarRequest:
-        if (self.text is None) == (self.id is None):
-            raise ValueError("give either text or id")
-        if self.direction is not None and self.mode != "citation":
-            raise ValueError("direction: use it only with the mode citation")
-        return self
-
-
-class Span(BaseModel):
-    """Characters of a document, counted in Unicode code points."""
-
-    start: int
-    end: int
-
-
-class PairOut(BaseModel):
-    """Two windows that resemble each other."""
-
-    cosine: float
-    query: Span
-    document: Span
-
-
-class HitOut(BaseModel):
-    """A document that the search found."""
-
-    id: str
-    score: float = Field(description="the mode's ranking score")
-    cosine: float = Field(description="of the two vectors, not adapted")
-    title: str | None
-    metadata: dict[str, Any]
-    link_probability: float | None = Field(None, description="in the mode citation")
-    direction: Literal["cites", "cited_by"] | None = Field(
-        None, description="whether the query cites the document, or the document cites the query"
-    )
-    pairs: list[PairOut] | None = None
-
-
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Highest score first.", "model": list[HitOut]},
+    200: {
+        "description": "Highest score first; with `queries` one list for each, in their order.",
+        "model": list[HitOut] | list[list[HitOut]] | FacetsOut,
+    },
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
 }
 
@@ -103,53 +44,98 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def similar(request: Request, body: SimilarRequest) -> Response:
     """Documents that resemble a text or a document of the index, which is left out."""
     service = inference.service_of(request)
-    rights.require(request, Right.READ_INDEXES, body.index)
+    name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(body.index)
+        index = await (await service.store.indexes()).open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
-        head = await citation_head(request, index, body.index) if body.mode == "citation" else None
-        query, windows, headers = await _query(request, body, index)
-        from service.index.query import search
+        head = await citation_head(request, index, name) if body.mode == "citation" else None
+        from service.index.query import facets, search
+
+        facets.check(body.facets, index.identity.fields)
+        texts, headers = await _embedded(request, body)
         from service.learning.citing import citation
 
-        with Stage("search") as stage:
-            if head is not None:
-                hits = await citation(index, query, body.top_k, where, head.network, body.direction)
-            else:
-                if body.adapt and body.mode != "words":
-                    profile = await service.store.profile(body.index, index)
-                    query = replace(query, profile=profile)
-                run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
-                    body.mode
-                ]
-                hits = await run(index, query, body.top_k, where)
-            stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
-        service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
-        content = [_hit(hit) for hit in hits]
-        if windows is not None:
-            await _explain(index, windows, content)
-    return json_response(content, headers)
+        profile = None
+        if body.adapt and body.mode in ("cosine", "hybrid"):
+            profile = await service.store.profile(name, index)
+        answers = []
+        limit = body.offset + body.top_k
+        for place in range(len(body.queries or [None])):
+            query, windows = await _query(body, place, texts.get(place), index)
+            with Stage("search") as stage:
+                if head is not None:
+                    hits = await citation(index, query, limit, where, head.network, body.direction)
+                else:
+                    run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
+                        body.mode
+                    ]
+                    hits = await run(index, replace(query, profile=profile), limit, where)
+                stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
+            service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
+            content = [_hit(hit) for hit in hits]
+            if windows is not None:
+                await _explain(index, windows, content)
+            answers.append(content)
+        counted = await facets.count(index, body.facets, where) if body.facets else {}
+    answer = answers[0] if body.queries is None else answers
+    if not body.facets:
+        return json_response(answer, headers)
+    values = {name: _facet(facet) for name, facet in counted.items()}
+    return json_response({"hits": answer, "facets": values}, headers)
+
+
+async def _embedded(
+    request: Request, body: SimilarRequest
+) -> tuple[dict[int, Document], dict[str, str]]:
+    """The embedded texts by the positions of their queries, and headers of the answer."""
+    texts = [body.text] if body.queries is None else [one.text for one in body.queries]
+    given = {place: text for place, text in enumerate(texts) if text is not None}
+    if not given:
+        return {}, {}
+    try:
+        result = await inference.embed(request, list(given.values()))
+    except UnusableInputError as error:
+        if body.queries is not None:
+            error.message = f"queries.{list(given)[error.index]} {error.reason}"
+        raise
+    documents = dict(zip(given, result.documents, strict=True))
+    return documents, inference.headers(request, result)
 
 
 async def _query(
-    request: Request, body: SimilarRequest, index: Index
-) -> tuple[Query, Windows | None, dict[str, str]]:
-    """The query, its windows if the request asks for them, and headers of the answer."""
+    body: SimilarRequest, place: int, embedded: Document | None, index: Index
+) -> tuple[Query, Windows | None]:
+    """The query at a position, and its windows if the request asks for them."""
     from service.index.query.search import Query, stored
 
-    if body.id is not None:
-        query = await stored(index, body.id)
-        windows = (await index.windows([body.id])).get(body.id) if body.explain else None
+    one = body if body.queries is None else body.queries[place]
+    windows = None
+    if embedded is not None:
+        query = Query(normalise(embedded.vector()), one.text or "")
+        if body.explain:
+            ends = [window.end for window in embedded.windows]
+            windows = Windows(embedded.matrix(), ends)
+    else:
+        name = one.id or ""
+        try:
+            query = await stored(index, name)
+        except NotFoundError as error:
+            if body.queries is not None:
+                error.message = f"queries.{place}: {error.message}"
+            raise
+        windows = (await index.windows([name])).get(name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
-        return query, windows, {}
-    text = body.text or ""
-    result = await inference.embed(request, [text])
-    document = result.documents[0]
-    ends = [window.end for window in document.windows]
-    windows = Windows(document.matrix(), ends) if body.explain else None
-    query = Query(normalise(document.vector()), text)
-    return query, windows, inference.headers(request, result)
+    return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
+
+
+def _facet(facet: Facet) -> dict[str, Any]:
+    shown = facet.most(MOST_VALUES)
+    further = facet.counts.total() - sum(number for _, number in shown)
+    return {
+        "values": [{"value": value, "count": number} for value, number in shown],
+        "others": facet.others + further,
+    }
 
 
 def _hit(hit: Hit) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.index.query.filters import Filter, compile_filter
-from service.keys.rights import Right
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -53,11 +52,11 @@ async def suggest_documents(
     request: Request, name: Name, body: SuggestRequest
 ) -> list[SuggestionOut]:
     """Unlabelled documents of an index whose labels would help the classifier most."""
-    rights.require(request, Right.READ_INDEXES, body.index)
+    source = await rights.readable(request, body.index)
     service = inference.service_of(request)
     head = await trained_head(request, name)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(body.index)
+        index = await (await service.store.indexes()).open(source)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         jobs = await service.heads.jobs()
         labelled = await (await service.heads.classifiers()).labelled(name)

@@ -9,15 +9,14 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.index.query.filters import Filter, compile_filter
-from service.keys.rights import Right
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
+from service.server.bodies.similar_bodies import Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
-from service.server.routes.similar import Span
 from service.tracing.stages import Stage
 from windowing.pooling import normalise
 
@@ -102,9 +101,9 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def find_passages(request: Request, body: PassagesRequest) -> Response:
     """Passages of documents that fit a text, or a document of the index or a part of it."""
     service = inference.service_of(request)
-    rights.require(request, Right.READ_INDEXES, body.index)
+    name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(body.index)
+        index = await (await service.store.indexes()).open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         query, headers = await _query(request, body, index)
         from service.index.query.passages import Form, search

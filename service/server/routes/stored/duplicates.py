@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from service.keys.rights import Right
 from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import Identifier, Name, optional_text
+from service.server.bodies.similar_bodies import Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
-from service.server.routes.similar import Span
 from service.server.routes.trainings import Turn
 from windowing.pooling import normalise
 
-router = APIRouter(route_class=BodyRoute, prefix="/indexes/{name}/duplicates", tags=["index"])
+router = APIRouter(
+    route_class=BodyRoute,
+    prefix="/indexes/{name}/duplicates",
+    tags=["index"],
+    dependencies=[Depends(rights.to_read_index)],
+)
 
 # documents listed of each group
 MEMBERS = 1000
@@ -92,7 +96,6 @@ _GROUPS: dict[int | str, dict[str, Any]] = {
 @router.post("", responses=_MATCHES, response_model=None, response_class=Response)
 async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest) -> Response:
     """Documents of the index that share most of their words with a text or a document of it."""
-    rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
     headers: dict[str, str] = {}
     async with deadline.within(request):
@@ -130,7 +133,6 @@ async def list_duplicates(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Groups of near-duplicates in the whole index. It reads every text: send a long deadline."""
-    rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
     async with deadline.within(request), SCANS.taken():
         index = await (await service.store.indexes()).open(name)

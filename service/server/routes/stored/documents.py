@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from service.embedding.cache import lasting
@@ -29,7 +29,7 @@ from service.server.bodies.document_bodies import (
     duplicates_refused,
 )
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.names import Name
+from service.server.bodies.names import DocumentId, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
@@ -55,7 +55,6 @@ _UPSERT: dict[int | str, dict[str, Any]] = {
 }
 _PAGE: dict[int | str, dict[str, Any]] = {200: {"model": PageOut}, **_READ}
 _DOCUMENT: dict[int | str, dict[str, Any]] = {200: {"model": DocumentOut}, **_READ}
-_ID = Path(description="the document's id; it may contain slashes", min_length=1, max_length=512)
 
 
 @router.post("", responses=_UPSERT, response_model=None, response_class=Response)
@@ -183,7 +182,7 @@ async def list_documents(
 @router.get(
     "/{document_id:path}", responses=_DOCUMENT, response_model=None, response_class=Response
 )
-async def get_document(request: Request, name: Name, document_id: Annotated[str, _ID]) -> Response:
+async def get_document(request: Request, name: Name, document_id: DocumentId) -> Response:
     """One document as the client sent it; the header `ETag` also has its version."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name)
@@ -210,7 +209,7 @@ async def get_document(request: Request, name: Name, document_id: Annotated[str,
     response_class=Response,
 )
 async def delete_document(
-    request: Request, name: Name, document_id: Annotated[str, _ID], if_match: IfMatch = None
+    request: Request, name: Name, document_id: DocumentId, if_match: IfMatch = None
 ) -> Response:
     """Delete one document; the deletion is durable when acknowledged."""
     service = inference.service_of(request)

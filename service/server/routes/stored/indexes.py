@@ -131,6 +131,7 @@ async def create_index(
 
     A key without the right to read the index gets no counts of documents.
     """
+    rights.refuse_alias(request)
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
         response.status_code = 201 if await indexes.create(name, body.fields) else 200
@@ -218,5 +219,6 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
 @router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
 async def delete_index(request: Request, name: Name) -> None:
     """Delete an index with all its documents."""
+    rights.refuse_alias(request)
     async with deadline.within(request):
         await inference.service_of(request).store.drop(name)

@@ -1,0 +1,225 @@
+"""POST /rerank: texts by their relevance to a query, in the formats of TEI and of Cohere."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+)
+
+from service.embedding.embedder import Embedded, UnusableInputError
+from service.server.bodies.encoding import json_response
+from service.server.bodies.fields import TEXT, CutSide, valid_text, valid_texts
+from service.server.edge.errors import CohereError, documented
+from service.server.edge.large_bodies import BodyRoute
+from service.server.routes import inference
+from windowing.pooling import normalise
+
+router = APIRouter(route_class=BodyRoute, tags=["rerank"])
+
+Query = Annotated[str, BeforeValidator(valid_text), TEXT]
+
+
+class TextsRequest(BaseModel):
+    """TEI's request."""
+
+    model_config = ConfigDict(strict=True)
+
+    query: Query = Field(description="a text of any length")
+    texts: Annotated[list[str], BeforeValidator(valid_texts)] = Field(
+        min_length=1, description="the texts to rank, of any length"
+    )
+    raw_scores: bool = Field(False, description="cosines, from -1 to 1, in place of 0 to 1")
+    return_text: bool = Field(False, description="add the texts to the answer")
+    truncate: bool = Field(False, description="keep only one window of each text")
+    truncation_direction: CutSide = Field("right", description="the side that truncate cuts off")
+
+
+def _contents(value: Any) -> list[str]:
+    """Texts of documents, each a string or an object with `text`."""
+    if not isinstance(value, list):
+        raise ValueError("give a list of strings")
+    return valid_texts([one.get("text") if isinstance(one, dict) else one for one in value])
+
+
+_DOCUMENT = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {
+            "type": "object",
+            "properties": {"text": {"type": "string", "minLength": 1}},
+            "required": ["text"],
+        },
+    ]
+}
+
+
+class DocumentsRequest(BaseModel):
+    """Cohere's request; `max_tokens_per_doc`, `rank_fields` and other fields are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    query: Query = Field(description="a text of any length")
+    documents: Annotated[
+        list[str],
+        BeforeValidator(_contents),
+        WithJsonSchema({"type": "array", "items": _DOCUMENT, "minItems": 1}),
+    ] = Field(min_length=1, description="strings, or objects with `text`, of any length")
+    model: str | None = Field(None, description="the bundle's name, or one of its aliases")
+    top_n: int | None = Field(None, ge=1, description="most results; all by default")
+    return_documents: bool = Field(False, description="add the documents to the answer")
+
+
+def _shape(body: Any) -> str:
+    if isinstance(body, dict):
+        return "documents" if "documents" in body and "texts" not in body else "texts"
+    return "documents" if isinstance(body, DocumentsRequest) else "texts"
+
+
+EitherRequest = Annotated[
+    Annotated[TextsRequest, Tag("texts")] | Annotated[DocumentsRequest, Tag("documents")],
+    Discriminator(_shape),
+]
+
+
+class RankOut(BaseModel):
+    """A text in TEI's answer."""
+
+    index: int = Field(description="position of the text in the request")
+    score: float
+    text: str | None = Field(None, description="absent without `return_text`")
+
+
+class DocumentOut(BaseModel):
+    """The content of a document."""
+
+    text: str
+
+
+class ResultOut(BaseModel):
+    """A document in Cohere's answer."""
+
+    index: int = Field(description="position of the document in the request")
+    relevance_score: float
+    document: DocumentOut | None = Field(None, description="absent without `return_documents`")
+
+
+class VersionOut(BaseModel):
+    """The version of Cohere's interface."""
+
+    version: str
+
+
+class TokensOut(BaseModel):
+    """Tokens that the model read, special tokens included."""
+
+    input_tokens: int
+
+
+class MetaOut(BaseModel):
+    """Facts about the request."""
+
+    api_version: VersionOut
+    tokens: TokensOut
+
+
+class ResultsOut(BaseModel):
+    """Cohere's answer, highest score first."""
+
+    id: str
+    results: list[ResultOut]
+    meta: MetaOut
+
+
+_STATUSES = (400, 401, 404, 408, 413, 415, 422, 429, 500, 503)
+_EITHER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Highest score first, in the form of the request.",
+        "model": list[RankOut] | ResultsOut,
+    },
+    **documented(*_STATUSES),
+}
+_COHERE: dict[int | str, dict[str, Any]] = {
+    200: {"model": ResultsOut},
+    **documented(*_STATUSES, dialect=CohereError),
+}
+
+
+@router.post("/rerank", responses=_EITHER, response_model=None, response_class=Response)
+async def rerank(request: Request, body: EitherRequest) -> Response:
+    """Texts by their relevance to a query: the highest cosine of a text's windows to the query.
+
+    With `texts` the request and the answer have TEI's form, with `documents` Cohere's.
+    """
+    if isinstance(body, DocumentsRequest):
+        return await rerank_documents(request, body)
+    result = await _embedded(request, "texts", body.query, body.texts, body)
+    ranked = [
+        {
+            "index": place,
+            "score": score if body.raw_scores else relevance(score),
+            **({"text": body.texts[place]} if body.return_text else {}),
+        }
+        for place, score in _ranked(result)
+    ]
+    return json_response(ranked, inference.headers(request, result))
+
+
+@router.post("/v2/rerank", responses=_COHERE, response_model=None, response_class=Response)
+@router.post("/v1/rerank", responses=_COHERE, response_model=None, response_class=Response)
+async def rerank_documents(request: Request, body: DocumentsRequest) -> Response:
+    """Documents by their relevance to a query, in Cohere's form."""
+    if body.model is not None:
+        inference.check_model(inference.service_of(request), body.model)
+    result = await _embedded(request, "documents", body.query, body.documents)
+    results = [
+        {
+            "index": place,
+            "relevance_score": relevance(score),
+            **({"document": {"text": body.documents[place]}} if body.return_documents else {}),
+        }
+        for place, score in _ranked(result)[: body.top_n]
+    ]
+    tokens = sum(document.computed for document in result.documents)
+    version = "1" if request.url.path.startswith("/v1/") else "2"
+    meta = {"api_version": {"version": version}, "tokens": {"input_tokens": tokens}}
+    content = {"id": str(uuid.uuid4()), "results": results, "meta": meta}
+    return json_response(content, inference.headers(request, result))
+
+
+def relevance(cosine: float) -> float:
+    """A cosine as a score from 0 to 1, in the same order."""
+    return (1 + cosine) / 2
+
+
+async def _embedded(
+    request: Request, field: str, query: str, texts: list[str], options: TextsRequest | None = None
+) -> Embedded:
+    """The query and the texts. An error names the text by its field and position."""
+    truncate = options is not None and options.truncate
+    side = "right" if options is None else options.truncation_direction
+    try:
+        return await inference.embed(request, [query, *texts], truncate=truncate, side=side)
+    except UnusableInputError as error:
+        place = f"{field}.{error.index - 1}" if error.index else "query"
+        error.message = f"{place} {error.reason}"
+        raise
+
+
+def _ranked(result: Embedded) -> list[tuple[int, float]]:
+    """Positions of the texts after the query, with their scores, highest first."""
+    query, *texts = result.documents
+    vector = normalise(query.vector())
+    scores = [float(np.clip((text.matrix() @ vector).max(), -1, 1)) for text in texts]
+    return sorted(enumerate(scores), key=lambda one: -one[1])
