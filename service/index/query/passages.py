@@ -13,13 +13,14 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import col, lit
 
 from ranking import passages as ranking
 from ranking.fusion import fuse
 from service import executors
 from service.errors import InvalidError
-from service.index.documents import LIVE, Index, matrix
+from service.index.documents import Index, matrix
+from service.index.query.filters import Where, live
 from service.index.query.search import Query
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part, texts
@@ -150,7 +151,7 @@ async def part_of(index: Index, document_id: str, start: int, end: int) -> Query
 
 
 async def search(
-    index: Index, query: Query, mode: Mode, form: Form, where: Expr | None
+    index: Index, query: Query, mode: Mode, form: Form, where: Where | None
 ) -> list[Found]:
     """Documents with the best passages for a query, the best first.
 
@@ -200,7 +201,7 @@ async def _answer(
 
 
 async def _by_window(
-    index: Index, query: Query, limit: int, where: Expr | None
+    index: Index, query: Query, limit: int, where: Where | None
 ) -> list[_Candidate]:
     if not limit:
         return []
@@ -216,10 +217,10 @@ async def _by_window(
 
 
 async def _by_every_window(
-    index: Index, query: Query, limit: int, where: Expr | None
+    index: Index, query: Query, limit: int, where: Where | None
 ) -> list[_Candidate]:
     """The same in a table of an earlier version, whose windows LanceDB cannot search."""
-    search = index.table.query().where(LIVE if where is None else LIVE & where)
+    search = index.table.query().where(live(where))
     held: list[tuple[float, _Candidate]] = []
     columns = checksums.columns(*_SCORED)
     async for batch in await search.select(columns).to_batches(max_batch_length=_SCAN_ROWS):
@@ -231,7 +232,7 @@ async def _by_every_window(
 
 
 async def _by_words(
-    index: Index, query: Query, words: str, limit: int, where: Expr | None
+    index: Index, query: Query, words: str, limit: int, where: Where | None
 ) -> list[_Candidate]:
     search = index.table.query().nearest_to_text(words, columns=["text"])
     if where is not None:
