@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import structlog
-from lancedb.index import IvfHnswSq
+from lancedb.index import IvfHnswSq, IvfRq
 from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
+from service.index.rows import vectors
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
 
@@ -29,6 +30,8 @@ _NEVER = timedelta(days=36_500)
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
+# the same for windows, of which LanceDB compares some hundred in a millisecond
+WINDOW_INDEX_WINDOWS = 4096
 
 
 class Maintainer:
@@ -149,3 +152,14 @@ async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None
     built = {index.columns[0] for index in await table.list_indices()}
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
         await table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+    if "windows" not in built and await _many_windows(table):
+        await table.create_index("windows", config=IvfRq(distance_type="cosine"))
+
+
+async def _many_windows(table: AsyncTable) -> bool:
+    if not vectors.searchable(await table.schema()):
+        return False
+    if await table.count_rows() >= WINDOW_INDEX_WINDOWS:
+        return True
+    ends = (await table.query().select(["window_ends"]).to_arrow())["window_ends"]
+    return sum(map(len, ends.to_pylist())) >= WINDOW_INDEX_WINDOWS

@@ -223,8 +223,8 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
     wide = math.ceil(OVERSAMPLE * limit)
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
-    search = index.table.query().nearest_to(query.vector).distance_type("cosine")
-    search = search.ef(max(100, wide + len(query.exclude)))
+    search = index.table.query().nearest_to(query.vector).column("vector")
+    search = search.distance_type("cosine").ef(max(100, wide + len(query.exclude)))
     return await _run(index, search, query, wide, where, "_distance")
 
 

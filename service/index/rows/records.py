@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.index.rows import terms
+from service.index.rows import terms, vectors
 from service.index.rows.checksums import restate, seal
 from service.index.rows.fields import FieldType, column
 from service.index.rows.record import Record, Windows, digest
@@ -34,7 +34,9 @@ def table(
         "links": [r.links for r in records],
         "digest": digests,
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
-        "windows": [r.encoding.windows.astype("<f2").tobytes() for r in records],
+        "windows": vectors.column(
+            [r.encoding.windows for r in records], schema.field("windows").type
+        ),
         "window_ends": [r.encoding.ends for r in records],
         "updated": updated,
         "deleted": [False] * len(records),
@@ -75,6 +77,7 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
         "metadata": ["{}"] * count,
         "links": [[]] * count,
         "digest": [""] * count,
+        # an empty value of either form
         "windows": [b""] * count,
         "window_ends": [[]] * count,
         "updated": list(updated.values()),
@@ -84,7 +87,7 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
     return seal(pa.table(columns, schema=schema))
 
 
-def windows(blob: bytes, ends: list[int]) -> Windows:
-    """Window vectors that ``table`` stored, float32 ``[windows, dimensions]``."""
-    matrix = np.frombuffer(blob, dtype="<f2").reshape(len(ends), -1)
+def windows(blob: bytes | None, ends: list[int]) -> Windows:
+    """Windows from one of ``vectors.blobs``; the vectors are float32 ``[windows, dimensions]``."""
+    matrix = np.frombuffer(blob or b"", dtype="<f2").reshape(len(ends), -1)
     return Windows(matrix.astype(np.float32), ends)
