@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +17,8 @@ Vectors = NDArray[np.float32]
 _WORD = re.compile(r"\w{2,}")
 # words of a query that are looked for in the texts of candidates
 MOST_TERMS = 32
+# a little more than the idf of a word in half of the documents
+_RARE = 0.6932
 # of one word in one text
 _MOST_OCCURRENCES = 20_000
 # characters
@@ -47,10 +48,9 @@ NONE = Terms({}, 0.0, 0)
 
 def terms(text: str, frequencies: Frequencies) -> Terms:
     """The words of a text that occur in less than half of the documents, the top terms only."""
-    count, containing = frequencies.documents, frequencies.containing
     top = frequencies.top_terms(text, MOST_TERMS).split()
-    held = {word: containing[word] for word in top if 2 * containing[word] < max(count, 2)}
-    weights = {word: math.log(1 + (count - df + 0.5) / (df + 0.5)) for word, df in held.items()}
+    idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
+    weights = {word: weight for word, weight in idf if weight > _RARE}
     return Terms(weights, sum(weights.values()), len(text))
 
 

@@ -2,7 +2,7 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +32,14 @@ class Frequencies:
     def top_terms(self, text: str, most: int = MOST_WORDS) -> str:
         """The words of the highest tf·idf, once each; stop words and stemming follow Lance."""
         counts = Counter(words(text))
-        hashes = np.fromiter((zlib.crc32(w.encode("utf-8", "replace")) for w in counts), np.uint32)
-        weights = np.fromiter(counts.values(), np.float32) * self.idf[hashes % BUCKETS]
         names = list(counts)
+        weights = np.fromiter(counts.values(), np.float32) * self.of_words(names)
         return " ".join(names[place] for place in np.argsort(-weights, kind="stable")[:most])
+
+    def of_words(self, words: Sequence[str]) -> NDArray[np.float32]:
+        """The idf of each word."""
+        hashes = np.fromiter((zlib.crc32(w.encode("utf-8", "replace")) for w in words), np.uint32)
+        return self.idf[hashes % BUCKETS]
 
 
 def count(documents: Iterable[Bag]) -> Frequencies:

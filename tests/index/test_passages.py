@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ranking import passages as ranking
+from ranking.bags import bag
 from ranking.terms import count as counted
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
@@ -147,7 +148,7 @@ def test_a_text_of_symbols_has_no_words(server: Server, filled: str) -> None:
 
 def test_a_snippet_has_the_most_words_of_the_query() -> None:
     text = "Nothing here. " * 20 + "A rare walrus sings at dawn. " + "Nothing more. " * 20
-    frequencies = counted(["nothing here", "nothing more", "nothing else", text])
+    frequencies = counted(map(bag, ["nothing here", "nothing more", "nothing else", text]))
     asked = ranking.terms("the walrus sings, nothing else", frequencies)
     assert "nothing" not in asked.weights
     start, end = ranking.snippet(text, 14, len(text), 40, asked)
@@ -163,7 +164,7 @@ def test_words_close_together_weigh_more_than_words_apart() -> None:
     apart = f"A rare sight. {filler} The walrus is here. {filler} It sings at dawn. "
     text = near + apart + filler
     ends = [len(near), len(near + apart), len(text)]
-    frequencies = counted(["other words", "some room", "the sea", text])
+    frequencies = counted(map(bag, ["other words", "some room", "the sea", text]))
     asked = ranking.terms("the rare walrus sings at dawn", frequencies)
     together, scattered, none = ranking.shares(text, ends, asked)
     assert together == pytest.approx(1)
