@@ -11,12 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 from bundles import format as bundle
 from bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
 from export.errors import ExportError
+from heads.citation import SIGNALS
 from heads.network import Network
 
 OPSET = 17
 TOLERANCE = 1e-5
-# signals of a search for a pair: cosine, words, fused score, popularity
-SIGNALS = 4
 _ROWS = 256
 
 

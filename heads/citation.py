@@ -1,22 +1,22 @@
-"""The citation head: does a document cite another? A network on both vectors and on search signals.
+"""The citation head: does a document cite another?
 
-DocSplit (section 4.3) trains an MLP on [u; v] only. This head also gets the products u * v, as in
-InferSent (Conneau et al. 2017), and the search signals of the pair. On the PEPs (526 citing
-documents, five folds, MRR of the cited among the hybrid search's candidates) [u; v; u * v] reached
-.45, the hybrid search itself .56, all inputs together .63.
+The head is a logistic regression on a few features of the pair (``heads.pair_features``). With
+``inputs="vectors"`` it is the network of DocSplit (section 4.3), which reads [u; v]; here it also
+reads the products u * v, as in InferSent (Conneau et al. 2017), and four signals of the search.
+docs/explanation/experiments.md compares the two.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heads.network import Floats, Learnt, Network, Scorer, Vectors
+from heads.network import Floats, Learnt, Network, Vectors
 from ranking.fusion import BEST
 
 NEGATIVES = 4  # for each link, among the citing document's other candidates
@@ -27,15 +27,20 @@ MOST_INPUTS = 40_000_000
 # a head learns nothing from fewer links
 LEAST_LINKS = 10
 LEAST_CITING = 5
-# limit of the citing documents to learn from; each costs a hybrid search
+# limit of the citing documents to learn from; each costs two searches
 MOST_CITING = 1000
 # limit of the numbers in all candidates' vectors
 MOST_NUMBERS = 40_000_000
 # candidates of a hybrid search, at least
 CANDIDATES = 100
 LABELS = ["unlinked", "cites"]
+# signals of a search for a network on vectors
+SIGNALS = 4
 # strong: there are only some thousand pairs for a thousand inputs
-WEIGHT_DECAY = 30.0
+VECTORS_WEIGHT_DECAY = 30.0
+FEATURES_WEIGHT_DECAY = 1.0
+
+Inputs = Literal["features", "vectors"]
 
 Labels = NDArray[np.int64]
 Id = TypeVar("Id")
@@ -48,16 +53,18 @@ class Candidates:
     Attributes:
         query: its vector, float32 ``[dimensions]``, unit length.
         found: vectors of the candidates, ``[candidates, dimensions]``.
-        signals: float32 ``[candidates, 4]``: cosine; BM25 as a share of the span from the last to
-            the best; fused score, the best possible being 1; logarithm of one plus the number of
-            other documents that cite the candidate.
+        signals: float32 ``[candidates, 4]``: cosine; score of the words as a share of the span from
+            the last to the best; fused ranks, the best possible being 1; logarithm of one plus the
+            number of other documents that cite the candidate.
         linked: bool ``[candidates]``: whether the document cites each of them.
+        features: of each pair, see ``heads.pair_features``; empty for a network on vectors.
     """
 
     query: Vectors
     found: Vectors
     signals: Vectors
     linked: NDArray[np.bool_]
+    features: Vectors = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,8 @@ class Trained:
         citing: number of documents that the links start from.
         held_out: number of citing documents held out for the two measures.
         mrr: mean reciprocal rank of the first cited document in the head's order of candidates.
-        hybrid_mrr: in the hybrid search's order.
+        hybrid_mrr: in the hybrid search's order; for a network on vectors in that of reciprocal
+            rank fusion.
     """
 
     network: Network
@@ -97,7 +105,7 @@ def signals(
 
     Args:
         cosines: of the query and each candidate.
-        words: BM25 as a share of the span from the last to the best.
+        words: score of the words as a share of the span from the last to the best.
         fused: sum of the reciprocal ranks.
         popularity: number of other documents that cite the candidate.
     """
@@ -111,6 +119,7 @@ def learn(
     citing: int,
     deadline: float,
     stop: threading.Event | None = None,
+    inputs: Inputs = "features",
 ) -> Learnt:
     """A citation head and its report.
 
@@ -120,6 +129,7 @@ def learn(
         citing: number of documents that cite.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline, within a second.
+        inputs: a logistic regression on the features of the pairs, or a network on the vectors.
 
     Raises:
         ValueError: too few links, with a remedy.
@@ -131,10 +141,11 @@ def learn(
             f"documents for {len(searches)} of its documents: a citation head needs at least "
             f"{LEAST_LINKS} links, and {LEAST_CITING} such documents"
         )
-    trained = train(searches, deadline, stop)
+    trained = train(searches, deadline, stop, inputs)
     report = {
         "links": links,
         "citing": citing,
+        "inputs": inputs,
         "links_used": trained.links,
         "citing_used": trained.citing,
         "held_out": trained.held_out,
@@ -144,19 +155,17 @@ def learn(
     return Learnt(LABELS, trained.network, report)
 
 
-def features(citing: Vectors, cited: Vectors, signals: Vectors) -> Vectors:
+def vector_features(citing: Vectors, cited: Vectors, signals: Vectors) -> Vectors:
     """``[u; v; u * v; signals]``, float32 ``[pairs, 3 * dimensions + 4]``."""
     products = citing * cited * np.float32(np.sqrt(citing.shape[1]))
     return np.hstack((citing, cited, products, signals)).astype(np.float32)
 
 
-def probabilities(network: Scorer, citing: Vectors, cited: Vectors, signals: Vectors) -> Floats:
-    """The probability that each row of ``citing`` cites its row of ``cited``, ``[pairs]``."""
-    return network.probabilities(features(citing, cited, signals))[:, 1]
-
-
 def train(
-    searches: Sequence[Candidates], deadline: float, stop: threading.Event | None = None
+    searches: Sequence[Candidates],
+    deadline: float,
+    stop: threading.Event | None = None,
+    inputs: Inputs = "features",
 ) -> Trained:
     """Train on the links that a search can find.
 
@@ -164,33 +173,67 @@ def train(
         searches: of citing documents, at least five, each with a link among its candidates.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline, within a second.
+        inputs: see ``learn``.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
     from heads import training
 
+    fit = _fit_features if inputs == "features" else _fit_vectors
     order = np.random.default_rng(0).permutation(len(searches))
     tested = {int(i) for i in order[::HELD_OUT]}
     known = [search for i, search in enumerate(searches) if i not in tested]
     unseen = [search for i, search in enumerate(searches) if i in tested]
-    judge = _fit(known, deadline, stop)
-    scores = [_logits(judge, search) for search in unseen]
+    judge = fit(known, deadline, stop)
+    scores = [judge.logits(_inputs(search, inputs)) for search in unseen]
     logits = np.concatenate(scores)
     labels = np.concatenate([search.linked for search in unseen]).astype(np.int64)
     temperature = training.calibrate(logits, labels)
-    network = _fit(searches, deadline, stop)
+    network = fit(searches, deadline, stop)
     return Trained(
         Network(network.weights, network.biases, temperature),
         int(sum(search.linked.sum() for search in searches)),
         len(searches),
         len(unseen),
         _mrr([score[:, 1] - score[:, 0] for score in scores], unseen),
-        _mrr([search.signals[:, 2] for search in unseen], unseen),
+        _mrr([_fused(search, inputs) for search in unseen], unseen),
     )
 
 
-def _fit(searches: Sequence[Candidates], deadline: float, stop: threading.Event | None) -> Network:
+def _fused(search: Candidates, inputs: Inputs) -> Vectors:
+    return search.features[:, 0] if inputs == "features" else search.signals[:, 2]
+
+
+def _inputs(search: Candidates, inputs: Inputs, rows: slice | Labels = slice(None)) -> Vectors:
+    if inputs == "features":
+        return search.features[rows]
+    found = search.found[rows]
+    citing = np.broadcast_to(search.query, found.shape)
+    return vector_features(citing, found, search.signals[rows])
+
+
+def _fit_features(
+    searches: Sequence[Candidates], deadline: float, stop: threading.Event | None
+) -> Network:
+    """A logistic regression on all candidates; its weights include the features' scales."""
+    from heads import training
+
+    rows = np.vstack([_inputs(search, "features") for search in searches])
+    labels = np.concatenate([search.linked for search in searches]).astype(np.int64)
+    mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+    deviation[deviation < 1e-6] = 1
+    rows = (rows - mean) / deviation
+    network = training.fit(
+        rows, labels, deadline, stop, hidden=0, weight_decay=FEATURES_WEIGHT_DECAY
+    )
+    weights = network.weights[0] / deviation[:, None]
+    return Network((weights,), (network.biases[0] - mean @ weights,))
+
+
+def _fit_vectors(
+    searches: Sequence[Candidates], deadline: float, stop: threading.Event | None
+) -> Network:
     from heads import training
 
     draw = np.random.default_rng(0)
@@ -200,8 +243,7 @@ def _fit(searches: Sequence[Candidates], deadline: float, stop: threading.Event 
         links, others = np.flatnonzero(search.linked), np.flatnonzero(~search.linked)
         chosen = draw.choice(others, min(len(others), NEGATIVES * len(links)), replace=False)
         rows = np.concatenate((links, chosen))
-        citing = np.broadcast_to(search.query, (len(rows), len(search.query)))
-        inputs.append(features(citing, search.found[rows], search.signals[rows]))
+        inputs.append(_inputs(search, "vectors", rows))
         labels.append(search.linked[rows].astype(np.int64))
         size += inputs[-1].size
         if size > MOST_INPUTS:
@@ -212,13 +254,8 @@ def _fit(searches: Sequence[Candidates], deadline: float, stop: threading.Event 
         deadline,
         stop,
         hidden=HIDDEN,
-        weight_decay=WEIGHT_DECAY,
+        weight_decay=VECTORS_WEIGHT_DECAY,
     )
-
-
-def _logits(network: Network, search: Candidates) -> Vectors:
-    citing = np.broadcast_to(search.query, search.found.shape)
-    return network.logits(features(citing, search.found, search.signals))
 
 
 def _mrr(scores: Sequence[Vectors], searches: Sequence[Candidates]) -> float:

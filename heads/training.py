@@ -124,7 +124,8 @@ def fit(
     """One network with one logit for each class; the same examples give the same network.
 
     Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``. ``weights`` weigh the
-    examples; ``rounds`` is the number of rounds of ``ITERATIONS``.
+    examples; ``rounds`` is the number of rounds of ``ITERATIONS``. With 0 hidden units the network
+    is a logistic regression.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -132,7 +133,8 @@ def fit(
     outputs = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
     check = until(deadline, stop)
     objective = Objective(vectors, labels, outputs, weight_decay, weights, check, SCALE)
-    layers = Layers.drawn((vectors.shape[1], hidden, objective.logits))
+    sizes = (vectors.shape[1], hidden, objective.logits)
+    layers = Layers.drawn([size for size in sizes if size])
     # Threads of OpenBLAS gain little on small matrices. If others compute on the same cores, the
     # threads wait for each other, many times as long.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -140,13 +142,14 @@ def fit(
             layers, done = descend(objective, layers, ITERATIONS)
             if done < ITERATIONS:
                 break
-    first, last = (np.asarray(w, dtype=np.float32) for w in layers.weights)
-    bias, offset = (np.asarray(b, dtype=np.float32) for b in layers.biases)
+    matrices = [np.asarray(w, dtype=np.float32) for w in layers.weights]
+    biases = [np.asarray(b, dtype=np.float32) for b in layers.biases]
     if objective.logits < outputs:
         # two classes have one logit; a second logit of zero gives the same softmax
-        last = np.hstack((np.zeros_like(last), last))
-        offset = np.hstack((np.zeros_like(offset), offset))
-    return Network((first * np.float32(SCALE), last), (bias, offset))
+        matrices[-1] = np.hstack((np.zeros_like(matrices[-1]), matrices[-1]))
+        biases[-1] = np.hstack((np.zeros_like(biases[-1]), biases[-1]))
+    matrices[0] = matrices[0] * np.float32(SCALE)
+    return Network(tuple(matrices), tuple(biases))
 
 
 def calibrate(logits: Vectors, labels: Labels, check: Check = lambda: None) -> float:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 Id = TypeVar("Id", bound=Hashable)
 
 # the constant of Cormack, Clarke and Büttcher 2009
@@ -28,3 +31,11 @@ def shares(ids: Sequence[Id], scores: Sequence[float]) -> dict[Id, float]:
         return {}
     span = max(scores[0] - scores[-1], 1e-9)
     return {name: (score - scores[-1]) / span for name, score in zip(ids, scores, strict=True)}
+
+
+def standard(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores with mean 0 and standard deviation 1; 0 everywhere if all are the same."""
+    if not scores.size:
+        return scores
+    found: NDArray[np.float64] = (scores - scores.mean()) / max(float(scores.std()), 1e-9)
+    return found

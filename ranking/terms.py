@@ -1,53 +1,53 @@
 """The top terms of a text: the words that distinguish it from other documents."""
 
-from __future__ import annotations
-
-import math
-import re
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_WORD = re.compile(r"\w{2,}")
+import numpy as np
+from numpy.typing import NDArray
+
+from ranking.bags import BUCKETS, Bag, buckets
+from ranking.tokens import words
+
 # docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
-# number of counted documents, and of characters of each
-SAMPLE = 512
-SAMPLE_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """The number of documents that contain each word."""
+    """How rare words and pairs of words are.
+
+    Attributes:
+        documents: the number of documents that were counted.
+        idf: of each bucket, float32 ``[BUCKETS]``: BM25's log(1 + (N - df + .5) / (df + .5)).
+        weights: for ``bags.cosines``: the fourth power of ``idf``.
+    """
 
     documents: int
-    containing: Counter[str]
+    idf: NDArray[np.float32]
+    weights: NDArray[np.float32]
 
     def top_terms(self, text: str, most: int = MOST_WORDS) -> str:
-        """The words of the highest tf·idf, once each; stop words and stemming follow Lance.
-
-        idf is BM25's: log(1 + (N - df + .5) / (df + .5)).
-        """
-
-        def weight(word: str, count: int) -> float:
-            held = self.containing[word]
-            return count * math.log(1 + (self.documents - held + 0.5) / (held + 0.5))
-
+        """The words of the highest tf·idf, once each; stop words and stemming follow Lance."""
         counts = Counter(words(text))
-        ranked = sorted(counts, key=lambda word: weight(word, counts[word]), reverse=True)
-        return " ".join(ranked[:most])
+        names = list(counts)
+        weights = np.fromiter(counts.values(), np.float32) * self.of_words(names)
+        return " ".join(names[place] for place in np.argsort(-weights, kind="stable")[:most])
+
+    def of_words(self, words: Sequence[str]) -> NDArray[np.float32]:
+        """The idf of each word."""
+        hashes = np.fromiter((zlib.crc32(w.encode("utf-8", "replace")) for w in words), np.uint32)
+        return self.idf[hashes % BUCKETS]
 
 
-def words(text: str) -> list[str]:
-    """All words of two or more characters, in lower case."""
-    return _WORD.findall(text.lower())
-
-
-def count(texts: Sequence[str]) -> Frequencies:
-    """Document frequencies; of each document only the first ``SAMPLE_CHARACTERS`` count."""
-    containing: Counter[str] = Counter()
-    for text in texts:
-        containing.update(set(words(text[:SAMPLE_CHARACTERS])))
-    # most words are in one document: they weigh nearly as much as an unknown word
-    several = Counter({word: n for word, n in containing.items() if n > 1})
-    return Frequencies(len(texts), several)
+def count(documents: Iterable[Bag]) -> Frequencies:
+    """The frequencies of the features of some documents."""
+    containing = np.zeros(BUCKETS, dtype=np.int64)
+    number = 0
+    for document in documents:
+        containing[buckets(document)] += 1
+        number += 1
+    idf = np.log1p((number - containing + 0.5) / (containing + 0.5)).astype(np.float32)
+    return Frequencies(number, idf, idf**4)

@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.index.rows.records import windows
+from service.index.rows.vectors import blobs
 from training.evaluation.citations import difference_interval, reciprocal_ranks
 
 POWER = 0.5
@@ -96,8 +97,9 @@ def read(path: Path, name: str) -> Index:
     """The one generation of an index that ``docsplit-index`` left below ``path``."""
     [folder] = (path / "indexes").glob(f"{name}.*.lance")
     table = lancedb.connect(str(folder.parent)).open_table(folder.stem).to_arrow()
-    rows = table.select(["id", "links", "windows", "window_ends"]).to_pylist()
-    vectors = [windows(row["windows"], row["window_ends"]).vectors for row in rows]
+    rows = table.select(["id", "links", "window_ends"]).to_pylist()
+    held = zip(blobs(table["windows"]), rows, strict=True)
+    vectors = [windows(blob or b"", row["window_ends"]).vectors for blob, row in held]
     place = {row["id"]: number for number, row in enumerate(rows)}
     links = {
         place[row["id"]]: {place[x] for x in row["links"] if x in place and x != row["id"]}

@@ -189,6 +189,7 @@ _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),
     ("/embed", b'{"truncate":true,"truncation_direction":"left","inputs":%s}'),
     ("/similar", b'{"index":"worst","mode":"hybrid","text":%s}'),
+    ("/passages", b'{"index":"worst","text":%s}'),
     ("/indexes/{name}/duplicates", b'{"text":%s}'),
     ("/rerank", b'{"texts":["a"],"query":%s}'),
 ]
@@ -235,6 +236,7 @@ def attacks() -> Iterator[Attack]:
     for name, make in _filters().items():
         body = b'{"index":"worst","text":"a","filter":%s}'
         yield Attack("POST", "/similar", name, filled(body, make))
+        yield Attack("POST", "/passages", name, filled(body, make), first=False)
         body = b'{"index":"worst","filter":%s}'
         yield Attack("POST", "/classifiers/{name}/suggest", name, filled(body, make))
         body = b'{"dry_run":true,"filter":%s}'

@@ -186,6 +186,7 @@ def _rows(index: Index, upserts: Sequence[Upsert], ids: Iterable[str]) -> pa.Tab
         wanted.difference_update(names)
         if kept:
             rows = upsert.rows if len(kept) == len(names) else upsert.rows.take(kept)
+            rows = records.completed(rows, index.schema)
             if rows.schema.names != index.schema.names:
                 raise ConflictError("the index changed during the request: try again")
             times += [upsert.times[names[position]] for position in kept]

@@ -15,7 +15,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
-from service.index.rows import checksums, records
+from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Windows
 from service.index.rows.schema import Identity
@@ -153,7 +153,7 @@ class Index:
             InvalidError: a value that the index cannot hold.
         """
         try:
-            if len(documents) == 1 and len(documents[0].text) < _MUCH_BYTES // 10:
+            if len(documents) == 1 and len(documents[0].text) < _MUCH_BYTES // 100:
                 # faster than starting a thread
                 return self._rows(documents)
             return await executors.STORE.run(self._rows, documents)
@@ -288,9 +288,10 @@ class Index:
         columns = checksums.columns(Part.WINDOWS)
         found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
         found = await self.sound(found, Part.WINDOWS)
+        ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
         return {
-            row["id"]: records.windows(row["windows"], row["window_ends"])
-            for row in found.to_pylist()
+            name: records.windows(*own)
+            for name, *own in zip(ids, vectors.blobs(found["windows"]), ends, strict=True)
         }
 
     async def digests(self, ids: Sequence[str]) -> dict[str, str]:

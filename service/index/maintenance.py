@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import structlog
-from lancedb.index import IvfHnswSq
+from lancedb.index import IvfHnswSq, IvfRq
 from lancedb.table import AsyncTable
 
-from service.errors import ConflictError, NotFoundError
+from service.errors import BuildingError, ConflictError, NotFoundError
+from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
+from service.index.rows import vectors
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
 
@@ -27,6 +30,8 @@ _NEVER = timedelta(days=36_500)
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
+# the same for windows, of which LanceDB compares some hundred in a millisecond
+WINDOW_INDEX_WINDOWS = 4096
 
 
 class Maintainer:
@@ -43,6 +48,7 @@ class Maintainer:
         self._commits: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {}
+        self._upgrade: asyncio.Task[None] | None = None
 
     def note(self, name: str) -> None:
         """Note a write to an index."""
@@ -51,11 +57,41 @@ class Maintainer:
         if name not in self._tasks or self._tasks[name].done():
             self._tasks[name] = asyncio.create_task(self._run(name))
 
+    def start(self) -> None:
+        """Upgrade the tables of earlier versions, once, in the background."""
+        # without the context of the request that may have started it
+        self._upgrade = asyncio.create_task(self.upgrade(), context=contextvars.Context())
+
+    async def upgrade(self) -> None:
+        """Give all documents that lack terms their terms."""
+        try:
+            for name in await self._indexes.names():
+                await self._fill(name)
+        except Exception as error:  # noqa: BLE001 searches read the texts instead
+            log.warning("index_upgrade_failed", reason=str(error)[:300])
+
     async def close(self) -> None:
         """Stop; a running optimization is abandoned and changes nothing."""
-        for task in self._tasks.values():
+        tasks = [*self._tasks.values(), *([self._upgrade] if self._upgrade else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fill(self, name: str) -> None:
+        try:
+            index = await self._indexes.open(name)
+            lease = f"{index.table.name}.terms"
+            if await filling.complete(index) or not await self._indexes.leases.acquire(
+                lease, LEASE_SECONDS
+            ):
+                return
+            async with self._indexes.leases.kept(lease, LEASE_SECONDS):
+                await filling.add(index)
+                filled = await filling.fill(await self._indexes.open(name))
+        except (BuildingError, NotFoundError, ConflictError):
+            return
+        if filled:
+            self.note(name)
 
     async def _run(self, name: str) -> None:
         wake = self._wake[name]
@@ -116,3 +152,14 @@ async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None
     built = {index.columns[0] for index in await table.list_indices()}
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
         await table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+    if "windows" not in built and await _many_windows(table):
+        await table.create_index("windows", config=IvfRq(distance_type="cosine"))
+
+
+async def _many_windows(table: AsyncTable) -> bool:
+    if not vectors.searchable(await table.schema()):
+        return False
+    if await table.count_rows() >= WINDOW_INDEX_WINDOWS:
+        return True
+    ends = (await table.query().select(["window_ends"]).to_arrow())["window_ends"]
+    return sum(map(len, ends.to_pylist())) >= WINDOW_INDEX_WINDOWS

@@ -17,7 +17,7 @@ from lancedb.expr import col, lit
 from ranking.adaptation import LEAST_HALVES, Gain, Profile, Sample
 from service import executors
 from service.index.documents import LIVE, Index, matrix
-from service.index.rows import checksums, records
+from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
@@ -179,9 +179,9 @@ async def _sample(index: Index) -> Sample:
 
 
 def _add(sample: Sample, page: pa.Table, among: Collection[str]) -> None:
-    rows = page.select(["id", "windows", "window_ends", "links"]).to_pylist()
-    for vector, row in zip(matrix(page), rows, strict=True):
-        windows = records.windows(row["windows"], row["window_ends"]).vectors
+    rows = page.select(["id", "window_ends", "links"]).to_pylist()
+    for vector, blob, row in zip(matrix(page), vectors.blobs(page["windows"]), rows, strict=True):
+        windows = records.windows(blob, row["window_ends"]).vectors
         sample.add(row["id"], vector, windows, [x for x in row["links"] if x in among])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from lancedb.expr import col, lit
 
 from service.index.documents import Index, matrix
-from service.index.rows import checksums, records
+from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding, Record
 
@@ -30,12 +30,12 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
         rows = await index.sound(rows, *PARTS)
         if not rows.num_rows:
             continue
-        vectors = matrix(rows)
-        for vector, row in zip(
-            vectors, rows.drop_columns(["vector", "digest"]).to_pylist(), strict=True
+        held = rows.select(["id", "text", "window_ends"]).to_pylist()
+        for vector, blob, row in zip(
+            matrix(rows), vectors.blobs(rows["windows"]), held, strict=True
         ):
             if row["text"] == texts[row["id"]]:
-                windows = records.windows(row["windows"], row["window_ends"])
+                windows = records.windows(blob, row["window_ends"])
                 found[row["id"]] = Encoding(vector, windows.vectors, windows.ends)
     return found
 
@@ -48,8 +48,8 @@ async def whole(index: Index, document_id: str) -> tuple[Record, int]:
         DamagedError: the stored document does not match its checksums.
     """
     found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS)
-    [row] = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()
-    windows = records.windows(row["windows"], row["window_ends"])
+    [row] = found.drop_columns(["vector", "windows", "digest", "deleted"]).to_pylist()
+    windows = records.windows(vectors.blobs(found["windows"])[0], row["window_ends"])
     record = Record(
         id=row["id"],
         text=row["text"],

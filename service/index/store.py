@@ -119,6 +119,8 @@ class Store:
                 left = self._metrics.index_reembed_documents.set
                 self._follower = Follower(self._indexes, self._embed, self._committed, left)
                 self._follower.start()
+                if self._maintainer is not None:
+                    self._maintainer.start()
         await self.volume.check()
         return self._indexes
 

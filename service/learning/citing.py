@@ -9,13 +9,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heads.citation import CANDIDATES, Candidates, probabilities, sample, signals
-from heads.network import Scorer
-from service.errors import DamagedError, NotFoundError
+from heads.citation import (
+    CANDIDATES,
+    SIGNALS,
+    Candidates,
+    sample,
+    signals,
+    vector_features,
+)
+from heads.network import Floats, Scorer
+from heads.pair_features import FEATURES, Pairs, features
+from ranking.bags import title_in, titles_in
+from ranking.fusion import fuse, shares
+from service import executors
+from service.errors import ConflictError, DamagedError, NotFoundError
 from service.index.documents import Index
 from service.index.query.filters import Where
 from service.index.query.links import citations, cited_counts
 from service.index.query.search import Direction, Hit, Query, candidates, first, stored
+from service.learning import facts
+from service.learning.facts import Facts
 from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
@@ -33,6 +46,9 @@ async def citation(
     """The hybrid candidates by the probability that one of the two documents cites the other.
 
     With ``direction``, only one way counts: the query cites the document, or the reverse.
+
+    Raises:
+        ConflictError: the head has other inputs than the index can give.
     """
     depth = max(CANDIDATES, limit)
     hits = list(islice(await candidates(index, query, depth, where), depth))
@@ -42,14 +58,23 @@ async def citation(
     own = [query.id] if query.id is not None else []
     counts = await cited_counts(index, names + own, query.id)
     popularity = np.array([counts[name] for name in names])
-    found = np.stack([hit.vector for hit in hits])
-    asked = np.broadcast_to(query.vector, found.shape)
+    here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
+    if head.shape[0] == 3 * query.vector.size + SIGNALS:
+        found = np.stack([hit.vector for hit in hits])
+        asked = np.broadcast_to(query.vector, found.shape)
+        forward = vector_features(asked, found, _signals(hits, popularity))
+        backward = vector_features(found, asked, _signals(hits, here))
+    elif head.shape[0] == FEATURES + 2 * len(facts.fields(index)):
+        about, held = await facts.of_query(index, query), await facts.of_hits(index, hits)
+        forward = await _features(index, hits, about, held, popularity, "cites")
+        backward = await _features(index, hits, about, held, here, "cited_by")
+    else:
+        raise ConflictError("the citation head has other inputs than this index: train it again")
     cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
     if direction != "cited_by":
-        cites = probabilities(head, asked, found, _signals(hits, popularity))
+        cites = head.probabilities(forward)[:, 1]
     if direction != "cites":
-        here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
-        cited = probabilities(head, found, asked, _signals(hits, here))
+        cited = head.probabilities(backward)[:, 1]
     ranked = [
         replace(
             hit,
@@ -61,10 +86,56 @@ async def citation(
     return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit, query.offset)
 
 
+async def _features(
+    index: Index,
+    hits: Sequence[Hit],
+    about: Facts,
+    held: Sequence[Facts],
+    popularity: NDArray[np.int64],
+    direction: Direction,
+) -> Vectors:
+    """The features of each pair of the query and a hit.
+
+    Args:
+        index: contains the hits.
+        hits: of a hybrid search.
+        about: the query.
+        held: the hits.
+        popularity: number of other documents that cite the cited one of each pair.
+        direction: of the pairs.
+    """
+    idf = (await index.vocabulary.frequencies(index)).idf
+    own = np.full(len(hits), float(about.length))
+    lengths = np.array([one.length for one in held], dtype=np.float64)
+    differences = about.values - np.stack([one.values for one in held])
+    if direction == "cites":
+        titles = [one.title for one in held]
+        title = await executors.STORE.run(titles_in, titles, about.words, idf)
+    else:
+        bags = [one.words for one in held]
+        title = await executors.STORE.run(title_in, about.title, bags, idf)
+        own, lengths, differences = lengths, own, -differences
+    cosines, words, fused = _scores(hits)
+    return features(Pairs(cosines, words, fused, popularity, title, own, lengths, differences))
+
+
 def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
+    cosines, words, _ = _scores(hits)
+    by_cosine, by_words = (np.argsort(-one, kind="stable").tolist() for one in (cosines, words))
+    fused, share = fuse(by_cosine, by_words), shares(by_words, words[by_words].tolist())
+    places = range(len(hits))
+    return signals(
+        cosines,
+        np.array([share[place] for place in places]),
+        np.array([fused[place] for place in places]),
+        popularity,
+    )
+
+
+def _scores(hits: Sequence[Hit]) -> tuple[Floats, Floats, Floats]:
     rows = [(hit.cosine, hit.words, hit.score) for hit in hits]
-    cosines, shares, fused = np.reshape(rows, (-1, 3)).astype(np.float64).T
-    return signals(cosines, shares, fused, popularity)
+    cosines, words, fused = np.reshape(rows, (-1, 3)).astype(np.float64).T
+    return cosines, words, fused
 
 
 async def examples(index: Index) -> tuple[list[Candidates], int, int]:
@@ -96,11 +167,15 @@ async def _candidates(
     except (DamagedError, NotFoundError):
         return None
     hits = list(islice(await candidates(index, query, CANDIDATES, None), CANDIDATES))
+    if not hits:
+        return None
     # a document's own link would give the answer away
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
+    about, held = await facts.of_query(index, query), await facts.of_hits(index, hits)
     return Candidates(
         query.vector,
-        np.reshape([hit.vector for hit in hits], (-1, query.vector.size)).astype(np.float32),
+        np.stack([hit.vector for hit in hits]).astype(np.float32),
         _signals(hits, others),
         np.array([hit.id in cited for hit in hits], dtype=np.bool_),
+        await _features(index, hits, about, held, others, "cites"),
     )

@@ -32,7 +32,15 @@ from service.server.routes import (
     status,
     suggest,
 )
-from service.server.routes.stored import aliases, documents, duplicates, indexes, many, patches
+from service.server.routes.stored import (
+    aliases,
+    documents,
+    duplicates,
+    indexes,
+    many,
+    passages,
+    patches,
+)
 
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
@@ -106,6 +114,7 @@ def create_app(service: Service) -> FastAPI:
         classifiers,
         suggest,
         similar,
+        passages,
         indexes,
         aliases,
         citation,

@@ -106,10 +106,11 @@ def links() -> Iterator[citation.Candidates]:
             draw.standard_normal((10, 8)).astype(np.float32),
             draw.standard_normal((10, 4)).astype(np.float32),
             np.arange(10) < 3,
+            draw.standard_normal((10, 12)).astype(np.float32),
         )
 
 
-@pytest.mark.parametrize("kind", ["classes", "several", "unlabelled", "citation"])
+@pytest.mark.parametrize("kind", ["classes", "several", "unlabelled", "features", "vectors"])
 def test_a_training_ends_at_the_first_check_of_its_stop(kind: str) -> None:
     deadline = time.monotonic() + 120
     vectors, labels = examples(60, 3, False)
@@ -118,8 +119,10 @@ def test_a_training_ends_at_the_first_check_of_its_stop(kind: str) -> None:
     def train(stop: threading.Event) -> None:
         if kind == "several":
             multilabel.train(vectors, indicators, deadline, stop)
-        elif kind == "citation":
+        elif kind == "features":
             citation.train(list(links()), deadline, stop)
+        elif kind == "vectors":
+            citation.train(list(links()), deadline, stop, "vectors")
         else:
             further = vectors[:20] if kind == "unlabelled" else None
             training.train(vectors, labels, deadline, stop, further)
@@ -127,7 +130,7 @@ def test_a_training_ends_at_the_first_check_of_its_stop(kind: str) -> None:
     whole = _Stop(10**9)
     train(whole)
     looks = 10**9 - whole._left
-    assert looks > 100, "it also checks within the rounds of L-BFGS"
+    assert looks > (20 if kind == "features" else 100), "it also checks within the rounds of L-BFGS"
     for share in (0, 0.01, 0.3, 0.6, 0.95):
         stop = _Stop(int(looks * share))
         with pytest.raises(TimeoutError):

@@ -20,7 +20,7 @@ from lancedb.table import AsyncTable
 
 from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
-from heads.citation import features
+from heads.citation import vector_features
 from heads.network import Network
 from service.index.documents import matrix
 from service.index.generations import is_of
@@ -94,7 +94,7 @@ class Upgrade:
             table = await table_of(tables, index, OLD)
             uid = identity(await table.schema()).uid
             unit = np.zeros((1, 384), dtype=np.float32)
-            inputs = features(unit, unit, np.zeros((1, 4), dtype=np.float32)).shape[1]
+            inputs = vector_features(unit, unit, np.zeros((1, 4), dtype=np.float32)).shape[1]
             network = Network((np.zeros((inputs, 2), np.float32),), (np.zeros(2, np.float32),))
             head = Head(uid, "1", OLD, ["unlinked", "cites"], {}, network)
             heads = await connect(str(self.folder / "index" / "heads"))

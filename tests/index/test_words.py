@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from ranking.bags import Bag, bag
 from ranking.terms import MOST_WORDS, count
 from service.index.documents import Index
 from service.index.query import words
@@ -32,14 +33,14 @@ def test_the_search_asks_for_a_rare_word(server: Server, index: str) -> None:
 def test_frequency_by_itself_would_not_ask_for_it() -> None:
     frequent = [word for word, _ in Counter(ASKED.split()).most_common(MOST_WORDS)]
     assert "quokka" not in frequent
-    asked = count([" ".join(COMMON)] * 3).top_terms(ASKED).split()
+    asked = count([bag(" ".join(COMMON))] * 3).top_terms(ASKED).split()
     assert len(asked) == MOST_WORDS
     assert asked[0] == "quokka"
 
 
-async def _sample(index: Any, size: int) -> list[str]:
+async def _sample(index: Any) -> list[Bag]:
     index.samples += 1
-    return cast("list[str]", index.texts[:size])
+    return [bag(text) for text in index.texts]
 
 
 class _Held:

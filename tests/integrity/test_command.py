@@ -106,7 +106,7 @@ def test_repair_embeds_a_document_with_a_damaged_vector_again(
     root = store_of(running)
     search = {"index": "bad", "text": "rivers and boats", "top_k": 6}
     whole = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
-    change(root, "bad", "d2", windows=b"\\0" * 8)
+    change(root, "bad", "d2", window_ends=[1])
     status, said = command(capsys, root, "repair", "bad", "--streams", "2")
     assert (status, said["lost"], said["left"]) == (0, [], []), said["after"]["findings"]
     assert any("d2" in line and "embedded again" in line for line in said["repaired"])

@@ -75,7 +75,15 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         status,
         suggest,
     )
-    from service.server.routes.stored import aliases, documents, duplicates, indexes, many, patches
+    from service.server.routes.stored import (
+        aliases,
+        documents,
+        duplicates,
+        indexes,
+        many,
+        passages,
+        patches,
+    )
 
     def calls(dependant: Dependant) -> Iterator[object]:
         yield dependant.call
@@ -90,6 +98,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         documents,
         duplicates,
         many,
+        passages,
         patches,
         embed,
         indexes,

@@ -140,6 +140,8 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     query = {"index": "mine", "id": "a"}
     assert status(locked, "writer", "POST", "/similar", json=query) == 403
     assert status(locked, "reader", "POST", "/similar", json=query) == 200
+    assert status(locked, "writer", "POST", "/passages", json=query) == 403
+    assert status(locked, "reader", "POST", "/passages", json=query) == 200
     assert status(locked, "reader", "DELETE", f"{place}/b") == 403
     assert locked.ask("stranger", "GET", "/indexes").json() == {"indexes": []}
     assert locked.ask("reader", "GET", "/indexes").json() == {"indexes": ["mine"]}

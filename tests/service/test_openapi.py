@@ -25,7 +25,7 @@ enabled = false
 
 [[operations]]
 include-path = [
-  "/similar", "/classifiers/{name}/suggest", "/indexes/{name}/documents/delete"
+  "/similar", "/passages", "/classifiers/{name}/suggest", "/indexes/{name}/documents/delete"
 ]
 phases.coverage.enabled = false
 
@@ -59,6 +59,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/embed",
         "/similarity",
         "/similar",
+        "/passages",
         "/classify",
         "/predict",
         "/classifiers",

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     found = searches(texts, embed(given.bundle, given.cache, texts), links)
     try:
-        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf)
+        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf, inputs="vectors")
     except ValueError as error:
         raise HeadError(str(error)) from None
     report = learnt.report | {"training_seconds": time.monotonic() - started}
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     Console(highlight=False).print(
         f"{given.bundle}: citation head {given.name} of {report['links']} links; on held-out "
-        f"documents its MRR is {report['mrr']:.3f}, that of the hybrid search "
+        f"documents its MRR is {report['mrr']:.3f}, that of reciprocal rank fusion "
         f"{report['hybrid_mrr']:.3f}",
         markup=False,
         soft_wrap=True,

@@ -1,4 +1,4 @@
-"""Hybrid search among documents in memory, the same as in an index of the service."""
+"""Candidates of the citation head among documents in memory, as in an index of the service."""
 
 import asyncio
 import tempfile
@@ -12,9 +12,13 @@ from lancedb.index import FTS
 from lancedb.table import AsyncTable
 
 from heads.citation import CANDIDATES, Candidates, sample, signals
+from ranking.bags import bag
 from ranking.fusion import fuse, shares
-from ranking.terms import SAMPLE, count
+from ranking.terms import count
 from windowing.pooling import Vectors
+
+# documents whose words are counted
+SAMPLE = 512
 
 
 class Searches:
@@ -30,7 +34,7 @@ class Searches:
         self._table = table
         self._texts = texts
         self._vectors = vectors
-        self._frequencies = count(texts[:SAMPLE])
+        self._frequencies = count(bag(text) for text in texts[:SAMPLE])
 
     async def candidates(
         self, number: int, cited: set[int], popularity: Mapping[int, int]
@@ -92,7 +96,9 @@ async def _searches(
     rows = pa.table({"number": pa.array(range(len(texts)), pa.int64()), "text": list(texts)})
     with tempfile.TemporaryDirectory() as folder:
         table = await (await connect_async(folder)).create_table("documents", rows)
-        await table.create_index("text", config=FTS(with_position=False))
+        await table.create_index(
+            "text", config=FTS(with_position=False, base_tokenizer="icu/split")
+        )
         search = Searches(table, texts, vectors)
         return [
             await search.candidates(number, links[number], popularity)

@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import ThreadpoolController
 
+from ranking import tokens
 from ranking.adaptation import Profile
-from ranking.fusion import fuse, shares
+from ranking.fusion import standard
 from service.index.documents import Index, matrix
 from service.index.query import listing
+from service.index.query.bags import Found, similarities
 from service.index.query.filters import Where
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, sound, texts
@@ -30,6 +32,13 @@ Direction = Literal["cites", "cited_by"]
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
+# least depth of the search for words that are then compared exactly
+DEEP = 400
+# the share of the vectors in the score of the mode hybrid
+DENSE, DENSE_SHORT = 0.3, 0.6
+# a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
+# whole documents"
+SHORT = 100
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
@@ -72,7 +81,7 @@ class Hit:
     Attributes:
         row: position of the document in the table at the time of the search.
         score: the value that ranks the hits.
-        words: BM25, scaled to 0 for the last and 1 for the first hit of the search by words.
+        words: of a hybrid search: the cosine of the words, or BM25 for a short query.
         title: read with the vectors if all candidates' titles and metadata are small enough,
             otherwise only for the hits of the answer.
         metadata: a JSON object; None if title and metadata are not read yet, which holds for all
@@ -110,15 +119,73 @@ async def cosine(index: Index, query: Query, limit: int, where: Where | None) ->
 
 
 async def words(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
-    """The documents with the highest BM25 for the words of the query."""
-    worded = await _by_words(index, query, limit, where)
-    return await first(index, map(worded.hit, worded.ids, worded.ranks), limit, query.offset)
+    """The documents whose words resemble those of the query most.
+
+    A short query is ranked by BM25. A longer one is ranked by the cosine of the words and pairs of
+    words of whole documents, among the ``DEEP`` best by BM25.
+    """
+    if short(query.text):
+        worded = await _by_words(index, query, limit, where)
+        by_rank = map(worded.hit, worded.ids, worded.ranks)
+        return await first(index, by_rank, limit, query.offset)
+    worded = await _by_words(index, query, max(DEEP, limit), where)
+    scores = await similarities(index, query.text, {n: worded.found(n) for n in worded.ids})
+    order = np.argsort(-scores, kind="stable").tolist()
+    ranked = (worded.hit(worded.ids[place], float(scores[place])) for place in order)
+    return await first(index, ranked, limit, query.offset)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
-    """Cosine and full-text search (BM25), combined by reciprocal rank fusion."""
-    ranked = await candidates(index, query, limit, where)
+    """The candidates of both searches, by a weighted mean of two standard scores.
+
+    The standard score of the cosine has the weight ``DENSE``, or ``DENSE_SHORT`` for a short query.
+    The other standard score is that of BM25 for a short query, otherwise of the root of the words'
+    cosine, whose long tail the root shortens.
+    """
+    ranked = await candidates(index, query, limit, where, brief=short(query.text))
     return await first(index, ranked, limit, query.offset)
+
+
+async def candidates(
+    index: Index, query: Query, limit: int, where: Where | None, *, brief: bool = False
+) -> Iterator[Hit]:
+    """The candidates of ``hybrid``, best first, without titles and metadata.
+
+    Args:
+        index: contains the documents.
+        query: of the search.
+        limit: least depth of each search.
+        where: filter.
+        brief: compare words by BM25, as for a short query.
+    """
+    depth = max(CANDIDATES, limit)
+    near, worded = await asyncio.gather(
+        _by_vector(index, query, depth, where),
+        _by_words(index, query, depth if brief else max(DEEP, limit), where),
+    )
+    rows = dict.fromkeys(worded.ids, worded)
+    rows |= dict.fromkeys(near.by_cosine[:depth], near)
+    names = list(rows)
+    if brief:
+        lowest = worded.ranks[-1] if len(worded.ids) >= depth else 0.0
+        ranks = dict(zip(worded.ids, worded.ranks, strict=True))
+        lexical = np.array([ranks.get(name, lowest) for name in names])
+    else:
+        lexical = await similarities(index, query.text, {n: rows[n].found(n) for n in names})
+    vectors = np.array([rows[name].dense(name) for name in names])
+    share = DENSE_SHORT if brief else DENSE
+    spread = lexical if brief else np.sqrt(lexical)
+    scores = share * standard(vectors) + (1 - share) * standard(spread)
+    order = np.argsort(-scores, kind="stable").tolist()
+    return (
+        rows[names[place]].hit(names[place], float(scores[place]), float(lexical[place]))
+        for place in order
+    )
+
+
+def short(text: str) -> bool:
+    """Whether a query has few distinct words, as a question or a sentence has."""
+    return len(set(islice(tokens.words(text), 4 * SHORT))) < SHORT
 
 
 async def first(index: Index, ranked: Iterator[Hit], limit: int, offset: int) -> list[Hit]:
@@ -152,26 +219,12 @@ def _sound(index: Index, hit: Hit) -> bool:
     return False
 
 
-async def candidates(index: Index, query: Query, limit: int, where: Where | None) -> Iterator[Hit]:
-    """All candidates of ``hybrid``, best first, without titles and metadata."""
-    depth = max(CANDIDATES, limit)
-    near, worded = await asyncio.gather(
-        _by_vector(index, query, depth, where), _by_words(index, query, depth, where)
-    )
-    weights = shares(worded.ids, worded.ranks)
-    scores = fuse(near.by_cosine[:depth], worded.ids)
-    return (
-        (near if name in near else worded).hit(name, score, weights.get(name, 0.0))
-        for name, score in scores.items()
-    )
-
-
 async def _by_vector(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
     wide = math.ceil(OVERSAMPLE * limit)
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
-    search = index.table.query().nearest_to(query.vector).distance_type("cosine")
-    search = search.ef(max(100, wide + len(query.exclude)))
+    search = index.table.query().nearest_to(query.vector).column("vector")
+    search = search.distance_type("cosine").ef(max(100, wide + len(query.exclude)))
     return await _run(index, search, query, wide, where, "_distance")
 
 
@@ -252,6 +305,15 @@ class _Rows:
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
+
+    def dense(self, name: str) -> float:
+        """The score of one row by vector."""
+        return self._scores[self._places[name]]
+
+    def found(self, name: str) -> Found:
+        """The place and the digest of one row."""
+        place = self._places[name]
+        return Found(self._rows[place], self._digests[place])
 
     def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
         """One row, with its dense score unless another is given."""

@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 
-from lancedb.expr import col, lit
+import pyarrow as pa
+from cachetools import LRUCache
 
-from ranking.terms import SAMPLE, Frequencies, count
+from ranking.bags import Bag, bag
+from ranking.terms import Frequencies, count
 from service import executors
 from service.index.documents import LIVE, Index
+from service.index.rows import checksums, terms
+
+# number of counted documents
+SAMPLE = 2048
+# number of those without stored terms, and of characters of each
+SAMPLE_TEXTS = 512
+SAMPLE_CHARACTERS = 20_000
+_COMPUTED_BYTES = 16 * 2**20
 
 # limit of the share of a process's time for counting the words of a changing index
 _EFFORT = 0.03
@@ -18,9 +28,14 @@ _SHORT_SECONDS = 0.05
 
 
 class Vocabulary:
-    """Document frequencies of one index, from a sample that is drawn again after changes."""
+    """Document frequencies of one index, from a sample that is drawn again after changes.
+
+    Attributes:
+        computed: terms of documents whose row has none, by the value of their column ``digest``.
+    """
 
     def __init__(self) -> None:
+        self.computed: LRUCache[str, Bag] = LRUCache(_COMPUTED_BYTES, lambda own: len(own) + 256)
         self._known: Frequencies | None = None
         self._version = -1
         self._counted = 0.0
@@ -42,18 +57,34 @@ class Vocabulary:
         async with self._counting:
             if self._known is None or version > self._version:
                 started = time.monotonic()
-                texts = await sample(index, SAMPLE)
-                self._known = await executors.STORE.run(count, texts)
+                bags = await sample(index)
+                self._known = await executors.STORE.run(count, bags)
                 self._version = version
                 self._counted = time.monotonic()
                 self._seconds = self._counted - started
             return self._known
 
 
-async def sample(index: Index, size: int) -> list[str]:
-    """Texts of the documents with the lowest digests, so that all replicas draw the same sample."""
-    found = await index.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
-    ids = found.sort_by("digest").slice(0, size)["id"].to_pylist()
-    held = await index.select(col("id").isin([lit(i) for i in ids]), ["text"], size)
-    texts: list[str] = held["text"].to_pylist()
-    return texts
+async def sample(index: Index) -> list[Bag]:
+    """The documents with the lowest digests, so that all replicas draw the same sample."""
+    query = index.table.query().where(LIVE).select(["digest"]).with_row_id()
+    found = (await query.to_arrow()).sort_by("digest").slice(0, SAMPLE)
+    rows = found["_rowid"].to_pylist()
+    bags: list[Bag] = []
+    if terms.COLUMN in index.schema.names and rows:
+        stored = await index.table.take_row_ids(rows).select(["digest", terms.COLUMN]).to_arrow()
+        bags = await executors.STORE.run(_opened, stored)
+    if len(bags) < min(len(rows), SAMPLE_TEXTS):
+        texts = await index.table.take_row_ids(rows[:SAMPLE_TEXTS]).select(["text"]).to_arrow()
+        bags = await executors.STORE.run(_made, texts)
+    return bags
+
+
+def _opened(stored: pa.Table) -> list[Bag]:
+    pairs = zip(stored[terms.COLUMN].to_pylist(), checksums.texts(stored["digest"]), strict=True)
+    found = (terms.opened(value, digest) for value, digest in pairs)
+    return [one for one in found if one is not None]
+
+
+def _made(stored: pa.Table) -> list[Bag]:
+    return [bag(text[:SAMPLE_CHARACTERS]) for text in checksums.texts(stored["text"])]

@@ -14,7 +14,8 @@ async def prepare(table: AsyncTable) -> None:
     held = {built.columns[0] for built in await table.list_indices()}
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),
-        "text": FTS(with_position=False),
+        # ICU segments scripts without blanks
+        "text": FTS(with_position=False, base_tokenizer="icu/split"),
         "links": LabelList(),
     }
     for field in await table.schema():

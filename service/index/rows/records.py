@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from service.index.rows import terms, vectors
 from service.index.rows.checksums import restate, seal
 from service.index.rows.fields import FieldType, column
 from service.index.rows.record import Record, Windows, digest
@@ -24,22 +25,37 @@ def table(
 ) -> pa.Table:
     """Rows of an index, in the order of its schema."""
     flat = np.concatenate([r.encoding.vector for r in records]).astype(np.float32)
+    digests = [digest(r.text, r.title, r.metadata, r.links, revision) for r in records]
     columns: dict[str, Any] = {
         "id": [r.id for r in records],
         "title": [r.title for r in records],
         "text": [r.text for r in records],
         "metadata": [json.dumps(r.metadata) for r in records],
         "links": [r.links for r in records],
-        "digest": [digest(r.text, r.title, r.metadata, r.links, revision) for r in records],
+        "digest": digests,
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
-        "windows": [r.encoding.windows.astype("<f2").tobytes() for r in records],
+        "windows": vectors.column(
+            [r.encoding.windows for r in records], schema.field("windows").type
+        ),
         "window_ends": [r.encoding.ends for r in records],
         "updated": updated,
         "deleted": [False] * len(records),
     }
+    if terms.COLUMN in schema.names:
+        pairs = zip(records, digests, strict=True)
+        columns[terms.COLUMN] = [terms.sealed(r.text, held) for r, held in pairs]
     for name, kind in fields.items():
         columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
+
+
+def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with empty terms if the table has got this column since they were made."""
+    if terms.COLUMN in rows.schema.names or terms.COLUMN not in schema.names:
+        return rows
+    field = schema.field(terms.COLUMN)
+    rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names) if set(schema.names) == set(rows.schema.names) else rows
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
@@ -61,6 +77,7 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
         "metadata": ["{}"] * count,
         "links": [[]] * count,
         "digest": [""] * count,
+        # an empty value of either form
         "windows": [b""] * count,
         "window_ends": [[]] * count,
         "updated": list(updated.values()),
@@ -70,7 +87,7 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
     return seal(pa.table(columns, schema=schema))
 
 
-def windows(blob: bytes, ends: list[int]) -> Windows:
-    """Window vectors that ``table`` stored, float32 ``[windows, dimensions]``."""
-    matrix = np.frombuffer(blob, dtype="<f2").reshape(len(ends), -1)
+def windows(blob: bytes | None, ends: list[int]) -> Windows:
+    """Windows from one of ``vectors.blobs``; the vectors are float32 ``[windows, dimensions]``."""
+    matrix = np.frombuffer(blob or b"", dtype="<f2").reshape(len(ends), -1)
     return Windows(matrix.astype(np.float32), ends)

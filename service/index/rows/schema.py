@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from service.errors import ConflictError
+from service.index.rows import terms, vectors
 from service.index.rows.fields import FieldType
 
 FORMAT = "1"
@@ -62,11 +63,12 @@ def create(
 ) -> pa.Schema:
     """The schema of a new index, or of a further generation of the index of ``source``.
 
-    ``windows`` holds the windows' vectors as little-endian float16 ``[windows, dimensions]``,
-    ``window_ends`` one past the last character of each: the windows joined are the document.
+    ``windows`` holds the windows' vectors (float16), ``window_ends`` one past the last character of
+    each: the windows joined are the document.
     ``updated`` is when a client wrote or deleted the document, in microseconds since the epoch. A
     deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
-    it may come from another generation.
+    it may come from another generation. ``terms`` is described in ``service.index.rows.terms``;
+    tables of earlier versions lack it.
     """
     return pa.schema(
         [
@@ -77,10 +79,11 @@ def create(
             pa.field("links", pa.list_(pa.string()), nullable=False),
             pa.field("digest", pa.string(), nullable=False),
             pa.field("vector", pa.list_(pa.float32(), dimensions)),
-            pa.field("windows", pa.binary(), nullable=False),
+            pa.field("windows", vectors.kind(dimensions), nullable=False),
             pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
             pa.field("updated", pa.int64(), nullable=False),
             pa.field("deleted", pa.bool_(), nullable=False),
+            pa.field(terms.COLUMN, pa.binary()),
             *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
         ],
         metadata={

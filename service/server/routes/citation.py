@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -18,6 +18,8 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.trainings import TURN
+
+Inputs = Literal["features", "vectors"]
 
 if TYPE_CHECKING:
     from service.index.documents import Index
@@ -35,19 +37,25 @@ class CitationOut(BaseModel):
 
     links: int = Field(description="links between documents of the index")
     citing: int = Field(description="documents with at least one link")
-    links_used: int = Field(description="links that the hybrid search finds, of those tested")
+    # former heads, and those of bundles, read vectors
+    inputs: Inputs = Field("vectors", description="what the head reads of a pair")
+    links_used: int = Field(description="links to candidates, of those tested")
     citing_used: int = Field(description="citing documents of these links")
     held_out: int = Field(description="citing documents held out for the two measures")
     mrr: float = Field(
         description="mean reciprocal rank of the first cited document among a held-out "
         "document's candidates"
     )
-    hybrid_mrr: float = Field(description="the same measure for the hybrid search's order")
+    hybrid_mrr: float = Field(
+        description="the same measure for the candidates' order by reciprocal rank fusion"
+    )
     training_seconds: float
 
 
 @router.post("", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
-async def train_citation_head(request: Request, name: Name) -> CitationOut:
+async def train_citation_head(
+    request: Request, name: Name, inputs: Inputs = "features"
+) -> CitationOut:
     """Train the index's citation head on the links of its documents; replace a former head."""
     service = inference.service_of(request)
     async with deadline.within(request), TURN.taken():
@@ -59,7 +67,7 @@ async def train_citation_head(request: Request, name: Name) -> CitationOut:
         searches, links, citing = await examples(index)
         try:
             learnt = await executors.TRAINING.run_stoppable(
-                partial(learn, searches, links, citing, deadline.of(request))
+                partial(learn, searches, links, citing, deadline.of(request), inputs=inputs)
             )
         except ValueError as error:
             raise InvalidError(str(error), "links") from error

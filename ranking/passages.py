@@ -1,0 +1,179 @@
+"""Ranks the windows of a document for a query, by vectors and by shared words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranking.terms import Frequencies
+
+Vectors = NDArray[np.float32]
+
+_WORD = re.compile(r"\w{2,}")
+# words of a query that are looked for in the texts of candidates
+MOST_TERMS = 32
+# a little more than the idf of a word in half of the documents
+_RARE = 0.6932
+# of one word in one text
+_MOST_OCCURRENCES = 20_000
+# characters
+_LEAST_STEP = 20
+# a snippet may begin this share of its length earlier, at the start of a sentence
+_LEAD = 0.4
+_STARTS = (". ", "? ", "! ", "\n", "。")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The words of a query.
+
+    Attributes:
+        weights: idf of each word, as BM25's.
+        total: the sum of all weights.
+        characters: of the query.
+    """
+
+    weights: dict[str, float]
+    total: float
+    characters: int
+
+
+NONE = Terms({}, 0.0, 0)
+
+
+def terms(text: str, frequencies: Frequencies) -> Terms:
+    """The words of a text that occur in less than half of the documents, the top terms only."""
+    top = frequencies.top_terms(text, MOST_TERMS).split()
+    idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
+    weights = {word: weight for word, weight in idf if weight > _RARE}
+    return Terms(weights, sum(weights.values()), len(text))
+
+
+def cosines(windows: Vectors, query: Vectors) -> Vectors:
+    """The cosine of each window ``[windows, dimensions]`` and the query ``[dimensions]``."""
+    norms = np.linalg.norm(windows, axis=1)
+    # an unverified row of an earlier version may hold any numbers
+    with np.errstate(all="ignore"):
+        found: Vectors = np.nan_to_num(np.clip(windows @ query / np.maximum(norms, 1e-9), -1, 1))
+    return found
+
+
+def shares(text: str, ends: Sequence[int], asked: Terms) -> Vectors:
+    """How much of the query's words each window has, and has close together.
+
+    It is the mean of two shares by weight: of the words in the window, and of those in the best
+    span of the window, which is twice as long as the query.
+
+    Args:
+        text: of the document.
+        ends: one past the last character of each window.
+        asked: the words of the query.
+
+    Returns:
+        float32 ``[windows]``, 0 to 1.
+    """
+    if not asked.weights:
+        return np.zeros(len(ends), dtype=np.float32)
+    starts, terms = occurrences(text, asked)
+    weights = np.array(list(asked.weights.values()))
+    windows = _covered(np.searchsorted(ends, starts, side="right"), terms, weights, len(ends))
+    # spans of two steps, at each step
+    step = max(_LEAST_STEP, asked.characters)
+    count = len(text) // step + 2
+    at = starts // step
+    covered = _covered(
+        np.concatenate((at, np.maximum(at - 1, 0))), np.tile(terms, 2), weights, count
+    )
+    # a span belongs to the window of its centre
+    centres = np.searchsorted(ends, (np.arange(count) + 1) * step, side="right")
+    spans = np.zeros(len(ends))
+    np.maximum.at(spans, np.minimum(centres, len(ends) - 1), covered)
+    # a span may have words of the next window, too
+    spans = np.minimum(spans, windows)
+    return ((windows + spans) / (2 * asked.total)).astype(np.float32)
+
+
+def _covered(
+    places: NDArray[np.int64], terms: NDArray[np.int64], weights: NDArray[np.float64], count: int
+) -> NDArray[np.float64]:
+    """The weight of the distinct terms at each of ``count`` places."""
+    keys = np.unique(places * len(weights) + terms)
+    sums = np.bincount(keys // len(weights), weights[keys % len(weights)], count)
+    return np.asarray(sums[:count], dtype=np.float64)
+
+
+def occurrences(text: str, asked: Terms) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First characters of the query's words in a text, and the number of the word of each."""
+    low = text.lower()
+    if len(low) != len(text):
+        # few letters become several in lower case
+        low = "".join(own if len(own := char.lower()) == 1 else char for char in text)
+    starts: list[int] = []
+    terms: list[int] = []
+    for number, word in enumerate(asked.weights):
+        at = low.find(word)
+        for _ in range(_MOST_OCCURRENCES):
+            if at < 0:
+                break
+            end = at + len(word)
+            if not (_inside(low[at - 1 : at]) or _inside(low[end : end + 1])):
+                starts.append(at)
+                terms.append(number)
+            at = low.find(word, end)
+    return np.array(starts, dtype=np.int64), np.array(terms, dtype=np.int64)
+
+
+def _inside(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[int, int]:
+    """The part of a window with the most of the query's words, by weight.
+
+    Args:
+        text: of the document.
+        start: first character of the window.
+        end: one past its last.
+        size: most characters of the part.
+        asked: words of the query.
+
+    Returns:
+        Its first character, and one past its last.
+    """
+    if end - start <= size:
+        return start, end
+    first = _densest(text, start, end, size, asked)
+    if first > start:
+        # a sentence's start if there is one shortly before, else the next word's start
+        low = max(start, first - int(_LEAD * size))
+        sentences = [at + len(mark) for mark in _STARTS if (at := text.rfind(mark, low, first)) > 0]
+        first = max(sentences, default=first)
+    first = min(first, end - size)
+    return first, first + size
+
+
+def _densest(text: str, start: int, end: int, size: int, asked: Terms) -> int:
+    places = [
+        (found.start(), found.end(), word)
+        for found in _WORD.finditer(text, start, end)
+        if (word := found[0].lower()) in asked.weights
+    ]
+    room = size - int(_LEAD * size)
+    best, weight, first, at = 0.0, 0.0, 0, start
+    inside: Counter[str] = Counter()
+    for place, (_, stop, word) in enumerate(places):
+        weight += 0 if inside[word] else asked.weights[word]
+        inside[word] += 1
+        while first < place and places[first][0] < stop - room:
+            gone = places[first][2]
+            inside[gone] -= 1
+            weight -= 0 if inside[gone] else asked.weights[gone]
+            first += 1
+        if weight > best + 1e-9:
+            best, at = weight, places[first][0]
+    return at

@@ -1,0 +1,37 @@
+"""The words of a text, in any script."""
+
+import re
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+# scripts without blanks: Thai, Lao, Burmese, Khmer, kana and Han
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED += "\U00020000-\U0003ffff"
+# vowel signs of Arabic, Hebrew and the Indian scripts, which ``\w`` lacks
+_MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
+_WORD = re.compile(rf"([{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[\w{_MARKS}]){{2,}}")
+# words that one step hashes, so that no step grows with the text
+_STEP = 1 << 16
+
+
+def words(text: str) -> Iterator[str]:
+    """All words of two or more characters, in lower case.
+
+    A script without blanks has no words: its pairs of adjacent characters count instead.
+    """
+    for match in _WORD.finditer(text.lower()):
+        run = match[1]
+        if run is None or len(run) == 1:
+            yield match[0]
+        else:
+            for at in range(len(run) - 1):
+                yield run[at : at + 2]
+
+
+def hashed(text: str) -> NDArray[np.uint32]:
+    """The hash of each word, in the order of the text."""
+    found = (zlib.crc32(word.encode("utf-8", "replace")) for word in words(text))
+    return np.fromiter(found, dtype=np.uint32)

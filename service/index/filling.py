@@ -1,0 +1,71 @@
+"""Adds the column ``terms`` to a table of an earlier version, and fills it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import structlog
+from lancedb.expr import col, lit
+
+from service import executors
+from service.index.documents import LIVE, Index
+from service.index.rows import terms
+from service.index.rows.checksums import Part, texts
+
+log = structlog.get_logger("docsplit.index")
+
+# documents of one commit
+CHUNK = 64
+_LACKING = f"deleted = false AND {terms.COLUMN} IS NULL"
+# a document that was written since its text was read has its own terms
+_SAME = f"target.digest = source.digest AND target.{terms.COLUMN} IS NULL"
+
+
+async def complete(index: Index) -> bool:
+    """Whether all documents have their terms.
+
+    ``fill`` takes the documents with the lowest digests last: this looks only at them.
+    """
+    if terms.COLUMN not in index.schema.names:
+        return False
+    query = index.table.query().where(LIVE).select(["digest"]).with_row_id()
+    rows = (await query.to_arrow()).sort_by("digest").slice(0, CHUNK)["_rowid"].to_pylist()
+    if not rows:
+        return True
+    found = await index.table.take_row_ids(rows).select([terms.COLUMN]).to_arrow()
+    return bool(found[terms.COLUMN].null_count == 0)
+
+
+async def add(index: Index) -> bool:
+    """Add the column if the table lacks it; the caller opens the index again."""
+    if terms.COLUMN in index.schema.names:
+        return False
+    await index.table.add_columns(pa.schema([pa.field(terms.COLUMN, pa.binary())]))
+    return True
+
+
+async def fill(index: Index) -> int:
+    """Compute the terms of all documents that have none; returns their number.
+
+    Reads and writes continue. It skips documents whose text is damaged.
+    """
+    query = index.table.query().where(_LACKING).select(["id", "digest"])
+    ids = texts((await query.to_arrow()).sort_by([("digest", "descending")])["id"])
+    filled = 0
+    for start in range(0, len(ids), CHUNK):
+        part = ids[start : start + CHUNK]
+        where = col("id").isin([lit(name) for name in part])
+        found = await index.select(where, index.schema.names, len(part))
+        rows = await executors.STORE.run(_filled, await index.sound(found, Part.TEXT))
+        if rows.num_rows:
+            merge = index.table.merge_insert("id").when_matched_update_all(where=_SAME)
+            result = await merge.execute(rows)
+            filled += int(result.num_updated_rows)
+    if ids:
+        log.info("index_terms_filled", table=index.table.name, documents=filled)
+    return filled
+
+
+def _filled(found: pa.Table) -> pa.Table:
+    pairs = zip(texts(found["text"]), texts(found["digest"]), strict=True)
+    made = pa.array([terms.sealed(*pair) for pair in pairs], pa.binary())
+    return found.set_column(found.schema.get_field_index(terms.COLUMN), terms.COLUMN, made)

@@ -1,0 +1,89 @@
+"""Compares the words of a query with those of found documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+from lancedb.expr import col, lit
+from numpy.typing import NDArray
+
+from ranking.bags import Bag, bag, cosines
+from service import executors
+from service.index.documents import Index
+from service.index.rows import checksums, terms
+from service.index.rows.checksums import Part
+
+# documents without stored terms whose text one search reads, and characters of each
+LACKING = 100
+CHARACTERS = 50_000
+# documents compared at a time
+COMPARED = 1000
+# texts read at a time
+CHUNK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document as a search found it.
+
+    Attributes:
+        row: position in the table at the time of the search.
+        digest: value of the column ``digest``.
+    """
+
+    row: int
+    digest: str
+
+
+async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> NDArray[np.float64]:
+    """The cosine between the words of a text and those of each document, 0 to 1.
+
+    A document without stored terms is compared by its text. If there are more than ``LACKING`` of
+    them in ``COMPARED``, the others count as different in every word; later searches reach them.
+
+    Args:
+        index: contains the documents.
+        text: the query.
+        found: documents by id, the most promising ones first.
+    """
+    frequencies = await index.vocabulary.frequencies(index)
+    asked = await executors.STORE.run(bag, text)
+    rest, scores = iter(found.items()), [np.zeros(0)]
+    while part := dict(islice(rest, COMPARED)):
+        bags = await _bags(index, part)
+        scores.append(await executors.STORE.run(cosines, asked, bags, frequencies.weights))
+    return np.concatenate(scores)
+
+
+async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
+    """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
+    computed = index.vocabulary.computed
+    held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
+    rows = [one.row for name, one in found.items() if name not in held]
+    if rows and terms.COLUMN in index.schema.names:
+        query = index.table.take_row_ids(rows).select(["id", "digest", terms.COLUMN])
+        held |= await executors.STORE.run(_opened, await query.to_arrow())
+    lacking = [name for name in found if name not in held][:LACKING]
+    for start in range(0, len(lacking), CHUNK):
+        part = [lit(name) for name in lacking[start : start + CHUNK]]
+        read = await index.select(col("id").isin(part), checksums.columns(Part.TEXT), len(part))
+        made = await executors.STORE.run(_made, await index.sound(read, Part.TEXT))
+        held |= {name: own for name, (_, own) in made.items()}
+        computed.update(made.values())
+    return [held.get(name, b"") for name in found]
+
+
+def _opened(stored: pa.Table) -> dict[str, Bag]:
+    columns = (checksums.texts(stored["id"]), checksums.texts(stored["digest"]))
+    rows = zip(*columns, stored[terms.COLUMN].to_pylist(), strict=True)
+    found = {name: terms.opened(value, digest) for name, digest, value in rows}
+    return {name: own for name, own in found.items() if own is not None}
+
+
+def _made(read: pa.Table) -> dict[str, tuple[str, Bag]]:
+    rows = zip(*(checksums.texts(read[name]) for name in ("id", "digest", "text")), strict=True)
+    return {name: (digest, bag(text[:CHARACTERS])) for name, digest, text in rows}

@@ -1,0 +1,88 @@
+"""What a citation head reads of documents, besides the scores of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from lancedb.expr import col, lit
+
+from heads.network import Floats
+from heads.pair_features import MOST_FIELDS
+from ranking.bags import Bag, bag
+from service.index.documents import Index
+from service.index.query.search import Hit, Query
+from service.index.rows import terms
+from service.index.rows.checksums import texts
+from service.index.rows.schema import PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about one document; they only rank, so they are not verified.
+
+    Attributes:
+        title: "" if it is unknown.
+        words: empty if they are unknown.
+        length: characters of the text.
+        values: of the fields that ``fields`` names, float64 ``[fields]``; NaN if unknown.
+    """
+
+    title: str
+    words: Bag
+    length: int
+    values: Floats
+
+
+def fields(index: Index) -> list[str]:
+    """The declared fields whose differences are features: the first few numbers, by name."""
+    kinds = index.identity.fields
+    return sorted(name for name in kinds if kinds[name] in ("integer", "number"))[:MOST_FIELDS]
+
+
+async def of_query(index: Index, query: Query) -> Facts:
+    """The facts of a stored document or a text."""
+    unknown = Facts("", bag(query.text), len(query.text), np.full(len(fields(index)), np.nan))
+    if query.id is None:
+        return unknown
+    columns = [name for name in _columns(index) if name not in (terms.COLUMN, "window_ends")]
+    found = await index.select(col("id") == lit(query.id), columns, 1)
+    held = _opened(index, found).get(query.id, unknown)
+    return Facts(held.title, unknown.words, unknown.length, held.values)
+
+
+async def of_hits(index: Index, hits: Sequence[Hit]) -> list[Facts]:
+    """The facts of found documents."""
+    rows = [hit.row for hit in hits]
+    found = await index.table.take_row_ids(rows).select(_columns(index)).to_arrow()
+    held: Mapping[str, Facts] = _opened(index, found)
+    unknown = Facts("", b"", 0, np.full(len(fields(index)), np.nan))
+    return [held.get(hit.id, unknown) for hit in hits]
+
+
+def _columns(index: Index) -> list[str]:
+    columns = ["id", "digest", "window_ends", *(PREFIX + name for name in fields(index))]
+    # an earlier version did not limit titles
+    columns += ["title"] * index.identity.bounded
+    return columns + [terms.COLUMN] * (terms.COLUMN in index.schema.names)
+
+
+def _opened(index: Index, found: pa.Table) -> dict[str, Facts]:
+    names = [PREFIX + name for name in fields(index)]
+    held = {}
+    for row, name, digest in zip(
+        found.drop_columns(["id", "digest"]).to_pylist(),
+        texts(found["id"]),
+        texts(found["digest"]),
+        strict=True,
+    ):
+        values = [np.nan if row[field] is None else float(row[field]) for field in names]
+        held[name] = Facts(
+            row.get("title") or "",
+            terms.opened(row.get(terms.COLUMN), digest) or b"",
+            max(row.get("window_ends") or [0]),
+            np.array(values, dtype=np.float64),
+        )
+    return held

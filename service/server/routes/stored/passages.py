@@ -1,0 +1,158 @@
+"""POST /passages: the passages of documents that fit a text, or a stored document or its part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from service.index.query.filters import Filter, compile_filter
+from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.fields import TEXT
+from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
+from service.server.bodies.similar_bodies import Span
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
+from service.server.routes import inference
+from service.tracing.stages import Stage
+from windowing.pooling import normalise
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.query.passages import Found
+    from service.index.query.search import Query
+
+router = APIRouter(route_class=BodyRoute, tags=["index"])
+
+# a document's text has fewer characters
+_LAST = 2**31 - 1
+
+
+class PassagesRequest(BaseModel):
+    """The query and its options."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: Annotated[str, Field(pattern=INDEX_NAME)]
+    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
+        None, description="a sentence, or a document of any length; or give id"
+    )
+    id: Identifier | None = Field(None, description="a document of the index; it is left out")
+    start: int | None = Field(
+        None, ge=0, le=_LAST, description="with id: first character of a part of the document"
+    )
+    end: int | None = Field(None, ge=1, le=_LAST, description="with start: one past its last")
+    mode: Literal["cosine", "words", "hybrid"] = "hybrid"
+    top_k: int = Field(10, ge=1, le=100, description="most documents")
+    passages: int = Field(3, ge=1, le=10, description="most passages of each document")
+    snippet_characters: int = Field(300, ge=20, le=2000, description="most characters of a snippet")
+    filter: Filter | None = Field(None, description="see docs/reference/api.md")
+
+    @model_validator(mode="after")
+    def _one_query(self) -> PassagesRequest:
+        if (self.text is None) == (self.id is None):
+            raise ValueError("give either text or id")
+        if (self.start is None) != (self.end is None):
+            raise ValueError("give start and end together, or neither")
+        if self.start is not None and self.end is not None:
+            if self.id is None:
+                raise ValueError("start, end: give them only with id")
+            if self.end <= self.start:
+                raise ValueError("end: give a number above start")
+        return self
+
+
+class SnippetOut(Span):
+    """The part of a passage that has the most of the query's words."""
+
+    text: str
+
+
+class PassageOut(Span):
+    """A window of the document."""
+
+    score: float = Field(description="the mode's ranking score")
+    cosine: float
+    words: float = Field(description="share of the query's words in it, by their weight")
+    snippet: SnippetOut
+
+
+class PassagesOut(BaseModel):
+    """A document with its best passages, the best first."""
+
+    id: str
+    score: float = Field(description="of the best passage")
+    cosine: float = Field(description="of the whole document")
+    title: str | None
+    metadata: dict[str, Any]
+    passages: list[PassageOut]
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Highest score first.", "model": list[PassagesOut]},
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
+}
+
+
+@router.post("/passages", responses=_ANSWERS, response_model=None, response_class=Response)
+async def find_passages(request: Request, body: PassagesRequest) -> Response:
+    """Passages of documents that fit a text, or a document of the index or a part of it."""
+    service = inference.service_of(request)
+    name = await rights.readable(request, body.index)
+    async with deadline.within(request):
+        index = await (await service.store.indexes()).open(name)
+        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        query, headers = await _query(request, body, index)
+        from service.index.query.passages import Form, search
+
+        form = Form(body.top_k, body.passages, body.snippet_characters)
+        with Stage("search") as stage:
+            found = await search(index, query, body.mode, form, where)
+            stage.note({"docsplit.mode": f"passages {body.mode}", "docsplit.hits": len(found)})
+        service.metrics.index_search_seconds.labels(f"passages {body.mode}").observe(stage.seconds)
+        content = [_document(one) for one in found]
+    return json_response(content, headers)
+
+
+async def _query(
+    request: Request, body: PassagesRequest, index: Index
+) -> tuple[Query, dict[str, str]]:
+    """The query, and headers of the answer."""
+    from service.index.query.passages import part_of
+    from service.index.query.search import Query, stored
+
+    if body.id is not None:
+        if body.start is not None and body.end is not None:
+            return await part_of(index, body.id, body.start, body.end), {}
+        return await stored(index, body.id), {}
+    text = body.text or ""
+    result = await inference.embed(request, [text])
+    return Query(normalise(result.documents[0].vector()), text), inference.headers(request, result)
+
+
+def _document(found: Found) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "score": found.passages[0].score,
+        "cosine": found.cosine,
+        "title": found.title,
+        "metadata": stored_object(found.metadata),
+        "passages": [
+            {
+                "start": passage.start,
+                "end": passage.end,
+                "score": passage.score,
+                "cosine": passage.cosine,
+                "words": passage.words,
+                "snippet": {
+                    "start": passage.snippet[0],
+                    "end": passage.snippet[1],
+                    "text": passage.text,
+                },
+            }
+            for passage in found.passages
+        ],
+    }

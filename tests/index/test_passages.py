@@ -1,0 +1,176 @@
+"""Passages: found by a sentence in a long document, from rows that are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from ranking import passages as ranking
+from ranking.bags import bag
+from ranking.terms import count as counted
+from tests.conftest import Server
+from tests.index.conftest import FIELDS, call, upsert
+
+PLANTED = "The lighthouse keeper of Skagen repaired the broken foghorn before the storm arrived."
+PARAPHRASE = "Before a storm came, Skagen's lighthouse keeper fixed the foghorn, which was broken."
+
+
+@pytest.fixture(scope="module")
+def texts(peps: dict[str, str]) -> dict[str, str]:
+    long = [(name, text) for name, text in peps.items() if len(text) > 9_000]
+    return {name: text[:9_000] for name, text in long[:4]}
+
+
+@pytest.fixture(scope="module")
+def filled(server: Server, texts: dict[str, str]) -> Iterator[str]:
+    """Four long documents; ``planted`` is the first again, with a sentence in its middle."""
+    call(server, "PUT", "/indexes/passages", {"fields": FIELDS}, status=201)
+    first = next(iter(texts.values()))
+    middle = first.index(". ", len(first) // 2) + 2
+    planted = first[:middle] + PLANTED + " " + first[middle:]
+    documents: list[dict[str, Any]] = [
+        {"id": name, "text": text, "title": name} for name, text in texts.items()
+    ]
+    documents.append({"id": "planted", "text": planted, "metadata": {"year": 1999}})
+    upsert(server, "passages", *documents)
+    yield planted
+    httpx.delete(f"{server.url}/indexes/passages")
+
+
+def find(server: Server, status: int = 200, **body: Any) -> Any:
+    return call(server, "POST", "/passages", {"index": "passages"} | body, status=status)
+
+
+@pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])
+def test_a_paraphrase_finds_the_passage_of_a_long_document(
+    server: Server, filled: str, texts: dict[str, str], mode: str
+) -> None:
+    found = find(server, text=PARAPHRASE, mode=mode)
+    best = found[0]
+    assert best["id"] == "planted"
+    passage = best["passages"][0]
+    assert PLANTED in filled[passage["start"] : passage["end"]]
+    snippet = passage["snippet"]
+    assert filled[snippet["start"] : snippet["end"]] == snippet["text"]
+    assert "lighthouse" in snippet["text"]
+    assert len(snippet["text"]) <= 300
+    assert best["score"] == passage["score"]
+    scores = [one["score"] for one in best["passages"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    [control] = [one for one in found if one["id"] == next(iter(texts))] or [{"score": 0}]
+    assert control["score"] < best["score"] - 0.1
+
+
+def test_scores_are_cosines_and_shares_of_words(server: Server, filled: str) -> None:
+    [best, *_] = find(server, text=PARAPHRASE, passages=1, snippet_characters=40)
+    [passage] = best["passages"]
+    inside = filled[passage["start"] : passage["end"]]
+    one, two, whole = call(server, "POST", "/embed", {"inputs": [inside, PARAPHRASE, filled]})
+    assert passage["cosine"] == pytest.approx(np.dot(one, two), abs=0.02)
+    assert best["cosine"] == pytest.approx(np.dot(whole, two), abs=0.02)
+    assert passage["score"] == pytest.approx(0.3 * passage["cosine"] + 0.7 * passage["words"])
+    assert 0.5 < passage["words"] < 1
+    assert len(passage["snippet"]["text"]) <= 40
+
+
+def test_a_filter_limits_the_documents(server: Server, filled: str) -> None:
+    old = {"field": "year", "eq": 1999}
+    for mode in ("cosine", "words", "hybrid"):
+        assert [one["id"] for one in find(server, text="a storm", mode=mode, filter=old)] in (
+            ["planted"],
+            [],
+        )
+        none = {"field": "year", "eq": 1998}
+        assert find(server, text=PARAPHRASE, mode=mode, filter=none) == []
+    assert len(find(server, text="python", filter=old)) == 1
+
+
+def test_a_document_and_its_part_leave_the_document_out(
+    server: Server, filled: str, texts: dict[str, str]
+) -> None:
+    first = next(iter(texts))
+    whole = find(server, id=first)
+    assert first not in [one["id"] for one in whole]
+    assert whole[0]["id"] == "planted"
+    spans = call(server, "POST", "/embed", {"inputs": texts[first], "windows": True})["windows"][0]
+    start, end = (spans[1][edge] for edge in ("start", "end"))
+    part = find(server, id=first, start=start, end=end, mode="cosine")
+    assert first not in [one["id"] for one in part]
+    assert part[0]["id"] == "planted"
+    # the same window: it lies before the planted sentence
+    twin = part[0]["passages"][0]
+    assert filled[twin["start"] : twin["end"]] == texts[first][start:end]
+    assert twin["cosine"] == pytest.approx(1, abs=0.01)
+
+
+def test_a_deleted_document_has_no_passages(server: Server, filled: str) -> None:
+    upsert(server, "passages", {"id": "soon gone", "text": "A zeppelin over Lake Constance."})
+    query: dict[str, Any] = {"text": "zeppelin over the lake", "mode": "hybrid"}
+    assert find(server, **query)[0]["id"] == "soon gone"
+    call(server, "DELETE", "/indexes/passages/documents/soon gone", status=204)
+    assert "soon gone" not in [one["id"] for one in find(server, **query)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({}, 422, "give either text or id"),
+        ({"text": "a", "id": "planted"}, 422, "give either text or id"),
+        ({"text": "a", "start": 0, "end": 5}, 422, "only with id"),
+        ({"id": "planted", "start": 0}, 422, "start and end together"),
+        ({"id": "planted", "start": 5, "end": 5}, 422, "above start"),
+        ({"id": "planted", "start": 10**6, "end": 10**6 + 1}, 422, "the document ends before"),
+        ({"text": "a", "top_k": 101}, 422, "top_k"),
+        ({"text": "a", "passages": 11}, 422, "passages"),
+        ({"text": "a", "snippet_characters": 2001}, 422, "snippet_characters"),
+        ({"text": "a", "mode": "citation"}, 422, "mode"),
+        ({"text": "a", "filter": {"field": "secret", "eq": 1}}, 422, "not declared"),
+        ({"text": " "}, 400, "empty"),
+        ({"id": "none"}, 404, "no document"),
+        ({"text": "a", "index": "none"}, 404, "GET /indexes"),
+    ],
+)
+def test_bad_requests_say_what_is_wrong(
+    server: Server, filled: str, body: dict[str, Any], status: int, said: str
+) -> None:
+    assert said in find(server, status=status, **body)["error"]
+
+
+def test_a_text_of_symbols_has_no_words(server: Server, filled: str) -> None:
+    assert len(find(server, text="!?")) == 5
+    assert find(server, text="!?", mode="words") == []
+
+
+def test_a_snippet_has_the_most_words_of_the_query() -> None:
+    text = "Nothing here. " * 20 + "A rare walrus sings at dawn. " + "Nothing more. " * 20
+    frequencies = counted(map(bag, ["nothing here", "nothing more", "nothing else", text]))
+    asked = ranking.terms("the walrus sings, nothing else", frequencies)
+    assert "nothing" not in asked.weights
+    start, end = ranking.snippet(text, 14, len(text), 40, asked)
+    assert text[start:end].startswith("A rare walrus sings")
+    assert end - start == 40
+    assert ranking.snippet(text, 14, len(text), 40, ranking.NONE) == (14, 54)
+    assert ranking.snippet(text, 14, 30, 40, asked) == (14, 30)
+
+
+def test_words_close_together_weigh_more_than_words_apart() -> None:
+    filler = "Other words stand here and fill some room. " * 8
+    near = f"{filler}A rare walrus sings at dawn. {filler}"
+    apart = f"A rare sight. {filler} The walrus is here. {filler} It sings at dawn. "
+    text = near + apart + filler
+    ends = [len(near), len(near + apart), len(text)]
+    frequencies = counted(map(bag, ["other words", "some room", "the sea", text]))
+    asked = ranking.terms("the rare walrus sings at dawn", frequencies)
+    together, scattered, none = ranking.shares(text, ends, asked)
+    assert together == pytest.approx(1)
+    assert 0.5 < scattered < 0.9
+    assert none == 0
+    assert ranking.shares(text.replace("walrus", "walruses"), ends, asked)[0] < 0.9
+    # a capital of one character that becomes two in lower case moves nothing
+    assert ranking.shares("İ" + text, [end + 1 for end in ends], asked)[0] == pytest.approx(1)
+    assert not ranking.shares(text, ends, ranking.NONE).any()
