@@ -12,9 +12,9 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _UNSPACED += "\U00020000-\U0003ffff"
 # vowel signs of Arabic, Hebrew and the Indian scripts, which ``\w`` lacks
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
-_WORD = re.compile(rf"([{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[\w{_MARKS}]){{2,}}")
-# words that one step hashes, so that no step grows with the text
-_STEP = 1 << 16
+# sets of characters only: a group would keep a state for each character of an endless word
+_RUN = re.compile(rf"[\w{_MARKS}{_UNSPACED}]+")
+_PART = re.compile(rf"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
 
 
 def words(text: str) -> Iterator[str]:
@@ -22,10 +22,22 @@ def words(text: str) -> Iterator[str]:
 
     A script without blanks has no words: its pairs of adjacent characters count instead.
     """
-    for match in _WORD.finditer(text.lower()):
+    for match in _RUN.finditer(text.lower()):
+        if match[0].isascii():
+            if len(match[0]) > 1:
+                yield match[0]
+        else:
+            yield from _parts(match[0])
+
+
+def _parts(text: str) -> Iterator[str]:
+    for match in _PART.finditer(text):
         run = match[1]
-        if run is None or len(run) == 1:
-            yield match[0]
+        if run is None:
+            if len(match[0]) > 1:
+                yield match[0]
+        elif len(run) == 1:
+            yield run
         else:
             for at in range(len(run) - 1):
                 yield run[at : at + 2]
