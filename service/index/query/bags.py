@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -63,10 +63,7 @@ async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
     """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
     computed = index.vocabulary.computed
     held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
-    rows = [one.row for name, one in found.items() if name not in held]
-    if rows and terms.COLUMN in index.schema.names:
-        query = index.table.take_row_ids(rows).select(["id", "digest", terms.COLUMN])
-        held |= await executors.STORE.run(_opened, await query.to_arrow())
+    held |= await stored(index, [one.row for name, one in found.items() if name not in held])
     lacking = [name for name in found if name not in held][:LACKING]
     for start in range(0, len(lacking), CHUNK):
         part = [lit(name) for name in lacking[start : start + CHUNK]]
@@ -75,6 +72,14 @@ async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
         held |= {name: own for name, (_, own) in made.items()}
         computed.update(made.values())
     return [held.get(name, b"") for name in found]
+
+
+async def stored(index: Index, rows: Sequence[int]) -> dict[str, Bag]:
+    """The stored words of documents by id; leaves out missing and damaged ones."""
+    if not rows or terms.COLUMN not in index.schema.names:
+        return {}
+    query = index.table.take_row_ids(list(rows)).select(["id", "digest", terms.COLUMN])
+    return await executors.STORE.run(_opened, await query.to_arrow())
 
 
 def _opened(stored: pa.Table) -> dict[str, Bag]:

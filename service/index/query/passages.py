@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,30 +19,28 @@ from ranking.fusion import fuse
 from service import executors
 from service.errors import InvalidError
 from service.index.documents import Index, matrix
-from service.index.query.filters import Where, live
+from service.index.query.filters import Where
+from service.index.query.passage_candidates import (
+    SCORED,
+    Candidate,
+    bounded,
+    by_window,
+    by_words,
+    likely,
+)
+from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
 from service.index.query.search import Query
 from service.index.rows import checksums, records, vectors
-from service.index.rows.checksums import Part, texts
+from service.index.rows.checksums import Part
 from windowing.pooling import Vectors, normalise
-
-Mode = Literal["cosine", "words", "hybrid"]
 
 # documents that a search by windows gives at least
 CANDIDATES = 100
 # documents that a search by words gives: BM25 ranks a long document low for a few of its words
 WORDED = 200
-# an approximate search finds windows: several may belong to one document
-_OVERSAMPLE = 4
-# weight of the cosine in a hybrid score; more of it finds fewer planted sentences
-VECTOR_SHARE = np.float32(0.3)
-# characters of the documents whose words one request compares, besides the first
-_CHARACTERS = 24_000_000
 # characters and bytes of windows read at a time, besides those of one document
 _READ_BYTES = 32 * 2**20
-# rows of an earlier version's table read at a time
-_SCAN_ROWS = 256
 
-_SCORED = (Part.WINDOWS, Part.STATE)
 _ANSWERED = (Part.WINDOWS, Part.STATE, Part.TEXT, Part.VECTOR, Part.HEAD)
 
 
@@ -101,36 +98,6 @@ class Found:
     passages: list[Passage]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    id: str
-    characters: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    query: Query
-    mode: Mode
-    terms: ranking.Terms
-
-    def scores(
-        self, windows: Vectors, ends: Sequence[int], text: str | None
-    ) -> tuple[Vectors, Vectors, Vectors]:
-        """Scores, cosines and shares of words of the windows of a document."""
-        cosines = ranking.cosines(windows, self.query.vector)
-        if text is None:
-            return cosines, cosines, np.zeros_like(cosines)
-        shares = ranking.shares(text, ends, self.terms)
-        # a query without words leaves the order to the vectors
-        if self.mode == "cosine" or (self.mode == "hybrid" and not self.terms.weights):
-            return cosines, cosines, shares
-        scores = shares
-        if self.mode == "hybrid":
-            scores = VECTOR_SHARE * cosines + (1 - VECTOR_SHARE) * shares
-        return scores, cosines, shares
-
-
 async def part_of(index: Index, document_id: str, start: int, end: int) -> Query:
     """The query for a part of a stored document: its windows' mean, by their shared characters.
 
@@ -164,30 +131,31 @@ async def search(
         where: a condition on documents.
     """
     frequencies = await index.vocabulary.frequencies(index)
-    asked = _Asked(query, mode, ranking.terms(query.text, frequencies))
+    asked = Asked(query, mode, ranking.terms(query.text, frequencies), form.documents)
     depth = max(CANDIDATES, 2 * form.documents)
     top = frequencies.top_terms(query.text)
     if mode == "cosine":
-        candidates = await _by_window(index, query, depth, where)
+        candidates = await by_window(index, query, depth, where)
     else:
         near, worded = await asyncio.gather(
-            _by_window(index, query, depth if mode == "hybrid" else 0, where),
-            _by_words(index, query, top, WORDED, where),
+            by_window(index, query, depth if mode == "hybrid" else 0, where),
+            by_words(index, query, top, WORDED, where),
         )
-        known = {one.id: one for one in (*near, *worded)}
+        known = {one.id: one for one in (*worded, *near)}
         order = fuse([one.id for one in near], [one.id for one in worded])
-        candidates = _bounded([known[name] for name in order])
-    parts = _SCORED if mode == "cosine" else (*_SCORED, Part.TEXT)
+        probable = await likely(index, [known[name] for name in order], asked, frequencies.idf)
+        candidates = bounded(probable)
+    parts = SCORED if mode == "cosine" else (*SCORED, Part.TEXT)
     scored: dict[str, float] = {}
     async for rows in _rows(index, candidates, parts):
-        scored |= await executors.STORE.run(_best, rows, asked)
+        scored |= await executors.STORE.run(best_scores, rows, asked)
     sizes = {one.id: one for one in candidates}
     ranked = [sizes[name] for name in sorted(scored, key=lambda name: (-scored[name], name))]
     return await _answer(index, ranked, asked, form)
 
 
 async def _answer(
-    index: Index, ranked: Sequence[_Candidate], asked: _Asked, form: Form
+    index: Index, ranked: Sequence[Candidate], asked: Asked, form: Form
 ) -> list[Found]:
     """The first documents, from one read of each; skips damaged and deleted ones."""
     found: list[Found] = []
@@ -200,71 +168,8 @@ async def _answer(
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
 
 
-async def _by_window(
-    index: Index, query: Query, limit: int, where: Where | None
-) -> list[_Candidate]:
-    if not limit:
-        return []
-    if not vectors.searchable(index.schema):
-        return await _by_every_window(index, query, limit, where)
-    search = index.table.query().nearest_to(query.vector).column("windows")
-    search = search.distance_type("cosine")
-    if where is not None:
-        search = search.where(where)
-    search = search.select(["id", "window_ends", "_distance"]).limit(_OVERSAMPLE * limit)
-    found = await search.to_arrow()
-    return _candidates(found, query, limit)
-
-
-async def _by_every_window(
-    index: Index, query: Query, limit: int, where: Where | None
-) -> list[_Candidate]:
-    """The same in a table of an earlier version, whose windows LanceDB cannot search."""
-    search = index.table.query().where(live(where))
-    held: list[tuple[float, _Candidate]] = []
-    columns = checksums.columns(*_SCORED)
-    async for batch in await search.select(columns).to_batches(max_batch_length=_SCAN_ROWS):
-        rows = pa.Table.from_batches([batch])
-        best = await executors.STORE.run(_best, rows, _Asked(query, "cosine", ranking.NONE))
-        held += [(best[one.id], one) for one in _candidates(rows, query, rows.num_rows)]
-        held = sorted(held, key=lambda pair: -pair[0])[:limit]
-    return [one for _, one in held]
-
-
-async def _by_words(
-    index: Index, query: Query, words: str, limit: int, where: Where | None
-) -> list[_Candidate]:
-    search = index.table.query().nearest_to_text(words, columns=["text"])
-    if where is not None:
-        search = search.where(where)
-    found = await search.select(["id", "window_ends", "_score"]).limit(limit + 1).to_arrow()
-    return _candidates(found, query, limit)
-
-
-def _candidates(found: pa.Table, query: Query, limit: int) -> list[_Candidate]:
-    pairs = zip(texts(found["id"]), found["window_ends"].to_pylist(), strict=True)
-    size = query.vector.size * 2
-    return [
-        _Candidate(name, max(ends, default=0), len(ends) * size)
-        for name, ends in pairs
-        if name != query.id
-    ][:limit]
-
-
-def _bounded(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """The first candidates, within the limit of characters."""
-    taken: list[_Candidate] = []
-    characters = 0
-    for one in candidates:
-        characters += one.characters
-        if taken and characters > _CHARACTERS:
-            break
-        taken.append(one)
-    return taken
-
-
 async def _rows(
-    index: Index, candidates: Sequence[_Candidate], parts: Sequence[Part]
+    index: Index, candidates: Sequence[Candidate], parts: Sequence[Part]
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
     for chunk in _chunks(candidates, text=Part.TEXT in parts):
@@ -275,8 +180,8 @@ async def _rows(
             yield found
 
 
-def _chunks(candidates: Iterable[_Candidate], *, text: bool) -> list[list[_Candidate]]:
-    chunks: list[list[_Candidate]] = []
+def _chunks(candidates: Iterable[Candidate], *, text: bool) -> list[list[Candidate]]:
+    chunks: list[list[Candidate]] = []
     size = 0
     for one in candidates:
         own = one.bytes + (one.characters if text else 0)
@@ -288,28 +193,7 @@ def _chunks(candidates: Iterable[_Candidate], *, text: bool) -> list[list[_Candi
     return chunks
 
 
-def _best(rows: pa.Table, asked: _Asked) -> dict[str, float]:
-    """The score of each document's best window."""
-    best = {}
-    held = texts(rows["text"]) if "text" in rows.schema.names else [None] * rows.num_rows
-    for name, text, blob, ends in zip(
-        texts(rows["id"]), held, vectors.blobs(rows["windows"]), _ends(rows), strict=True
-    ):
-        windows = _windows(blob, ends, asked)
-        if windows is not None:
-            scores, _, _ = asked.scores(windows, ends, text)
-            best[name] = float(scores.max())
-    return best
-
-
-def _windows(blob: bytes | None, ends: Sequence[int], asked: _Asked) -> Vectors | None:
-    """Windows ``[windows, dimensions]``; None if an unverified row contradicts itself."""
-    if not ends or len(blob or b"") != len(ends) * asked.query.vector.size * 2:
-        return None
-    return records.windows(blob, list(ends)).vectors
-
-
-def _found(rows: pa.Table, asked: _Asked, form: Form) -> list[Found]:
+def _found(rows: pa.Table, asked: Asked, form: Form) -> list[Found]:
     documents = np.clip(matrix(rows) @ asked.query.vector, -1, 1)
     held = rows.select(["id", "title", "metadata", "text"]).to_pylist()
     blobs = vectors.blobs(rows["windows"])
@@ -321,13 +205,13 @@ def _found(rows: pa.Table, asked: _Asked, form: Form) -> list[Found]:
             cosine=float(cosine),
             passages=_passages(row["text"], windows, ends, asked, form),
         )
-        for row, blob, ends, cosine in zip(held, blobs, _ends(rows), documents, strict=True)
-        if (windows := _windows(blob, ends, asked)) is not None
+        for row, blob, ends, cosine in zip(held, blobs, ends_of(rows), documents, strict=True)
+        if (windows := windows_of(blob, ends, asked)) is not None
     ]
 
 
 def _passages(
-    text: str, windows: Vectors, ends: list[int], asked: _Asked, form: Form
+    text: str, windows: Vectors, ends: list[int], asked: Asked, form: Form
 ) -> list[Passage]:
     scores, cosines, shares = asked.scores(windows, ends, text)
     best = np.argsort(-scores, kind="stable")[: form.passages].tolist()
@@ -338,8 +222,3 @@ def _passages(
         score, cosine, share = (float(of[place]) for of in (scores, cosines, shares))
         found.append(Passage(start, end, score, cosine, share, (first, last), text[first:last]))
     return found
-
-
-def _ends(rows: pa.Table) -> list[list[int]]:
-    ends: list[list[int]] = rows["window_ends"].to_pylist()
-    return ends
