@@ -180,17 +180,16 @@ def train(
     """
     from heads import training
 
-    fit = _fit_features if inputs == "features" else _fit_vectors
     order = np.random.default_rng(0).permutation(len(searches))
     tested = {int(i) for i in order[::HELD_OUT]}
     known = [search for i, search in enumerate(searches) if i not in tested]
     unseen = [search for i, search in enumerate(searches) if i in tested]
-    judge = fit(known, deadline, stop)
-    scores = [judge.logits(_inputs(search, inputs)) for search in unseen]
+    judge = fit(known, inputs, deadline, stop)
+    scores = [judge.logits(inputs_of(search, inputs)) for search in unseen]
     logits = np.concatenate(scores)
     labels = np.concatenate([search.linked for search in unseen]).astype(np.int64)
     temperature = training.calibrate(logits, labels)
-    network = fit(searches, deadline, stop)
+    network = fit(searches, inputs, deadline, stop)
     return Trained(
         Network(network.weights, network.biases, temperature),
         int(sum(search.linked.sum() for search in searches)),
@@ -205,12 +204,23 @@ def _fused(search: Candidates, inputs: Inputs) -> Vectors:
     return search.features[:, 0] if inputs == "features" else search.signals[:, 2]
 
 
-def _inputs(search: Candidates, inputs: Inputs, rows: slice | Labels = slice(None)) -> Vectors:
+def inputs_of(search: Candidates, inputs: Inputs, rows: slice | Labels = slice(None)) -> Vectors:
+    """The inputs of a network for some candidates, float32 ``[rows, inputs]``."""
     if inputs == "features":
         return search.features[rows]
     found = search.found[rows]
     citing = np.broadcast_to(search.query, found.shape)
     return vector_features(citing, found, search.signals[rows])
+
+
+def fit(
+    searches: Sequence[Candidates],
+    inputs: Inputs,
+    deadline: float,
+    stop: threading.Event | None = None,
+) -> Network:
+    """A network that is not calibrated; for the arguments see ``train``."""
+    return (_fit_features if inputs == "features" else _fit_vectors)(searches, deadline, stop)
 
 
 def _fit_features(
@@ -219,7 +229,7 @@ def _fit_features(
     """A logistic regression on all candidates; its weights include the features' scales."""
     from heads import training
 
-    rows = np.vstack([_inputs(search, "features") for search in searches])
+    rows = np.vstack([inputs_of(search, "features") for search in searches])
     labels = np.concatenate([search.linked for search in searches]).astype(np.int64)
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
     deviation[deviation < 1e-6] = 1
@@ -243,7 +253,7 @@ def _fit_vectors(
         links, others = np.flatnonzero(search.linked), np.flatnonzero(~search.linked)
         chosen = draw.choice(others, min(len(others), NEGATIVES * len(links)), replace=False)
         rows = np.concatenate((links, chosen))
-        inputs.append(_inputs(search, "vectors", rows))
+        inputs.append(inputs_of(search, "vectors", rows))
         labels.append(search.linked[rows].astype(np.int64))
         size += inputs[-1].size
         if size > MOST_INPUTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -153,15 +153,23 @@ async def examples(index: Index) -> tuple[list[Candidates], int, int]:
             popularity[name] = popularity.get(name, 0) + 1
     found = []
     for name in sample(citing, index.schema.field("vector").type.list_size):
-        one = await _candidates(index, name, links[name], popularity)
+        one = await search_of(index, name, links[name], popularity)
         if one is not None and one.linked.any() and not one.linked.all():
             found.append(one)
     return found, sum(map(len, links.values())), len(citing)
 
 
-async def _candidates(
-    index: Index, name: str, cited: set[str], popularity: dict[str, int]
+async def search_of(
+    index: Index, name: str, cited: set[str], popularity: Mapping[str, int]
 ) -> Candidates | None:
+    """The candidates of one document; None if it is damaged or there are none.
+
+    Args:
+        index: contains the documents.
+        name: id of the document.
+        cited: documents that it cites.
+        popularity: number of documents that cite each document.
+    """
     try:
         query = await stored(index, name)
     except (DamagedError, NotFoundError):

@@ -1,0 +1,117 @@
+"""Do a few features of a pair predict citations as well as a network on both vectors?
+
+    docsplit-index documents.jsonl --index papers --links citations.csv --index-path data/papers
+    python -m studies.citation_features data/papers papers
+
+The study works on a copy of the index. The candidates of each citing document are the 100 best hits
+of a hybrid search with the raw cosine. Each head learns from the citing documents of four folds and
+ranks the candidates of the fifth.
+
+MRR takes the first cited document among the candidates, 0 if there is none. Recall at 10 is the
+share of the cited documents among the best 10. Both are means over the citing documents.
+"""
+
+import argparse
+import asyncio
+import math
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from heads import citation
+from heads.citation import Candidates, Inputs
+from heads.network import Network, Vectors
+from heads.pair_features import FEATURES
+from service.index.indexes import Indexes, Model, connect
+from service.index.query.links import citations
+from service.learning.citing import search_of
+
+FOLDS = 5
+
+Fit = Callable[[list[Candidates]], Network]
+
+
+def main() -> None:
+    """Search, learn and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, help="--index-path of docsplit-index")
+    parser.add_argument("index")
+    parser.add_argument("--queries", type=int, help="citing documents; default all")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        shutil.copytree(given.path, f"{work}/index")
+        searches, cited = asyncio.run(read(Path(work, "index"), given.index, given.queries))
+    table = Table("order", "MRR", "recall@10", title=f"{len(searches)} citing documents")
+    short = [replace(one, features=one.features[:, :FEATURES]) for one in searches]
+    rows = {
+        "hybrid": [one.features[:, 0] for one in searches],
+        "network on vectors and signals": learnt(searches, "vectors"),
+        "features without fields": learnt(short, "features"),
+        "features": learnt(searches, "features"),
+    }
+    for name, scores in rows.items():
+        mrr, recall = figures(scores, searches, cited)
+        table.add_row(name, f"{mrr:.3f}", f"{recall:.3f}")
+    Console().print(table)
+
+
+async def read(path: Path, name: str, most: int | None) -> tuple[list[Candidates], list[int]]:
+    """The candidates of the citing documents, and how many documents each cites."""
+    [folder] = (path / "indexes").glob(f"{name}.*.lance")
+    databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
+    indexes = Indexes(databases[0], databases[1], Model("", folder.stem.split(".")[1], 0))
+    index = await indexes.table(folder.stem)
+    if index is None:
+        raise SystemExit(f"no index {name}")
+    links = await citations(index)
+    popularity = Counter(one for cited in links.values() for one in cited)
+    names = sorted(links)
+    names = [names[place] for place in np.random.default_rng(0).permutation(len(names))[:most]]
+    found = [
+        (one, len(links[name]))
+        for name in track(names, "searches")
+        if (one := await search_of(index, name, links[name], popularity)) is not None
+    ]
+    return [one for one, _ in found], [count for _, count in found]
+
+
+def learnt(searches: list[Candidates], inputs: Inputs) -> list[Vectors]:
+    """The scores of each document's candidates by a head that did not learn from the document."""
+    fold = np.arange(len(searches)) % FOLDS
+    scores: list[Vectors] = [np.zeros(0, np.float32)] * len(searches)
+    for held in track(range(FOLDS), inputs):
+        known = [searches[i] for i in np.flatnonzero(fold != held)]
+        known = [one for one in known if one.linked.any() and not one.linked.all()]
+        network = citation.fit(known, inputs, math.inf)
+        for place in np.flatnonzero(fold == held):
+            logits = network.logits(citation.inputs_of(searches[place], inputs))
+            scores[place] = logits[:, 1] - logits[:, 0]
+    return scores
+
+
+def figures(
+    scores: list[Vectors], searches: list[Candidates], cited: list[int]
+) -> tuple[float, float]:
+    """MRR and recall at 10."""
+    reciprocal, recall = [], []
+    for own, one, count in zip(scores, searches, cited, strict=True):
+        linked: NDArray[np.bool_] = one.linked[np.argsort(-own, kind="stable")]
+        places = np.flatnonzero(linked)
+        reciprocal.append(1 / (1 + places[0]) if len(places) else 0.0)
+        recall.append(linked[:10].sum() / count)
+    return float(np.mean(reciprocal)), float(np.mean(recall))
+
+
+if __name__ == "__main__":
+    main()
