@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -94,11 +95,23 @@ def connect(server: Server, seconds: float = 60) -> socket.socket:
     return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
 
 
+# Each process of pytest-xdist takes ports from a range of its own, below those that the system
+# gives out. Otherwise two processes could take one port before either listens, and HAProxy, which
+# shares its ports (SO_REUSEPORT), would answer the other's requests.
+_PORTS = 2500
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw8").removeprefix("gw")) % 9
+_ports = cycle(range(10_000 + _PORTS * _WORKER, 10_000 + _PORTS * (_WORKER + 1)))
+# other runs of the tests on this machine begin elsewhere
+next(islice(_ports, os.getpid() % _PORTS, None))
+
+
 def free_port() -> int:
-    """A free port of the loopback address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback address that nothing listens on and no other test takes."""
+    for port in islice(_ports, _PORTS):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 @contextmanager
