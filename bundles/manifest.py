@@ -101,6 +101,27 @@ class Ranges(_Strict):
     fp32_nodes: dict[str, WideNode]
 
 
+class KeptOperator(_Strict):
+    """An operator that stays in floating point because its rounding costs too much."""
+
+    kernel: str
+    error: float = Field(
+        description="rise of 1 - cosine by the rounding of its values, mean over a few passages"
+    )
+
+
+class Mending(_Strict):
+    """What the export kept in floating point until the graph held its thresholds."""
+
+    before: dict[str, float] = Field(description="figures of the graph without kept operators")
+    kept: dict[str, KeptOperator]
+    multiplications: float = Field(
+        ge=0,
+        le=1,
+        description="share of the multiplications with weights that the kept operators do",
+    )
+
+
 class Precision(_Strict):
     """One numeric form of the encoder."""
 
@@ -113,12 +134,17 @@ class Precision(_Strict):
     ranges: Ranges | None = Field(
         default=None, description="only for the fp16 forms; older bundles have none"
     )
+    mending: Mending | None = None
+    accepted: list[str] = Field(
+        default_factory=list, description="missed thresholds that the exporting user accepted"
+    )
 
     @model_serializer(mode="wrap")
     def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = write(self)
-        if self.ranges is None:
-            fields.pop("ranges", None)
+        for name in ("ranges", "mending", "accepted"):
+            if not getattr(self, name):
+                fields.pop(name, None)
         return fields
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bundles import format as bundle
-from bundles.manifest import Manifest, Ranges
+from bundles.manifest import Manifest, Mending, Ranges
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,6 +75,9 @@ def _precisions(console: Console, manifest: Manifest) -> None:
     console.print(table)
     for name, precision in manifest.precisions.items():
         _ranges(console, name, precision.ranges)
+        _mending(console, name, precision.mending)
+        for miss in precision.accepted:
+            console.print(f"{name}: accepted at export although {miss}", soft_wrap=True)
 
 
 def _ranges(console: Console, name: str, ranges: Ranges | None) -> None:
@@ -88,6 +91,19 @@ def _ranges(console: Console, name: str, ranges: Ranges | None) -> None:
     )
     for node, wide in ranges.fp32_nodes.items():
         console.print(f"  {node} ({wide.kernel}): {wide.of} of {wide.magnitude:,}", soft_wrap=True)
+
+
+def _mending(console: Console, name: str, mending: Mending | None) -> None:
+    if mending is None:
+        return
+    before = ", ".join(f"{figure} {value:.6f}" for figure, value in mending.before.items())
+    console.print(
+        f"{name}: {len(mending.kept)} operators stay in floating point, "
+        f"{mending.multiplications:.1%} of the multiplications; without that {before}",
+        soft_wrap=True,
+    )
+    for operator, kept in mending.kept.items():
+        console.print(f"  {operator} ({kept.kernel}): error {kept.error:.2g}", soft_wrap=True)
 
 
 def _tasks(console: Console, manifest: Manifest) -> None:

@@ -122,7 +122,10 @@ async def info(request: Request) -> Info:
         prompts=sorted(manifest.prompts),
         licence=manifest.licence,
         source=manifest.lineage.source,
-        precisions={k: p.parity.model_dump() for k, p in manifest.precisions.items()},
+        precisions={
+            name: precision.parity.model_dump() | {"accepted": precision.accepted}
+            for name, precision in manifest.precisions.items()
+        },
         engine=_engine(service, batch_tokens),
     )
 
