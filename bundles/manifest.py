@@ -22,7 +22,7 @@ HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 PrecisionName = Literal["fp16", "packed", "int8"]
-Pooling = Literal["mean", "cls", "max"]
+Pooling = Literal["mean", "cls", "max", "lasttoken"]
 TaskName = Literal["retrieval", "probe"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -184,11 +184,21 @@ class Manifest(_Strict):
     pad_token_id: int = Field(ge=0)
     prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt: str | None = None
+    matryoshka: list[int] = Field(
+        default_factory=list, description="shorter lengths that the vectors were trained for"
+    )
     precisions: dict[PrecisionName, Precision]
     heads: dict[Annotated[str, Field(pattern=HEAD_NAME)], Head] = Field(default_factory=dict)
     licence: str
     lineage: Lineage
     files: dict[str, FileEntry]
+
+    @model_serializer(mode="wrap")
+    def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        if not self.matryoshka:
+            fields.pop("matryoshka", None)
+        return fields
 
     @field_validator("files")
     @classmethod

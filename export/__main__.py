@@ -187,7 +187,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of paragraphs to measure parity, at least 200 (default: 300)",
     )
-    parser.add_argument("--licence", required=True, help="SPDX identifier of the weights' licence")
+    parser.add_argument(
+        "--licence", help="SPDX identifier of the weights' licence (default: the model card's)"
+    )
     add_gate_options(parser)
     parser.add_argument(
         "--accept",

@@ -48,6 +48,7 @@ def _model(console: Console, manifest: Manifest) -> None:
         ("vectors", f"{manifest.dimensions} dimensions, {manifest.pooling} pooling, unit length"),
         ("window", f"{manifest.max_tokens} tokens"),
         ("prompts", prompts),
+        ("shorter vectors", ", ".join(map(str, manifest.matryoshka)) or "none declared"),
         ("licence", manifest.licence),
         ("source", f"{lineage.source}, weights {lineage.source_sha256[:12]}"),
         ("settings", ", ".join(f"{k} {v}" for k, v in lineage.settings.items() if v != "")),

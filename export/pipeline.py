@@ -11,6 +11,7 @@ import torch
 from bundles.format import seal
 from bundles.manifest import Manifest, PrecisionName
 from export.checkpoint import long_attention
+from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
 from export.checkpoint.source import Source, open_source
 from export.checkpoint.tokenizer import write_tokenizer
@@ -44,7 +45,7 @@ class Request:
     Attributes:
         source: folder or hub name of the checkpoint.
         dest: folder of the bundle.
-        licence: SPDX identifier of the weights' licence.
+        licence: SPDX identifier of the weights' licence; by default the model card's.
         name: the bundle's name; by default the name of ``dest``.
         source_name: the source's name in the lineage; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's.
@@ -62,7 +63,7 @@ class Request:
 
     source: str
     dest: Path
-    licence: str
+    licence: str | None = None
     name: str | None = None
     source_name: str | None = None
     max_tokens: int | None = None
@@ -117,6 +118,7 @@ def export(
         trust_remote_code=request.trust_remote_code,
     )
     precisions = _precisions(request, source)
+    terms = request.licence or licence(source.name, source.card)
     report("checking the weights")
     check_weights(source)
     passages = read_passages(
@@ -167,8 +169,9 @@ def export(
             pad_token_id=source.tokenizer.pad_token_id,
             prompts=source.prompts,
             default_prompt=source.default_prompt,
+            matryoshka=source.matryoshka,
             precisions=written.forms,
-            licence=request.licence,
+            licence=terms,
             lineage=_lineage(source, request),
         )
         put_in_place(bundle, dest, scratch, failed=written.failed.keys())

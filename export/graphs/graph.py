@@ -24,8 +24,8 @@ OPSET = 17
 class PoolAndNormalise(nn.Module):
     """Turn token vectors into unit vectors, in fp32.
 
-    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3). ``after`` holds
-    the checkpoint's Dense and Normalize modules.
+    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3), and the last
+    token of decoders. ``after`` holds the checkpoint's Dense and Normalize modules.
     """
 
     def __init__(self, pooling: Pooling, after: Sequence[nn.Module] = ()) -> None:
@@ -43,6 +43,10 @@ class PoolAndNormalise(nn.Module):
             pooled = hidden[:, 0]
         elif self.pooling == "max":
             pooled = hidden.masked_fill(mask == 0, torch.finfo(torch.float32).min).amax(dim=1)
+        elif self.pooling == "lasttoken":
+            # padding stands on the right
+            last = attention_mask.sum(dim=1) - 1
+            pooled = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
         else:
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
         for module in self.after:

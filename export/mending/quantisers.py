@@ -13,7 +13,16 @@ from export.graphs.graph import OUTPUT
 from export.mending.choice import Candidate
 
 _FLAGS = "quantised"
-_MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Split", "VariadicSplit", "StridedSlice")
+_MOVES = (
+    "Broadcast",
+    "Reshape",
+    "Split",
+    "Squeeze",
+    "StridedSlice",
+    "Transpose",
+    "Unsqueeze",
+    "VariadicSplit",
+)
 
 Advance = Callable[[float], None]
 Group = tuple[frozenset[str], dict[str, str]]
@@ -46,7 +55,7 @@ def _readers(op: ov.Node) -> dict[str, str]:
         node = target.get_node()
         if node.get_type_name() in _MOVES:
             found |= _readers(node)
-        else:
+        elif node.get_type_name() != "ShapeOf":
             found[node.get_friendly_name()] = node.get_type_name()
     return found
 

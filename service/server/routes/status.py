@@ -68,6 +68,7 @@ class Info(BaseModel):
     version: str
     dimensions: int
     window_tokens: int
+    matryoshka: list[int]
     prompts: list[str]
     licence: str
     source: str
@@ -119,6 +120,7 @@ async def info(request: Request) -> Info:
         version=version("docsplit"),
         dimensions=manifest.dimensions,
         window_tokens=manifest.max_tokens,
+        matryoshka=manifest.matryoshka,
         prompts=sorted(manifest.prompts),
         licence=manifest.licence,
         source=manifest.lineage.source,
