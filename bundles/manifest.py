@@ -110,7 +110,7 @@ class KeptOperator(_Strict):
     )
 
 
-class Mending(_Strict):
+class Repair(_Strict):
     """What the export kept in floating point until the graph held its thresholds."""
 
     before: dict[str, float] = Field(description="figures of the graph without kept operators")
@@ -134,7 +134,7 @@ class Precision(_Strict):
     ranges: Ranges | None = Field(
         default=None, description="only for the fp16 forms; older bundles have none"
     )
-    mending: Mending | None = None
+    repair: Repair | None = None
     accepted: list[str] = Field(
         default_factory=list, description="missed thresholds that the exporting user accepted"
     )
@@ -142,7 +142,7 @@ class Precision(_Strict):
     @model_serializer(mode="wrap")
     def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = write(self)
-        for name in ("ranges", "mending", "accepted"):
+        for name in ("ranges", "repair", "accepted"):
             if not getattr(self, name):
                 fields.pop(name, None)
         return fields

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bundles import format as bundle
-from bundles.manifest import Manifest, Mending, Ranges
+from bundles.manifest import Manifest, Ranges, Repair
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,7 +76,7 @@ def _precisions(console: Console, manifest: Manifest) -> None:
     console.print(table)
     for name, precision in manifest.precisions.items():
         _ranges(console, name, precision.ranges)
-        _mending(console, name, precision.mending)
+        _repair(console, name, precision.repair)
         for miss in precision.accepted:
             console.print(f"{name}: accepted at export although {miss}", soft_wrap=True)
 
@@ -94,16 +94,16 @@ def _ranges(console: Console, name: str, ranges: Ranges | None) -> None:
         console.print(f"  {node} ({wide.kernel}): {wide.of} of {wide.magnitude:,}", soft_wrap=True)
 
 
-def _mending(console: Console, name: str, mending: Mending | None) -> None:
-    if mending is None:
+def _repair(console: Console, name: str, repair: Repair | None) -> None:
+    if repair is None:
         return
-    before = ", ".join(f"{figure} {value:.6f}" for figure, value in mending.before.items())
+    before = ", ".join(f"{figure} {value:.6f}" for figure, value in repair.before.items())
     console.print(
-        f"{name}: {len(mending.kept)} operators stay in floating point, "
-        f"{mending.multiplications:.1%} of the multiplications; without that {before}",
+        f"{name}: {len(repair.kept)} operators stay in floating point, "
+        f"{repair.multiplications:.1%} of the multiplications; without that {before}",
         soft_wrap=True,
     )
-    for operator, kept in mending.kept.items():
+    for operator, kept in repair.kept.items():
         console.print(f"  {operator} ({kept.kernel}): error {kept.error:.2g}", soft_wrap=True)
 
 

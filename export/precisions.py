@@ -17,9 +17,9 @@ from export.checks.gate import MEASURED_BATCH, Gate
 from export.checks.thresholds import misses, refusal
 from export.errors import ExportError
 from export.graphs import fp16, int8, packed
-from export.mending.forms import Half, Integer
-from export.mending.mend import Made, make
 from export.progress import Report
+from export.repair.forms import Half, Integer
+from export.repair.repairing import Made, make
 
 FILES: Mapping[PrecisionName, str] = {
     "fp16": fp16.FILE,
@@ -96,7 +96,7 @@ class Forms:
                 kernels=one.kernels,
                 parity=one.parity,
                 ranges=None if name == "int8" else self._half.ranges,
-                mending=one.mending,
+                repair=one.repair,
                 accepted=one.accepted,
             )
             for name, one in made.items()

@@ -35,7 +35,7 @@ def check_files(source: str, *, trusted: bool) -> None:
         if not any(weights.parent.glob("*.safetensors")):
             raise ExportError(
                 f"{source}: {weights.relative_to(source)} is a pickle, which can run code when it "
-                "is opened; save the weights as safetensors, or allow it with --trust-remote-code"
+                "is opened; store the weights as safetensors, or allow it with --trust-remote-code"
             )
 
 

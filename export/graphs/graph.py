@@ -44,7 +44,7 @@ class PoolAndNormalise(nn.Module):
         elif self.pooling == "max":
             pooled = hidden.masked_fill(mask == 0, torch.finfo(torch.float32).min).amax(dim=1)
         elif self.pooling == "lasttoken":
-            # padding stands on the right
+            # padding is on the right
             last = attention_mask.sum(dim=1) - 1
             pooled = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
         else:

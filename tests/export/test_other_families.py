@@ -99,10 +99,12 @@ def test_a_decoder_reads_the_last_token_before_the_padding(
         write_graph(source, tmp_path / "fp32.onnx")
     _, engine = open_engine("fp16", tmp_path / "fp32.onnx", threads=1)
     ids = np.array([[7, 8, 9, 3]])
-    alone = engine({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    single = engine({"input_ids": ids, "attention_mask": np.ones_like(ids)})
     padded = np.array([[7, 8, 9, 3, 0, 0]])
     mask = np.array([[1, 1, 1, 1, 0, 0]])
-    assert cosines(alone, engine({"input_ids": padded, "attention_mask": mask})).min() > 0.999999
+    assert cosines(single, engine({"input_ids": padded, "attention_mask": mask})).min() > 0.999999
     # the control: another last token
     other = np.array([[7, 8, 9, 4]])
-    assert cosines(alone, engine({"input_ids": other, "attention_mask": np.ones_like(ids)})) < 0.999
+    assert (
+        cosines(single, engine({"input_ids": other, "attention_mask": np.ones_like(ids)})) < 0.999
+    )

@@ -10,7 +10,7 @@ from openvino import opset13 as ops
 
 from export.checks.engines import Inputs
 from export.graphs.graph import OUTPUT
-from export.mending.choice import Candidate
+from export.repair.choice import Candidate
 
 _FLAGS = "quantised"
 _MOVES = (

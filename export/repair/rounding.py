@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.checks.engines import Inputs
 from export.graphs.graph import OUTPUT
 from export.graphs.ranges import FP16_MAX, constants_of, float_values, session
-from export.mending.choice import Candidate
+from export.repair.choice import Candidate
 
 # They move values without computing, so a value is rounded once on its way through them.
 _MOVES = ("Expand", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")

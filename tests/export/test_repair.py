@@ -18,11 +18,11 @@ from export.__main__ import main
 from export.checks.thresholds import THRESHOLDS
 from export.destination import put_in_place
 from export.errors import ExportError, IncompleteError
-from export.mending import mend
-from export.mending.choice import Candidate, Choice
-from export.mending.mend import MOST
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.repair import repairing
+from export.repair.choice import Candidate, Choice
+from export.repair.repairing import MOST
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]
@@ -87,34 +87,34 @@ def test_fp16_keeps_operators_until_it_holds(
     run(order(tmp_path / "bundle", "fp16", source=str(offset)), note=notes.append)
     bundle = load(tmp_path / "bundle")
     fp16 = bundle.manifest.precisions["fp16"]
-    assert fp16.mending is not None
+    assert fp16.repair is not None
     limit = THRESHOLDS["fp16"]["cosine_mean"]
-    assert fp16.mending.before["cosine_mean"] < limit <= fp16.parity.cosine_mean
-    assert list(fp16.mending.kept)[:2] == ["SkipLayerNorm_AddBias_1", "SkipLayerNorm_AddBias_2"]
-    assert len(fp16.mending.kept) < 6
-    assert 0 < fp16.mending.multiplications < 0.5
+    assert fp16.repair.before["cosine_mean"] < limit <= fp16.parity.cosine_mean
+    assert list(fp16.repair.kept)[:2] == ["SkipLayerNorm_AddBias_1", "SkipLayerNorm_AddBias_2"]
+    assert len(fp16.repair.kept) < 6
+    assert 0 < fp16.repair.multiplications < 0.5
     assert fp16.accepted == []
     assert "cosine_mean 0.999" in notes[0]
     assert "of the multiplications; encoding the paragraphs took" in notes[1]
     # the residual sum passes between the two norms without a cast
     nodes = {node.name: node for node in onnx.load(bundle.graph("fp16")).graph.node}
-    first, second = (nodes[name] for name in list(fp16.mending.kept)[:2])
+    first, second = (nodes[name] for name in list(fp16.repair.kept)[:2])
     assert set(first.output) & set(second.input)
     assert main(["inspect", str(bundle.root)]) == 0
     said = capsys.readouterr().out
-    assert f"fp16: {len(fp16.mending.kept)} operators stay in floating point" in said
+    assert f"fp16: {len(fp16.repair.kept)} operators stay in floating point" in said
     assert "SkipLayerNorm_AddBias_1 (SkipLayerNormalization): error" in said
 
 
 def test_int8_keeps_operators_until_it_holds(order: Order, tmp_path: Path) -> None:
     thresholds = {"int8.cosine_mean": 0.99997}
     made = run(order(tmp_path / "bundle", "int8", thresholds=thresholds)).precisions["int8"]
-    assert made.mending is not None
-    assert made.mending.before["cosine_mean"] < 0.99997 <= made.parity.cosine_mean
+    assert made.repair is not None
+    assert made.repair.before["cosine_mean"] < 0.99997 <= made.parity.cosine_mean
     assert made.parity.thresholds["cosine_mean"] == 0.99997
-    assert 0 < made.mending.multiplications <= MOST
-    kept = [name for name, one in made.mending.kept.items() if one.kernel == "MatMul"]
-    # 14 of the encoder's 16 products are int8 without mending
+    assert 0 < made.repair.multiplications <= MOST
+    kept = [name for name, one in made.repair.kept.items() if one.kernel == "MatMul"]
+    # 14 of the encoder's 16 products are int8 without repair
     assert made.kernels["MatMul int8"] == 14 - len(kept) < 14
 
 
@@ -156,7 +156,7 @@ def test_a_missed_threshold_is_written_only_if_it_is_accepted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mend, "MOST", -1.0)
+    monkeypatch.setattr(repairing, "MOST", -1.0)
     thresholds = {"fp16.cosine_min": 1.0}
     wanted = order(tmp_path / "bundle", "fp16", thresholds=thresholds)
     refused = r"cosine_min 0\.99.* is below 1.* would have to stay in .*; --accept fp16 writes it"

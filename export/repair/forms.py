@@ -12,9 +12,9 @@ import openvino as ov
 from bundles.manifest import PrecisionName, Ranges
 from export.checks.engines import Inputs
 from export.graphs import fp16, int8
-from export.mending import quantisers, rounding
-from export.mending.choice import Choice
 from export.progress import Report
+from export.repair import quantisers, rounding
+from export.repair.choice import Choice
 
 _STEP = "measuring what each operator's rounding costs the {} graph"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bundles.manifest import Mending, Parity, PrecisionName
+from bundles.manifest import Parity, PrecisionName, Repair
 from export.checks.gate import Gate, Measured
 from export.checks.thresholds import misses, refusal
 from export.errors import ExportError
-from export.mending.choice import Choice
-from export.mending.forms import Form
+from export.repair.choice import Choice
+from export.repair.forms import Form
 
 # A graph that keeps more of its multiplications is no longer the form that the user asked for.
 MOST = 0.5
 _ROUNDS = 8
-# Below this share of the graph's error, avoiding every rounding of values would not mend it.
+# Below this share of the graph's error, avoiding every rounding of values would not repair it.
 _EXPLAINED = 0.02
 # for figures that do not say how much smaller the error must be
 _HALF = 0.5
@@ -28,13 +28,13 @@ class Made:
     Attributes:
         kernels: number of each fused or quantised operator.
         parity: the figures, tasks included.
-        mending: what stays in floating point; None if nothing had to.
+        repair: what stays in floating point; None if nothing had to.
         accepted: thresholds that it misses, which the user accepts.
     """
 
     kernels: dict[str, int]
     parity: Parity
-    mending: Mending | None
+    repair: Repair | None
     accepted: list[str]
 
 
@@ -50,9 +50,9 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
     Raises:
         ExportError: the graph is not finite, or misses a threshold that the user does not accept.
     """
-    kernels, mending = form.write(), None
+    kernels, repair = form.write(), None
     first = found = _measure(form, gate)
-    why_not = f"{_ROUNDS} attempts to mend it were not enough"
+    why_not = f"{_ROUNDS} attempts to repair it were not enough"
     if misses(first.parity):
         note(f"{refusal(form.name, first.parity)}; finding the operators that cost most")
         choice = form.choice(gate.sample(first))
@@ -70,7 +70,7 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
                 break
             kernels = form.write(choice.kept)
             found = _measure(form, gate)
-            mending = _mending(first, choice)
+            repair = _repair(first, choice)
             if not misses(found.parity):
                 break
     if misses(found.parity):
@@ -79,9 +79,9 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
                 f"{refusal(form.name, found.parity)}; {why_not}; --accept {form.name} writes it"
             )
         found = _with_tasks(form, gate, found)
-    if mending is not None:
-        note(_cost(form.name, mending, first, found))
-    return Made(kernels, found.parity, mending, misses(found.parity))
+    if repair is not None:
+        note(_cost(form.name, repair, first, found))
+    return Made(kernels, found.parity, repair, misses(found.parity))
 
 
 def _measure(form: Form, gate: Gate) -> Measured:
@@ -120,20 +120,20 @@ def _reason(choice: Choice, grown: bool) -> str:
     return f"with {len(choice.kept)} operators in floating point, no rounding is left to avoid"
 
 
-def _mending(first: Measured, choice: Choice) -> Mending:
+def _repair(first: Measured, choice: Choice) -> Repair:
     names = first.parity.thresholds
-    return Mending(
+    return Repair(
         before={name: float(getattr(first.parity, name)) for name in names},
         kept=dict(choice.kept),
         multiplications=round(choice.multiplications, 4),
     )
 
 
-def _cost(name: PrecisionName, mending: Mending, first: Measured, last: Measured) -> str:
-    """What mending costs in speed, as measured on this machine."""
+def _cost(name: PrecisionName, repair: Repair, first: Measured, last: Measured) -> str:
+    """What repair costs in speed, as measured on this machine."""
     slower = last.seconds / first.seconds - 1
     return (
-        f"{name}: {len(mending.kept)} operators stay in floating point, "
-        f"{mending.multiplications:.1%} of the multiplications; encoding the paragraphs took "
+        f"{name}: {len(repair.kept)} operators stay in floating point, "
+        f"{repair.multiplications:.1%} of the multiplications; encoding the paragraphs took "
         f"{last.seconds:.1f} s, {first.seconds:.1f} s before ({slower:+.0%})"
     )
