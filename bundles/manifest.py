@@ -22,7 +22,8 @@ HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 PrecisionName = Literal["fp16", "packed", "int8"]
-Pooling = Literal["mean", "cls", "max", "lasttoken"]
+# graph: inside a graph that the source brought along
+Pooling = Literal["mean", "cls", "max", "lasttoken", "graph"]
 TaskName = Literal["retrieval", "probe"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

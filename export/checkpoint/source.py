@@ -16,6 +16,7 @@ from export.checkpoint import long_attention
 from export.checkpoint.card import matryoshka, read_card
 from export.checkpoint.files import check_files
 from export.checkpoint.modules import Tail, read_tail
+from export.checkpoint.onnx_folder import graph_of, open_graph
 from export.checkpoint.rotary import check_rotations
 from export.errors import ExportError
 
@@ -124,11 +125,13 @@ def open_source(
         card = read_card(path)
     except OSError as error:  # the hub's errors, too
         raise ExportError(f"{source}: cannot be opened: {_first_line(error)}") from error
-    model = _load(path, trust_remote_code)
+    graph = graph_of(path)
+    model = _load(path, trust_remote_code) if graph is None else _load_graph(graph, source)
     tail = read_tail(model, source)
     encoder = cast(PreTrainedModel, model[0].auto_model)
-    _check_family(encoder, source)
-    check_rotations(encoder, source)
+    if graph is None:
+        _check_family(encoder, source)
+        check_rotations(encoder, source)
     _check_size(model, source)
     tokenizer = _fast_tokenizer(model[0], encoder, source)
     trained, limit = _windows(model, encoder, tokenizer)
@@ -176,6 +179,17 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
         reason = _first_line(error)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
     return model.float().eval()
+
+
+def _load_graph(graph: Path, source: str) -> SentenceTransformer:
+    try:
+        return open_graph(graph, source).eval()
+    except ExportError:
+        raise
+    except Exception as error:  # four libraries raise different errors
+        raise ExportError(
+            f"{source}: {graph.name} cannot be opened as an encoder: {_first_line(error)}"
+        ) from error
 
 
 def _first_line(error: Exception) -> str:
