@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import col, lit
 
 from ranking import passages as ranking
 from ranking.fusion import fuse
@@ -131,9 +130,9 @@ async def search(
         where: a condition on documents.
     """
     frequencies = await index.vocabulary.frequencies(index)
-    asked = Asked(query, mode, ranking.terms(query.text, frequencies), form.documents)
+    top = await executors.STORE.run(frequencies.top_terms, query.text)
+    asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
     depth = max(CANDIDATES, 2 * form.documents)
-    top = frequencies.top_terms(query.text)
     if mode == "cosine":
         candidates = await by_window(index, query, depth, where)
     else:
@@ -173,8 +172,8 @@ async def _rows(
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
     for chunk in _chunks(candidates, text=Part.TEXT in parts):
-        named = [lit(one.id) for one in chunk]
-        found = await index.select(col("id").isin(named), checksums.columns(*parts), len(named))
+        ids, places = [one.id for one in chunk], [one.row for one in chunk]
+        found = await index.read(ids, checksums.columns(*parts), places)
         found = await index.sound(found, *parts)
         if found.num_rows:
             yield found
