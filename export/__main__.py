@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EPILOG = """\
-The checkpoint is a sentence-transformers or transformers folder, or a name on the Hugging Face
-hub. The command exports BERT, CamemBERT, DistilBERT, ELECTRA, ModernBERT, MPNet, RoBERTa and
-XLM-RoBERTa with mean, cls or max pooling and any Dense and Normalize modules after it. It also
+The checkpoint is a sentence-transformers or transformers folder, a name on the Hugging Face hub,
+or a folder with an ONNX graph in fp32. The command exports ALBERT, BERT, CamemBERT, DeBERTa-v2,
+DistilBERT, ELECTRA, Mistral, ModernBERT, MPNet, NomicBERT, Qwen2, Qwen3, RoBERTa and XLM-RoBERTa
+with mean, cls, max or last-token pooling and any Dense and Normalize modules after it. It also
 exports the long checkpoints of docsplit-train. It rejects anything else with a message that names
 the cause (docs/how-to/export.md lists what it rejects).
 

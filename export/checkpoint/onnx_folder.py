@@ -51,12 +51,18 @@ class GraphEncoder(nn.Module):
         """An embedding of the right number of rows, without weights."""
         return nn.Embedding(self.config.vocab_size, 1, device="meta")
 
-    def state_dict(self, *_: Any, **options: Any) -> dict[str, Any]:
+    def state_dict(  # type: ignore[override]
+        self,
+        *,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Any]:
         """The graph's initializers."""
-        found: dict[str, Any] = options.get("destination") or {}
+        found = {} if destination is None else destination
         for tensor in self.model.graph.initializer:
             values = np.array(onnx.numpy_helper.to_array(tensor))
-            found[options.get("prefix", "") + tensor.name] = torch.from_numpy(values)
+            found[prefix + tensor.name] = torch.from_numpy(values)
         return found
 
 
@@ -64,9 +70,9 @@ class OnnxTransformer(InputModule):
     """Runs a graph by ONNX Runtime, as the first module of a sentence-transformers model."""
 
     def __init__(self, encoder: GraphEncoder, tokenizer: Any, max_seq_length: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.auto_model = encoder
-        self.tokenizer = tokenizer
+        self.tokenizer: Any = tokenizer
         self.max_seq_length = max_seq_length
         self._session = onnxruntime.InferenceSession(
             encoder.path, providers=["CPUExecutionProvider"]
@@ -150,7 +156,7 @@ def _modules(folder: Path, dimensions: int, source: str) -> list[nn.Module]:
     """Modules after the transformer; mean pooling without ``modules.json``, as for a checkpoint."""
     if not (folder / "modules.json").is_file():
         return [parts.Pooling(dimensions, "mean")]
-    found = []
+    found: list[nn.Module] = []
     for module in json.loads((folder / "modules.json").read_text(encoding="utf-8"))[1:]:
         kind = module["type"].rpartition(".")[2]
         if kind not in ("Pooling", "Dense", "Normalize"):

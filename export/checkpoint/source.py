@@ -5,7 +5,7 @@ import inspect
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -206,7 +206,7 @@ def _check_size(model: SentenceTransformer, source: str) -> None:
 
 
 def _dimensions(tail: Tail, encoder: PreTrainedModel) -> int:
-    dense = [int(m.out_features) for m in tail.after if type(m).__name__ == "Dense"]
+    dense = [int(cast(Any, m).out_features) for m in tail.after if type(m).__name__ == "Dense"]
     return dense[-1] if dense else int(encoder.config.hidden_size)
 
 

@@ -1,6 +1,5 @@
 """Put pooling and normalisation behind a graph that a source brings along."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def join(
                 value=zero,
             )
         )
-    traced = _traced(tail, encoder, opset, output).graph
+    traced = _traced(tail, encoder, path.with_name("tail.onnx"), opset, output).graph
     _rename(traced, {"hidden": hidden, "mask": mask})
     nodes = [*first, *graph.node, *traced.node]
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
@@ -83,30 +82,34 @@ def _plain(encoder: GraphEncoder, opset: int) -> onnx.ModelProto:
     """The graph with operators of version ``opset``, without functions of its own."""
     model = onnx.ModelProto.FromString(encoder.model.SerializeToString())
     if model.functions:
-        model = inliner.inline_local_functions(model)
+        model = onnx.ModelProto.FromString(
+            inliner.inline_local_functions(model).SerializeToString()
+        )
     [version] = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     if version == opset:
         return model
     try:
-        return version_converter.convert_version(model, opset)
+        converted: onnx.ModelProto = version_converter.convert_version(model, opset)
     except Exception as error:  # the converter's errors share no base
         raise ExportError(
             f"{encoder.path}: has operators of opset {version}, which cannot be converted to "
             f"{opset}; export the graph with --opset {opset}"
         ) from error
+    return converted
 
 
-def _traced(tail: nn.Module, encoder: GraphEncoder, opset: int, output: str) -> onnx.ModelProto:
+def _traced(
+    tail: nn.Module, encoder: GraphEncoder, path: Path, opset: int, output: str
+) -> onnx.ModelProto:
     hidden = torch.rand(2, 8, int(encoder.config.hidden_size))
     if encoder.roles.pooled:
         hidden = hidden[:, 0]
     axes = {0: "batch", 1: "tokens"}
-    buffer = io.BytesIO()
     with torch.no_grad():
         torch.onnx.export(
             _Scope(tail),
             (hidden, torch.ones(2, 8, dtype=torch.int64)),
-            buffer,
+            path,
             input_names=["hidden", "mask"],
             output_names=[output],
             dynamic_axes={"hidden": {0: "batch"} if encoder.roles.pooled else axes, "mask": axes}
@@ -114,9 +117,8 @@ def _traced(tail: nn.Module, encoder: GraphEncoder, opset: int, output: str) -> 
             opset_version=opset,
             dynamo=False,
         )
-    traced = onnx.load_from_string(buffer.getvalue())
-    return compose.add_prefix(
-        traced,
+    prefixed: onnx.ModelProto = compose.add_prefix(
+        onnx.load(path),
         "tail/",
         rename_nodes=False,
         rename_edges=True,
@@ -124,6 +126,7 @@ def _traced(tail: nn.Module, encoder: GraphEncoder, opset: int, output: str) -> 
         rename_outputs=False,
         rename_initializers=True,
     )
+    return prefixed
 
 
 class _Scope(nn.Module):

@@ -49,8 +49,7 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
     offset = {**OFFSET, **rows, "type_vocab_size": 1}
     match family:
         case "albert":
-            config = transformers.AlbertConfig(**plain, embedding_size=16)
-            return transformers.AlbertModel(config)
+            return transformers.AlbertModel(transformers.AlbertConfig(**plain, embedding_size=16))
         case "bert":
             return transformers.BertModel(transformers.BertConfig(**plain))
         case "camembert":
@@ -60,8 +59,8 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
             relative: dict[str, Any] = {"relative_attention": True, "position_buckets": 16}
             relative |= {"pos_att_type": ["p2c", "c2p"], "share_att_key": True}
             relative |= {"norm_rel_ebd": "layer_norm", "position_biased_input": False}
-            config = transformers.DebertaV2Config(**plain, **relative, type_vocab_size=0)
-            return transformers.DebertaV2Model(config)
+            relative |= {"type_vocab_size": 0}
+            return transformers.DebertaV2Model(transformers.DebertaV2Config(**plain, **relative))
         case "distilbert":
             sizes: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
             rest: dict[str, Any] = {"max_position_embeddings": WINDOW, "initializer_range": 0.1}
@@ -79,8 +78,10 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
             if family == "qwen2":
                 del decoder["head_dim"]
             kinds = {"mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-            config = getattr(transformers, f"{kinds[family]}Config")(**decoder)
-            return getattr(transformers, f"{kinds[family]}Model")(config)
+            made = getattr(transformers, f"{kinds[family]}Config")(**decoder)
+            encoder: transformers.PreTrainedModel
+            encoder = getattr(transformers, f"{kinds[family]}Model")(made)
+            return encoder
         case "nomic_bert":
             return transformers.NomicBertModel(transformers.NomicBertConfig(**plain))
         case "roberta":

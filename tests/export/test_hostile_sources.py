@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 import export.checkpoint.source
@@ -36,7 +37,10 @@ def cut(name: str) -> Callable[[Path], None]:
 
 
 def replace(name: str, content: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(content) and None
+    def harm(folder: Path) -> None:
+        (folder / name).write_text(content)
+
+    return harm
 
 
 def name_module(path: str) -> Callable[[Path], None]:
@@ -103,7 +107,7 @@ def test_a_sparse_head_is_refused_by_name(bert_folder: Path, tmp_path: Path) -> 
     encoder = shutil.copytree(bert_folder, tmp_path / "encoder")
     config = BertConfig(vocab_size=600, max_position_embeddings=96, **SIZES)
     BertForMaskedLM(config).save_pretrained(encoder)
-    modules = [MLMTransformer(str(encoder)), SpladePooling()]
+    modules: list[nn.Module] = [MLMTransformer(str(encoder)), SpladePooling()]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(
         str(tmp_path / "sparse"), create_model_card=False
     )

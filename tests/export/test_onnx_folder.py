@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from bundles.format import load
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import open_engine
+from export.checks.finite import check_weights
 from export.errors import ExportError
 from export.graphs.graph import write_graph
 from export.pipeline import Request
@@ -33,9 +35,10 @@ NAMES = ("input_ids", "attention_mask", "token_type_ids")
 class Tokens(nn.Module):
     """What optimum exports of a plain encoder."""
 
-    def __init__(self, model: SentenceTransformer, *, pools: bool) -> None:
+    def __init__(self, model: Any, *, pools: bool) -> None:
         super().__init__()
-        self.model, self.pools = model, pools
+        self.model: Any = model
+        self.pools = pools
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, ...]:
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
@@ -193,6 +196,25 @@ def test_a_folder_without_a_plain_graph_is_refused_by_name(
     harm(folder / "onnx" / "model.onnx")
     with pytest.raises(ExportError, match=reason):
         open_source(str(folder))
+
+
+def test_a_graph_with_a_weight_that_is_not_finite_is_refused(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = folder_of(checkpoint, tmp_path / "folder", "hub")
+    source = open_source(str(folder))
+    check_weights(source)
+    digest = source.weights_digest()
+    model = onnx.load(folder / "onnx" / "model.onnx")
+    tensor = next(t for t in model.graph.initializer if len(t.dims) == 2)
+    values = np.array(onnx.numpy_helper.to_array(tensor))
+    values[1, 2] = np.nan
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(model, folder / "onnx" / "model.onnx")
+    poisoned = open_source(str(folder))
+    with pytest.raises(ExportError, match=rf"the weight .*{tensor.name} holds .* not finite"):
+        check_weights(poisoned)
+    assert poisoned.weights_digest() != digest
 
 
 def test_a_checkpoint_with_a_graph_beside_it_is_traced(checkpoint: Path, tmp_path: Path) -> None:

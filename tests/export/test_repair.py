@@ -31,7 +31,11 @@ Order = Callable[..., Request]
 @pytest.fixture(scope="module")
 def order(text_file: Path, bert_folder: Path) -> Order:
     def make(dest: Path, *precisions: PrecisionName, **settings: Any) -> Request:
-        values = {"source": str(bert_folder), "precisions": precisions, "paragraphs": 200}
+        values: dict[str, Any] = {
+            "source": str(bert_folder),
+            "precisions": precisions,
+            "paragraphs": 200,
+        }
         values |= {"licence": "MIT", "max_tokens": 64, "calibration": text_file, "threads": 1}
         return Request(dest=dest, **(values | settings))
 
