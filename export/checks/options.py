@@ -22,7 +22,7 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=int,
         default=cores(),
-        help="processor threads; the files do not depend on it (default: all cores)",
+        help="processor threads (default: all cores)",
     )
 
 

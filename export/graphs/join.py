@@ -80,11 +80,9 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 def _plain(encoder: GraphEncoder, opset: int) -> onnx.ModelProto:
     """The graph with operators of version ``opset``, without functions of its own."""
-    model = onnx.ModelProto.FromString(encoder.model.SerializeToString())
+    model: onnx.ModelProto = onnx.ModelProto.FromString(encoder.model.SerializeToString())
     if model.functions:
-        model = onnx.ModelProto.FromString(
-            inliner.inline_local_functions(model).SerializeToString()
-        )
+        model = inliner.inline_local_functions(model)
     [version] = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     if version == opset:
         return model

@@ -217,7 +217,7 @@ def test_a_graph_with_a_weight_that_is_not_finite_is_refused(
     assert poisoned.weights_digest() != digest
 
 
-def test_a_checkpoint_with_a_graph_beside_it_is_traced(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_graph_next_to_it_is_traced(checkpoint: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(checkpoint, tmp_path / "both")
     (folder / "onnx").mkdir()
     (folder / "onnx" / "model.onnx").write_bytes(b"")
