@@ -61,7 +61,7 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
             if choice.error < _EXPLAINED * error:
                 why_not = (
                     f"the rounding of values that is left explains only {choice.error:.1g} of its "
-                    f"mean error of {error:.1g}; the rest comes from its weights"
+                    f"mean error of {error:.1g}; the rest has another cause"
                 )
                 break
             grown = choice.reduce(_share(found.parity))
