@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,9 @@ def imported() -> set[str]:
 
 
 def test_it_imports_only_what_it_requires() -> None:
-    required = {name.partition(">")[0] for name in PROJECT["dependencies"]}
+    extras = PROJECT["optional-dependencies"].values()
+    named = [*PROJECT["dependencies"], *(name for extra in extras for name in extra)]
+    required = {re.split("[>=]", name)[0] for name in named}
     assert imported() - sys.stdlib_module_names == required | {"docsplit_client"}
 
 
