@@ -27,6 +27,7 @@ from service.server.routes import (
     citation,
     classifiers,
     classify,
+    cohere,
     embed,
     openai,
     rerank,
@@ -133,6 +134,7 @@ def create_app(service: Service) -> FastAPI:
         patches,
         duplicates,
         openai,
+        cohere,
         status,
     ):
         app.include_router(module.router)
