@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 _SENT_HEADERS = [
     "authorization",
     "content-type",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
     "traceparent",
     "x-request-id",
     "x-request-timeout",

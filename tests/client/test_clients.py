@@ -13,7 +13,6 @@ from docsplit_client import (
     AsyncClient,
     BadRequestError,
     Client,
-    DeadlineError,
     NotFoundError,
     UnreachableError,
     VersionError,
@@ -149,12 +148,12 @@ def test_a_classifier_and_a_citation_head(client: Client, peps: dict[str, str]) 
     assert "topics" not in client.classifiers()
 
 
-def test_errors_have_the_hint_of_the_service(client: Client, peps: dict[str, str]) -> None:
+def test_errors_have_the_hint_of_the_service(client: Client) -> None:
     with pytest.raises(BadRequestError, match="limit is 2048: send several requests") as caught:
         client.embed(["a"] * 2049)
     assert (caught.value.status, caught.value.kind) == (413, "TooLarge")
-    with pytest.raises(DeadlineError, match="x-request-timeout"):
-        client.with_timeout(0.001).embed([peps["pep-8"]])
+    with pytest.raises(BadRequestError, match="x-request-timeout: give seconds"):
+        client.with_timeout(1e6).info()
     with pytest.raises(TypeError, match="list"):
         client.embed("one text")
     with pytest.raises(ValueError, match="surrogates"):

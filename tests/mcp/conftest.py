@@ -86,7 +86,7 @@ class Site:
         name: str | None,
         body: Any,
         headers: Mapping[str, str] = MappingProxyType({}),
-        timeout: float = 60,
+        timeout: httpx2.Timeout = httpx2.Timeout(60),  # noqa: B008
     ) -> httpx2.Response:
         given = {} if name is None else {"authorization": f"Bearer {TOKENS[name]}"}
         given["accept"] = "application/json, text/event-stream"

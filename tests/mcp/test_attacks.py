@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,8 @@ import httpx
 import httpx2
 import pytest
 
+from service.keys.rights import Rights
+from service.server.edge.keys import KEY, RIGHTS
 from service.server.mcp.inner import Caller
 from service.server.mcp.tools import TOOLS, offered
 from tests.conftest import Server, wait_until
@@ -74,6 +77,22 @@ def test_without_keys_nobody_writes() -> None:
     assert not writing & offered(Caller(app, {})).keys()
 
 
+def test_a_tool_has_the_key_and_the_deadline_of_its_request() -> None:
+    seen: dict[str, Any] = {}
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        seen.update(scope)
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    own = {KEY: "reader", RIGHTS: Rights({}), "docsplit.deadline": 7.0, "method": "POST"}
+    asyncio.run(Caller(app, own).get("indexes", "a b"))
+    assert {name: seen[name] for name in (KEY, RIGHTS, "docsplit.deadline")} == {
+        name: own[name] for name in (KEY, RIGHTS, "docsplit.deadline")
+    }
+    assert (seen["method"], seen["raw_path"]) == ("GET", b"/indexes/a%20b")
+
+
 @pytest.mark.parametrize(
     "index", ["mine/documents", "mine/../theirs", "../aliases", "mine?a=b", "mine\n", "", "%6dine"]
 )
@@ -123,6 +142,15 @@ def test_scripts_of_other_origins_have_no_access(site: Site) -> None:
     host = {"host": "evil.example:8080", "origin": "http://evil.example:8080"}
     assert site.post("boss", listing, host).status_code == 403
     assert site.post("boss", listing, {"origin": "https://app.example"}).status_code == 200
+    # a browser asks first which headers a script may send
+    asked = {
+        "origin": "https://app.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,mcp-protocol-version",
+    }
+    assert httpx.options(site.url, headers=asked).status_code == 200
+    foreign = httpx.options(site.url, headers={**asked, "origin": "https://evil.example"})
+    assert foreign.status_code == 400
     # a form of any page can send this without asking
     assert site.post("boss", listing, {"content-type": "text/plain"}).status_code == 415
 
@@ -135,7 +163,10 @@ def test_bounds_of_bodies_and_time_hold(site: Site) -> None:
     assert values.status_code == 413
     search = {"index": "mine", "text": "late " * 99}
     late = site.post("boss", call("find_documents", **search), {"x-request-timeout": "1e-6"})
-    assert "deadline" in late.text
+    # 408: not even the body arrived in time
+    assert late.status_code == 408 or "deadline" in late.text
+    long = site.post("boss", call("list_indexes"), {"x-request-timeout": "1e6"})
+    assert long.status_code == 422
     assert "hits" in site.tool("boss", "find_documents", **search, top_k=50)
     assert site.tool("boss", "find_documents", **search, top_k=51).startswith("top_k:")
 
@@ -155,7 +186,7 @@ def test_the_work_of_a_client_that_left_ends(
     }
     before = site.server.metric("docsplit_tokens_total")
     with pytest.raises(httpx2.ReadTimeout):
-        site.post("boss", body, headers, timeout=0.4)
+        site.post("boss", body, headers, timeout=httpx2.Timeout(60, read=0.4))
     wait_until(lambda: site.server.metric("docsplit_queue_tokens") == 0, 10)
     # a token has fewer than eight characters
     assert site.server.metric("docsplit_tokens_total") - before < len(text) / 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -160,6 +161,9 @@ def prompted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="NIGHTLY: starts another service"
+)
 def test_a_purpose_chooses_the_prompt(prompted: Server) -> None:
     plain = exact(prompted)
     for name, purpose, task in [
@@ -178,6 +182,9 @@ def test_a_purpose_chooses_the_prompt(prompted: Server) -> None:
     assert np.allclose(answer["embeddings"]["float"], plain, atol=1e-6)
 
 
-def test_a_model_without_prompts_needs_none() -> None:
+def test_a_purpose_has_the_names_that_encoders_give_it() -> None:
     manifest = bundle.load(DEFAULT_BUNDLE).manifest
     assert for_purpose(manifest, "query") is None
+    named = manifest.model_copy(update={"prompts": {"passage": "a", "search_query": "b"}})
+    found = [for_purpose(named, purpose) for purpose in ("query", "document", "clustering")]
+    assert found == ["search_query", "passage", None]
