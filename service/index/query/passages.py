@@ -17,7 +17,7 @@ from ranking import passages as ranking
 from ranking.fusion import fuse
 from service import executors
 from service.errors import InvalidError
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.query.filters import Where
 from service.index.query.passage_candidates import (
     SCORED,
@@ -31,10 +31,11 @@ from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of
 from service.index.query.search import Query
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
+from service.index.rows.vectors import matrix
 from windowing.pooling import Vectors, normalise
 
 # documents that a search by windows gives at least
-CANDIDATES = 100
+CANDIDATES = 50
 # documents that a search by words gives: BM25 ranks a long document low for a few of its words
 WORDED = 200
 # characters and bytes of windows read at a time, besides those of one document
