@@ -72,15 +72,15 @@ class _Base(Routes, Generic[H]):
         return retries.wait(call, outcome, tries, self._tries)
 
     def _result(
-        self, call: Call[T], outcome: httpx2.Response | httpx2.TransportError, tries: int
+        self, call: Call[T], outcome: httpx2.Response | httpx2.TransportError, perhaps: bool
     ) -> T:
+        """The result; ``perhaps``: an earlier try may have been carried out."""
         if isinstance(outcome, httpx2.TransportError):
             raise errors.UnreachableError(
                 f"no answer from the service ({type(outcome).__name__}): check its URL, and "
                 "GET /readyz"
             ) from outcome
-        # an earlier try has perhaps deleted it
-        deleted = call.method == "DELETE" and outcome.status_code == 404 and tries > 1
+        deleted = perhaps and call.method == "DELETE" and outcome.status_code == 404
         if outcome.is_success or deleted:
             return call.read(outcome)
         raise errors.of(outcome, retries.retry_after(outcome))
@@ -142,6 +142,7 @@ class Client(_Base[httpx2.Client]):
 
     def _send(self, call: Call[T]) -> T:
         tries = 0
+        perhaps = False
         while True:
             outcome: httpx2.Response | httpx2.TransportError
             try:
@@ -150,7 +151,8 @@ class Client(_Base[httpx2.Client]):
                 outcome = error
             tries += 1
             if (seconds := self._wait(call, outcome, tries)) is None:
-                return self._result(call, outcome, tries)
+                return self._result(call, outcome, perhaps)
+            perhaps = perhaps or retries.may_be_done(outcome)
             time.sleep(seconds)
 
     def all_documents(self, index: str) -> Iterator[DocumentHead]:
@@ -207,6 +209,7 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
 
     async def _send(self, call: Call[T]) -> T:
         tries = 0
+        perhaps = False
         while True:
             outcome: httpx2.Response | httpx2.TransportError
             try:
@@ -215,7 +218,8 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
                 outcome = error
             tries += 1
             if (seconds := self._wait(call, outcome, tries)) is None:
-                return self._result(call, outcome, tries)
+                return self._result(call, outcome, perhaps)
+            perhaps = perhaps or retries.may_be_done(outcome)
             await asyncio.sleep(seconds)
 
     async def all_documents(self, index: str) -> AsyncIterator[DocumentHead]:

@@ -58,12 +58,17 @@ def wait(
     return None if stated > LONGEST_WAIT else max(stated, own)
 
 
+def may_be_done(outcome: httpx2.Response | httpx2.TransportError) -> bool:
+    """Whether the service may have carried the request out, although no success came back."""
+    if isinstance(outcome, httpx2.Response):
+        refused = outcome.status_code == 503 and retry_after(outcome) is not None
+        return outcome.status_code != 429 and not refused
+    return not isinstance(outcome, _UNSENT)
+
+
 def _may_repeat(call: Call[Any], outcome: httpx2.Response | httpx2.TransportError) -> bool:
     if isinstance(outcome, httpx2.Response):
-        refused = outcome.status_code == 429 or (
-            outcome.status_code == 503 and retry_after(outcome) is not None
-        )
-        return refused or (outcome.status_code in (502, 503) and call.idempotent)
-    if isinstance(outcome, _FINAL):
-        return False
-    return call.idempotent or isinstance(outcome, _UNSENT)
+        passing = outcome.status_code in (429, 502, 503)
+    else:
+        passing = not isinstance(outcome, _FINAL)
+    return passing and (call.idempotent or not may_be_done(outcome))

@@ -153,9 +153,10 @@ def test_it_does_not_wait_for_minutes(waits: list[float]) -> None:
 
 def test_a_deletion_that_an_earlier_try_made_is_no_error(waits: list[float]) -> None:
     delete = calls.documents.delete_document("papers", "a")
-    assert send(delete, BROKEN, GONE) is None
-    with pytest.raises(NotFoundError):
-        send(delete, GONE)
+    assert send(delete, BROKEN, BUSY, GONE) is None
+    for first in ([], [BUSY], [STARTING], [UNSENT]):
+        with pytest.raises(NotFoundError):
+            send(delete, *first, GONE)
 
 
 def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
