@@ -23,6 +23,7 @@ CLEAN = [
     "SECURITY.md",
     "benchmarks",
     "bundles",
+    "client",
     "corpora",
     "deploy",
     "docs",

@@ -184,6 +184,7 @@ _TEXT_FIELDS = [
     ("/rerank", b'{"query":"a","documents":%s}'),
     ("/v1/rerank", b'{"query":"a","documents":%s}'),
     ("/v2/rerank", b'{"query":"a","documents":%s}'),
+    ("/v2/embed", b'{"model":"docsplit-minilm-l6-w512","input_type":"clustering","texts":%s}'),
 ]
 _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),
@@ -194,6 +195,8 @@ _ONE_TEXT_FIELDS = [
     ("/rerank", b'{"texts":["a"],"query":%s}'),
 ]
 _LIST_FIELDS = [
+    ("POST", "/v2/embed", b'{"model":"a","input_type":"clustering","inputs":%s}'),
+    ("POST", "/v2/embed", b'{"model":"a","input_type":"clustering","embedding_types":%s}'),
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"metadata":%s}'),
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"links":%s}'),

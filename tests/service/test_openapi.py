@@ -80,6 +80,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/rerank",
         "/v1/rerank",
         "/v2/rerank",
+        "/v2/embed",
         "/v1/embeddings",
         "/v1/models",
         "/health",
