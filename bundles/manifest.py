@@ -22,7 +22,8 @@ HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 PrecisionName = Literal["fp16", "packed", "int8"]
-Pooling = Literal["mean", "cls", "max"]
+# graph: inside a graph that the source brought along
+Pooling = Literal["mean", "cls", "max", "lasttoken", "graph"]
 TaskName = Literal["retrieval", "probe"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -101,6 +102,27 @@ class Ranges(_Strict):
     fp32_nodes: dict[str, WideNode]
 
 
+class KeptOperator(_Strict):
+    """An operator that stays in floating point because its rounding costs too much."""
+
+    kernel: str
+    error: float = Field(
+        description="rise of 1 - cosine by the rounding of its values, mean over a few passages"
+    )
+
+
+class Repair(_Strict):
+    """What the export kept in floating point until the graph held its thresholds."""
+
+    before: dict[str, float] = Field(description="figures of the graph without kept operators")
+    kept: dict[str, KeptOperator]
+    multiplications: float = Field(
+        ge=0,
+        le=1,
+        description="share of the multiplications with weights that the kept operators do",
+    )
+
+
 class Precision(_Strict):
     """One numeric form of the encoder."""
 
@@ -113,12 +135,17 @@ class Precision(_Strict):
     ranges: Ranges | None = Field(
         default=None, description="only for the fp16 forms; older bundles have none"
     )
+    repair: Repair | None = None
+    accepted: list[str] = Field(
+        default_factory=list, description="missed thresholds that the exporting user accepted"
+    )
 
     @model_serializer(mode="wrap")
     def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = write(self)
-        if self.ranges is None:
-            fields.pop("ranges", None)
+        for name in ("ranges", "repair", "accepted"):
+            if not getattr(self, name):
+                fields.pop(name, None)
         return fields
 
 
@@ -158,11 +185,21 @@ class Manifest(_Strict):
     pad_token_id: int = Field(ge=0)
     prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt: str | None = None
+    matryoshka: list[int] = Field(
+        default_factory=list, description="shorter lengths that the vectors were trained for"
+    )
     precisions: dict[PrecisionName, Precision]
     heads: dict[Annotated[str, Field(pattern=HEAD_NAME)], Head] = Field(default_factory=dict)
     licence: str
     lineage: Lineage
     files: dict[str, FileEntry]
+
+    @model_serializer(mode="wrap")
+    def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        if not self.matryoshka:
+            fields.pop("matryoshka", None)
+        return fields
 
     @field_validator("files")
     @classmethod

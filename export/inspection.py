@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bundles import format as bundle
-from bundles.manifest import Manifest, Ranges
+from bundles.manifest import Manifest, Ranges, Repair
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,6 +48,7 @@ def _model(console: Console, manifest: Manifest) -> None:
         ("vectors", f"{manifest.dimensions} dimensions, {manifest.pooling} pooling, unit length"),
         ("window", f"{manifest.max_tokens} tokens"),
         ("prompts", prompts),
+        ("shorter vectors", ", ".join(map(str, manifest.matryoshka)) or "none declared"),
         ("licence", manifest.licence),
         ("source", f"{lineage.source}, weights {lineage.source_sha256[:12]}"),
         ("settings", ", ".join(f"{k} {v}" for k, v in lineage.settings.items() if v != "")),
@@ -75,6 +76,9 @@ def _precisions(console: Console, manifest: Manifest) -> None:
     console.print(table)
     for name, precision in manifest.precisions.items():
         _ranges(console, name, precision.ranges)
+        _repair(console, name, precision.repair)
+        for miss in precision.accepted:
+            console.print(f"{name}: accepted at export although {miss}", soft_wrap=True)
 
 
 def _ranges(console: Console, name: str, ranges: Ranges | None) -> None:
@@ -88,6 +92,19 @@ def _ranges(console: Console, name: str, ranges: Ranges | None) -> None:
     )
     for node, wide in ranges.fp32_nodes.items():
         console.print(f"  {node} ({wide.kernel}): {wide.of} of {wide.magnitude:,}", soft_wrap=True)
+
+
+def _repair(console: Console, name: str, repair: Repair | None) -> None:
+    if repair is None:
+        return
+    before = ", ".join(f"{figure} {value:.6f}" for figure, value in repair.before.items())
+    console.print(
+        f"{name}: {len(repair.kept)} operators stay in floating point, "
+        f"{repair.multiplications:.1%} of the multiplications; without that {before}",
+        soft_wrap=True,
+    )
+    for operator, kept in repair.kept.items():
+        console.print(f"  {operator} ({kept.kernel}): error {kept.error:.2g}", soft_wrap=True)
 
 
 def _tasks(console: Console, manifest: Manifest) -> None:

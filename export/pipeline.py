@@ -1,33 +1,29 @@
 """Turn a checkpoint into a complete bundle, or write nothing."""
 
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 
 from bundles.format import seal
-from bundles.manifest import Manifest, Precision, PrecisionName, Ranges
+from bundles.manifest import Manifest, PrecisionName
 from export.checkpoint import long_attention
+from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
 from export.checkpoint.source import Source, open_source
-from export.checkpoint.tokenizer import batches, write_tokenizer
-from export.checks.engines import Inputs, check_device
+from export.checkpoint.tokenizer import write_tokenizer
+from export.checks.engines import check_device
 from export.checks.finite import check_weights
-from export.checks.gate import MEASURED_BATCH, Gate, Report
-from export.errors import ExportError
-from export.graphs.fp16 import FILE as FP16_FILE
-from export.graphs.fp16 import write_fp16
+from export.checks.gate import Gate
+from export.destination import check_destination, put_in_place
+from export.errors import ExportError, IncompleteError
 from export.graphs.graph import OPSET, write_graph
-from export.graphs.int8 import FILE as INT8_FILE
-from export.graphs.int8 import write_int8
-from export.graphs.packed import FILE as PACKED_FILE
-from export.graphs.packed import write_packed
 from export.passages import CALIBRATION, PEPS, read_passages
+from export.precisions import Forms
+from export.progress import Report, unreported
 from export.tasks.held_out import HeldOut, read_tasks
 
 PACKAGES = (
@@ -40,11 +36,6 @@ PACKAGES = (
     "torch",
     "transformers",
 )
-FILES: Mapping[PrecisionName, str] = {
-    "fp16": FP16_FILE,
-    "packed": PACKED_FILE,
-    "int8": INT8_FILE,
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Request:
     Attributes:
         source: folder or hub name of the checkpoint.
         dest: folder of the bundle.
-        licence: SPDX identifier of the weights' licence.
+        licence: SPDX identifier of the weights' licence; by default the model card's.
         name: the bundle's name; by default the name of ``dest``.
         source_name: the source's name in the lineage; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's.
@@ -66,11 +57,13 @@ class Request:
         held_out: data for the loss at tasks; by default none.
         threads: processor threads.
         force: replace an existing ``dest``.
+        thresholds: thresholds that replace the usual ones, for example ``int8.cosine_min``.
+        accept: forms to write even if they miss a threshold.
     """
 
     source: str
     dest: Path
-    licence: str
+    licence: str | None = None
     name: str | None = None
     source_name: str | None = None
     max_tokens: int | None = None
@@ -82,18 +75,31 @@ class Request:
     held_out: HeldOut = field(default_factory=HeldOut)
     threads: int = 1
     force: bool = False
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    accept: Collection[PrecisionName] = ()
 
 
-def export(request: Request, report: Report = lambda step: None) -> Manifest:
+def export(
+    request: Request,
+    report: Report = unreported,
+    note: Callable[[str], None] = lambda line: None,
+) -> Manifest:
     """Write the bundle.
 
     The function writes the bundle to a temporary folder next to ``dest``. It renames the folder
-    when the bundle is complete and has passed the gate. A failure does not change ``dest``.
+    when the bundle is complete and has passed the gate. A failure does not change ``dest``. If one
+    form fails, the bundle holds the others.
+
+    Args:
+        request: the options.
+        report: called with each step and the share of it that is done.
+        note: called with each line about what stays in floating point.
 
     Raises:
-        ExportError: the source is unsupported, ``dest`` exists, there is too little text, a graph
-            is too far from the source or loses too much at a task, or a weight or vector is not
-            finite.
+        IncompleteError: the bundle is in place without the forms that failed.
+        ExportError: the source is unsupported, ``dest`` exists, there is too little text, every
+            graph is too far from the source or loses too much at a task, or a weight or vector is
+            not finite.
         DataError: the held-out data cannot be read.
         BundleError: the manifest is not valid.
     """
@@ -102,7 +108,7 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
     for precision in request.precisions or ():
         check_device(precision)
     dest = request.dest.expanduser().absolute()
-    _check_destination(dest, force=request.force)
+    check_destination(dest, force=request.force)
     torch.set_num_threads(request.threads)
     report("opening the source")
     source = open_source(
@@ -112,6 +118,8 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
         trust_remote_code=request.trust_remote_code,
     )
     precisions = _precisions(request, source)
+    terms = request.licence or licence(source.name, source.card)
+    report("checking the weights")
     check_weights(source)
     passages = read_passages(
         request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
@@ -119,38 +127,38 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
     report("reading the held-out data")
     tasks = read_tasks(request.held_out, request.calibration or PEPS, passages.calibration)
     dest.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as scratch:
-        bundle = Path(scratch) / "bundle"
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as folder:
+        scratch = Path(folder)
+        bundle = scratch / "bundle"
         bundle.mkdir()
         report("writing the tokenizer")
         tokenizer = write_tokenizer(source, bundle, [*passages.calibration, *passages.parity])
-        report("tracing the fp32 graph")
-        fp32 = Path(scratch) / "model.onnx"
-        write_graph(source, fp32)
-        kernels: dict[PrecisionName, dict[str, int]] = {}
-        ranges: Ranges | None = None
-        if {"fp16", "packed"} & set(precisions):
-            report("writing the fp16 graph")
-            # texts of similar length need little padding
-            ordered = sorted(passages.calibration, key=len)
-            inputs = _inputs(source, tokenizer, ordered, size=MEASURED_BATCH)
-            written = write_fp16(source, fp32, Path(scratch), inputs)
-            ranges = written.ranges
-            half = Path(scratch) / FP16_FILE
-            if "fp16" in precisions:
-                half = half.rename(bundle / FP16_FILE)
-                kernels["fp16"] = written.kernels
-            if "packed" in precisions:
-                report("writing the packed graph")
-                kernels["packed"] = write_packed(half, bundle)
-        if "int8" in precisions:
-            report("writing the int8 graph")
-            inputs = _inputs(source, tokenizer, passages.calibration, size=1)
-            kernels["int8"] = write_int8(fp32, bundle, inputs, keep_float=request.keep_float)
         gate = Gate(
-            source, tokenizer, passages.parity, tasks, threads=request.threads, report=report
+            source,
+            tokenizer,
+            passages.parity,
+            tasks,
+            threads=request.threads,
+            report=report,
+            thresholds=request.thresholds,
         )
-        parities = gate.measure({name: bundle / FILES[name] for name in kernels})
+        report("tracing the fp32 graph")
+        fp32 = scratch / "model.onnx"
+        write_graph(source, fp32)
+        gate.check_trace(fp32)
+        forms = Forms(
+            source,
+            tokenizer,
+            fp32,
+            passages.calibration,
+            gate,
+            keep_float=request.keep_float,
+            accept=request.accept,
+            threads=request.threads,
+            report=report,
+            note=note,
+        )
+        written = forms.make(precisions, bundle)
         report("sealing the bundle")
         manifest = seal(
             bundle,
@@ -161,20 +169,17 @@ def export(request: Request, report: Report = lambda step: None) -> Manifest:
             pad_token_id=source.tokenizer.pad_token_id,
             prompts=source.prompts,
             default_prompt=source.default_prompt,
-            precisions={
-                name: Precision(
-                    runtime="openvino" if name == "int8" else "onnx",
-                    file=FILES[name],
-                    kernels=kernels[name],
-                    parity=parity,
-                    ranges=None if name == "int8" else ranges,
-                )
-                for name, parity in parities.items()
-            },
-            licence=request.licence,
+            matryoshka=source.matryoshka,
+            precisions=written.forms,
+            licence=terms,
             lineage=_lineage(source, request),
         )
-        _put_in_place(bundle, dest, Path(scratch))
+        put_in_place(bundle, dest, scratch, failed=written.failed.keys())
+    if written.failed:
+        raise IncompleteError(
+            f"{dest}: written without {' and '.join(written.failed)}: "
+            + "; ".join(written.failed.values())
+        )
     return manifest
 
 
@@ -188,28 +193,6 @@ def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
             "or bf16; int8 and packed do not support its attention; omit --precision"
         )
     return request.precisions
-
-
-def _check_destination(dest: Path, *, force: bool) -> None:
-    if not dest.exists():
-        return
-    if not dest.is_dir():
-        raise ExportError(f"{dest}: is not a folder")
-    if not force:
-        raise ExportError(f"{dest}: already exists; --force replaces it")
-    strangers = any(dest.iterdir()) and not (dest / "bundle.json").is_file()
-    if strangers:
-        raise ExportError(f"{dest}: is not a bundle; --force does not remove it")
-
-
-def _inputs(source: Source, tokenizer: Tokenizer, texts: list[str], *, size: int) -> list[Inputs]:
-    return batches(
-        tokenizer,
-        texts,
-        max_tokens=source.max_tokens,
-        pad_token_id=int(source.tokenizer.pad_token_id),
-        size=size,
-    )
 
 
 def _lineage(source: Source, request: Request) -> dict[str, object]:
@@ -228,18 +211,3 @@ def _lineage(source: Source, request: Request) -> dict[str, object]:
         },
         "packages": {name: version(name) for name in PACKAGES},
     }
-
-
-def _put_in_place(bundle: Path, dest: Path, scratch: Path) -> None:
-    """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch``, which is removed."""
-    if not dest.exists():
-        bundle.rename(dest)
-        return
-    former = scratch / "former"
-    dest.rename(former)
-    try:
-        bundle.rename(dest)
-    except OSError:
-        former.rename(dest)
-        raise
-    shutil.rmtree(former)

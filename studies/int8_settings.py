@@ -26,7 +26,7 @@ from export.checkpoint.tokenizer import batches, write_tokenizer
 from export.checks.engines import Encode, Inputs, named
 from export.checks.parity import compare
 from export.graphs.graph import write_graph
-from export.graphs.int8 import FILE, write_int8
+from export.graphs.int8 import FILE, quantise, write_int8
 from export.passages import PEPS, read_passages
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import figure
@@ -89,7 +89,8 @@ def main() -> None:
         folder = given.work / str(number)
         if not (folder / FILE).exists():
             folder.mkdir(exist_ok=True)
-            write_int8(fp32, folder, inputs(passages.calibration, 1), keep_float=keep)
+            calibration = inputs(passages.calibration, 1)
+            write_int8(quantise(fp32, calibration, keep_float=keep), folder)
         engines[name] = open_encode("openvino", folder / FILE, "int8", given.threads)
         sizes[name] = sum(file.stat().st_size for file in folder.iterdir())
     reference = reference_vectors(source, passages.parity).numpy()

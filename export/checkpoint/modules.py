@@ -10,6 +10,7 @@ from sentence_transformers.util import fullname, load_file_path
 from torch import nn
 
 from bundles.manifest import Pooling
+from export.checkpoint.onnx_folder import OnnxTransformer
 from export.errors import ExportError
 
 EXPORTED = "Transformer → Pooling, then Dense and Normalize in any order"
@@ -42,6 +43,10 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
     """
     modules = list(model)
     kinds = [type(m).__name__ for m in modules]
+    if isinstance(modules[0], OnnxTransformer):
+        kinds[0] = "Transformer"
+        if modules[0].auto_model.roles.pooled:
+            return Tail("graph", ())
     extra = [k for k in kinds if k not in ("Transformer", "Pooling", "Dense", "Normalize")]
     if extra or kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Pooling") > 1:
         raise ExportError(

@@ -4,6 +4,7 @@ Without tables, a graph would compute angles in its own precision. In bf16, posi
 300 or 302. In fp16, angles beyond position 2,048 are wrong by up to a radian and more.
 """
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -18,21 +19,29 @@ from export.errors import ExportError
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 # Services pad windows to multiples of a few tokens, perhaps beyond the longest window.
 _ROUND = 64
+_SHARED = "shared"
 
 
 class RotationTables(nn.Module):
-    """Cosines and sines of positions below ``tokens``, as ``rotary`` computes them in fp32."""
+    """Cosines and sines of positions below ``tokens``, as ``rotary`` computes them in fp32.
+
+    Args:
+        rotary: the encoder's module.
+        layer_types: kinds of layers with rotations of their own; empty if all layers share one.
+        tokens: number of positions.
+    """
 
     def __init__(self, rotary: nn.Module, layer_types: list[str], tokens: int) -> None:
         super().__init__()
         positions = torch.arange(tokens).unsqueeze(0)
-        for kind in layer_types:
-            for name, table in zip(
-                ("cos", "sin"), rotary(torch.zeros(1), positions, kind), strict=True
-            ):
+        for kind in layer_types or [_SHARED]:
+            found = rotary(torch.zeros(1), positions, *([kind] if layer_types else []))
+            for name, table in zip(("cos", "sin"), found, strict=True):
                 self.register_buffer(f"{kind}_{name}", table[0])
 
-    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, position_ids: Tensor, layer_type: str = "shared"
+    ) -> tuple[Tensor, Tensor]:
         """``position_ids`` int64 ``[1, tokens]`` → cosines and sines, float32
         ``[1, tokens, head]``."""
         cos, sin = (cast(Tensor, getattr(self, f"{layer_type}_{name}")) for name in ("cos", "sin"))
@@ -45,10 +54,11 @@ def check_rotations(encoder: PreTrainedModel, source: str) -> None:
     Raises:
         ExportError: the angles of a position depend on the text's length.
     """
-    if encoder.config.model_type != "modernbert":
+    if not hasattr(encoder, "rotary_emb"):
         return
-    parameters: dict[str, dict[str, Any]] = cast(Any, encoder.config).rope_parameters
-    for kind, settings in parameters.items():
+    parameters: dict[str, Any] = cast(Any, encoder.config).rope_parameters
+    kinds = parameters if "rope_type" not in parameters else {"all layers": parameters}
+    for kind, settings in kinds.items():
         rope = settings["rope_type"]
         if rope not in ROPE_TYPES:
             raise ExportError(
@@ -63,11 +73,12 @@ def tabled_rotations(encoder: PreTrainedModel, tokens: int) -> Iterator[None]:
 
     Encoders without rotary positions do not change.
     """
-    if encoder.config.model_type != "modernbert":
+    if not hasattr(encoder, "rotary_emb"):
         yield
         return
     rotary = cast(nn.Module, encoder.rotary_emb)
-    kinds = sorted(set(cast(Any, encoder.config).layer_types))
+    by_kind = "layer_type" in inspect.signature(rotary.forward).parameters
+    kinds = sorted(set(cast(Any, encoder.config).layer_types)) if by_kind else []
     with torch.no_grad():
         encoder.rotary_emb = RotationTables(rotary, kinds, -(-tokens // _ROUND) * _ROUND)
     try:

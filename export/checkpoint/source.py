@@ -5,7 +5,7 @@ import inspect
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -13,22 +13,34 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bundles.manifest import Pooling
 from export.checkpoint import long_attention
-from export.checkpoint.modules import read_tail
+from export.checkpoint.card import matryoshka, read_card
+from export.checkpoint.files import check_files
+from export.checkpoint.modules import Tail, read_tail
+from export.checkpoint.onnx_folder import graph_of, open_graph
 from export.checkpoint.rotary import check_rotations
 from export.errors import ExportError
 
-# Encoders whose graphs both the fp16 fusion and the int8 quantiser support.
+# Encoders whose graphs both the fp16 fusion and the int8 quantiser support. Each has a test.
 FAMILIES = (
+    "albert",
     "bert",
     "camembert",
+    "deberta-v2",
     "distilbert",
     long_attention.MODEL_TYPE,
     "electra",
+    "mistral",
     "modernbert",
     "mpnet",
+    "nomic_bert",
+    "qwen2",
+    "qwen3",
     "roberta",
     "xlm-roberta",
 )
+
+# in one ONNX file, whose protobuf message ends at 2 GiB
+MOST_WEIGHTS = 520_000_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,8 @@ class Source:
         max_tokens: the window of this export, special tokens included.
         prompts: prompt name → text before every input.
         default_prompt: name of the prompt for callers that name none.
+        matryoshka: shorter lengths of vectors that the checkpoint declares.
+        card: the text of its model card.
     """
 
     name: str
@@ -60,6 +74,8 @@ class Source:
     max_tokens: int
     prompts: dict[str, str]
     default_prompt: str | None
+    matryoshka: list[int]
+    card: str
 
     @property
     def takes_token_types(self) -> bool:
@@ -103,11 +119,20 @@ def open_source(
     folder = Path(source).expanduser()
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise ExportError(f"{source}: no such folder")
-    model = _load(str(folder) if folder.is_dir() else source, trust_remote_code)
+    path = str(folder) if folder.is_dir() else source
+    try:
+        check_files(path, trusted=trust_remote_code)
+        card = read_card(path)
+    except OSError as error:  # the hub's errors, too
+        raise ExportError(f"{source}: cannot be opened: {_first_line(error)}") from error
+    graph = graph_of(path)
+    model = _load(path, trust_remote_code) if graph is None else _load_graph(graph, source)
     tail = read_tail(model, source)
     encoder = cast(PreTrainedModel, model[0].auto_model)
-    _check_family(encoder, source)
-    check_rotations(encoder, source)
+    if graph is None:
+        _check_family(encoder, source)
+        check_rotations(encoder, source)
+    _check_size(model, source)
     tokenizer = _fast_tokenizer(model[0], encoder, source)
     trained, limit = _windows(model, encoder, tokenizer)
     window = trained if max_tokens is None else max_tokens
@@ -129,6 +154,8 @@ def open_source(
         max_tokens=window,
         prompts={name: text for name, text in model.prompts.items() if text},
         default_prompt=_default_prompt(model),
+        matryoshka=matryoshka(encoder.config, card, _dimensions(tail, encoder)),
+        card=card,
     )
 
 
@@ -149,9 +176,38 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
             raise ExportError(
                 f"{source}: contains model code; read it, then allow it with --trust-remote-code"
             ) from error
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = _first_line(error)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
     return model.float().eval()
+
+
+def _load_graph(graph: Path, source: str) -> SentenceTransformer:
+    try:
+        return open_graph(graph, source).eval()
+    except ExportError:
+        raise
+    except Exception as error:  # four libraries raise different errors
+        raise ExportError(
+            f"{source}: {graph.name} cannot be opened as an encoder: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _check_size(model: SentenceTransformer, source: str) -> None:
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    if weights > MOST_WEIGHTS:
+        raise ExportError(
+            f"{source}: has {weights / 1e6:.0f} M weights; an ONNX file of 2 GiB holds at most "
+            f"{MOST_WEIGHTS / 1e6:.0f} M in fp32"
+        )
+
+
+def _dimensions(tail: Tail, encoder: PreTrainedModel) -> int:
+    dense = [int(cast(Any, m).out_features) for m in tail.after if type(m).__name__ == "Dense"]
+    return dense[-1] if dense else int(encoder.config.hidden_size)
 
 
 def _check_family(encoder: PreTrainedModel, source: str) -> None:

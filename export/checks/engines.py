@@ -77,6 +77,8 @@ def _onnxruntime(graph: Path, threads: int, device: str) -> tuple[str, Encode]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    # on busy cores a thread that spins keeps another one from its work
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     provider = f"{device}ExecutionProvider"
     if device == "CUDA":
         # the loader does not search the folders of the nvidia-* packages for CUDA and cuDNN

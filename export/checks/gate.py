@@ -1,6 +1,8 @@
-"""The gate measures a graph against its source and refuses a graph that differs too much."""
+"""The gate measures graphs against their source."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -10,17 +12,39 @@ from tokenizers import Tokenizer
 from bundles.manifest import Parity, PrecisionName, TaskParity
 from export.checkpoint.source import Source, reference_vectors
 from export.checkpoint.tokenizer import batches
-from export.checks.engines import Encode, named, open_engine, source_engine
+from export.checks.engines import Encode, Inputs, named, open_engine, source_engine
 from export.checks.finite import check_graph
-from export.checks.parity import measure
-from export.tasks.loss import figure, judge, refuse_losses
+from export.checks.parity import cosines, measure
+from export.checks.thresholds import Given, floors, losses
+from export.errors import ExportError
+from export.progress import Report
+from export.tasks.loss import figure, judge
 from export.tasks.task import Task
 from windowing.documents import Window, document_vectors, read
 from windowing.tokens import DocumentTokenizer
 
 MEASURED_BATCH = 8
+# of the fp32 graph on the first passages; below it, something else than rounding is wrong
+TRACED = 0.9999
+_TRACED_PASSAGES = 16
+# passages that show what an operator's rounding costs, and the tokens read from each
+_SAMPLE = 8
+_SAMPLE_TOKENS = 64
 
-Report = Callable[[str], None]
+
+@dataclass(frozen=True)
+class Measured:
+    """A graph's measurements.
+
+    Attributes:
+        parity: the figures.
+        cosines: of each paragraph's vector to the source's, float64 ``[paragraphs]``.
+        seconds: the time that the graph took for the paragraphs.
+    """
+
+    parity: Parity
+    cosines: np.ndarray
+    seconds: float
 
 
 class Gate:
@@ -33,6 +57,7 @@ class Gate:
         tasks: the tasks for losses; may be empty.
         threads: processor threads of the engines.
         report: called with each step and its progress.
+        thresholds: thresholds that replace the usual ones.
     """
 
     def __init__(
@@ -44,80 +69,132 @@ class Gate:
         *,
         threads: int,
         report: Report,
+        thresholds: Given | None = None,
     ) -> None:
         self._source = source
         self._tokenizer = tokenizer
-        self._paragraphs = paragraphs
+        self._mixed = paragraphs[:_TRACED_PASSAGES]
+        # texts of similar length need little padding
+        self._paragraphs = sorted(paragraphs, key=len)
         self._tasks = tasks
         self._threads = threads
         self._report = report
+        self._given = thresholds
         self._pad = int(source.tokenizer.pad_token_id)
+        self._figures: dict[int, float] = {}
 
     @cached_property
     def _reference(self) -> np.ndarray:
-        self._report(f"encoding {len(self._paragraphs)} paragraphs with the source")
-        return reference_vectors(self._source, self._paragraphs).numpy()
+        step = f"encoding {len(self._paragraphs)} paragraphs with the source"
+        found = []
+        for start in range(0, len(self._paragraphs), MEASURED_BATCH):
+            self._report(step, start / len(self._paragraphs))
+            found.append(
+                reference_vectors(self._source, self._paragraphs[start : start + MEASURED_BATCH])
+            )
+        return np.concatenate([vectors.numpy() for vectors in found])
 
     @property
     def dimensions(self) -> int:
         """Dimensions of the source's vectors."""
         return int(self._reference.shape[1])
 
-    def measure(self, graphs: Mapping[PrecisionName, Path]) -> dict[PrecisionName, Parity]:
-        """Measure each graph: its constants, its vectors of the paragraphs, its loss at tasks.
-
-        The slowest measurement comes last. All graphs finish one measurement before the next.
+    def check_trace(self, fp32: Path) -> None:
+        """Compare the fp32 graph with the source on a few passages of mixed length.
 
         Raises:
-            ExportError: a graph differs too much from the source, loses too much, or contains or
-                returns values that are not finite.
+            ExportError: the graph computes something else, or a vector is not finite.
         """
-        for name, path in graphs.items():
-            check_graph(name, path)
-        engines = {n: open_engine(n, path, threads=self._threads) for n, path in graphs.items()}
-        found = self._parity(engines)
-        tasks = self._losses({name: encode for name, (_, encode) in engines.items()})
+        self._report("comparing the fp32 graph with the source on 16 passages")
+        reference = reference_vectors(self._source, self._mixed).numpy()
+        _, encode = open_engine("fp16", fp32, threads=self._threads)
+        vectors = np.concatenate([encode(batch) for batch in self._inputs(self._mixed)])
+        for side, given in (("the source", reference), ("the traced graph", vectors)):
+            if not np.isfinite(given).all():
+                raise ExportError(f"{self._source.name}: {side} gives values that are not finite")
+        worst = float(cosines(vectors, reference).min())
+        if worst < TRACED:
+            raise ExportError(
+                f"{self._source.name}: the traced graph computes other vectors than the source "
+                f"(lowest cosine {worst:.4f}), before any rounding; its model code branches in a "
+                "way that a trace does not follow"
+            )
+
+    def parity(self, name: PrecisionName, graph: Path) -> Measured:
+        """Measure a graph: its constants, and its vectors of the paragraphs.
+
+        Raises:
+            ExportError: the graph contains or returns values that are not finite.
+        """
+        check_graph(name, graph)
+        reference = self._reference
+        engine, encode = open_engine(name, graph, threads=self._threads)
+        inputs = self._inputs(self._paragraphs)
+        found, seconds = [], 0.0
+        for number, batch in enumerate(inputs):
+            self._report(f"measuring the {name} graph", number / len(inputs))
+            began = time.perf_counter()
+            found.append(encode(batch))
+            seconds += time.perf_counter() - began
+        vectors = np.concatenate(found)
+        limits = floors(name, self._given)
+        parity = measure(name, vectors, reference, engine=engine, thresholds=limits)
+        return Measured(parity, cosines(vectors, reference), seconds)
+
+    def losses(self, name: PrecisionName, graph: Path) -> list[TaskParity]:
+        """Measure a graph at the tasks.
+
+        Raises:
+            ExportError: a vector is not finite.
+        """
+        if not self._tasks:
+            return []
+        _, encode = open_engine(name, graph, threads=self._threads)
+        tokenizer = DocumentTokenizer(self._tokenizer, self._source.max_tokens)
+        prompt = self._source.prompts.get(self._source.default_prompt or "", "")
+        found = []
+        for number, task in enumerate(self._tasks):
+            windows = read(tokenizer, task.texts, prompt)
+            if number not in self._figures:
+                own = source_engine(self._source)
+                self._figures[number] = self._figure(task, windows, "the source", own)
+            value = self._figure(task, windows, name, encode)
+            found.append(judge(task, self._figures[number], value, losses(name, self._given)))
+        return found
+
+    def measure(self, graphs: Mapping[PrecisionName, Path]) -> dict[PrecisionName, Parity]:
+        """Measure each graph completely; the tasks, which are slower, come last.
+
+        Raises:
+            ExportError: a graph contains or returns values that are not finite.
+        """
+        found = {name: self.parity(name, graph).parity for name, graph in graphs.items()}
         return {
-            name: parity.model_copy(update={"tasks": tasks[name]}) for name, parity in found.items()
+            name: parity.model_copy(update={"tasks": self.losses(name, graphs[name])})
+            for name, parity in found.items()
         }
 
-    def _parity(
-        self, engines: Mapping[PrecisionName, tuple[str, Encode]]
-    ) -> dict[PrecisionName, Parity]:
-        reference = self._reference
-        inputs = batches(
+    def sample(self, measured: Measured) -> list[Inputs]:
+        """The beginnings of some paragraphs: half of them with the lowest cosines, half of all."""
+        order = np.argsort(measured.cosines, kind="stable")
+        half = _SAMPLE // 2
+        rest = order[half:]
+        chosen = [*order[:half], *rest[:: max(1, len(rest) // half)][:half]]
+        texts = [self._paragraphs[number] for number in chosen]
+        return self._inputs(texts, min(_SAMPLE_TOKENS, self._source.max_tokens))
+
+    def _inputs(self, texts: list[str], tokens: int | None = None) -> list[Inputs]:
+        return batches(
             self._tokenizer,
-            self._paragraphs,
-            max_tokens=self._source.max_tokens,
+            texts,
+            max_tokens=tokens or self._source.max_tokens,
             pad_token_id=self._pad,
             size=MEASURED_BATCH,
         )
-        found: dict[PrecisionName, Parity] = {}
-        for name, (engine, encode) in engines.items():
-            self._report(f"measuring the {name} graph")
-            vectors = np.concatenate([encode(batch) for batch in inputs])
-            found[name] = measure(name, vectors, reference, engine=engine)
-        return found
-
-    def _losses(
-        self, engines: Mapping[PrecisionName, Encode]
-    ) -> dict[PrecisionName, list[TaskParity]]:
-        found: dict[PrecisionName, list[TaskParity]] = {name: [] for name in engines}
-        tokenizer = DocumentTokenizer(self._tokenizer, self._source.max_tokens)
-        prompt = self._source.prompts.get(self._source.default_prompt or "", "")
-        for task in self._tasks:
-            windows = read(tokenizer, task.texts, prompt)
-            source = self._figure(task, windows, "the source", source_engine(self._source))
-            for name, encode in engines.items():
-                graph = self._figure(task, windows, name, encode)
-                found[name].append(judge(task, source, graph))
-        for name, tasks in found.items():
-            refuse_losses(name, tasks)
-        return found
 
     def _figure(self, task: Task, windows: list[list[Window]], side: str, encode: Encode) -> float:
         def advance(share: float) -> None:
-            self._report(f"{task.name} on {task.data}: encoding with {side}, {share:.0%}")
+            self._report(f"{task.name} on {task.data}: encoding with {side}", share)
 
         vectors = document_vectors(
             windows,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundles import format as bundle
 from bundles.format import Bundle
-from bundles.manifest import TOKENIZER, Parity, PrecisionName, TaskParity
+from bundles.manifest import TOKENIZER, Manifest, Parity, PrecisionName, TaskParity
+from export.checks.options import add_gate_options
+from export.checks.thresholds import floors, losses, misses, refusal
 from export.errors import ExportError
+from export.progress import Progress, Report, unreported
 from export.tasks.options import add_options, held_out
 
 if TYPE_CHECKING:
-    from export.checks.gate import Report
     from export.tasks.held_out import HeldOut
 
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         "--calibration", type=Path, metavar="FILE", help="same as in docsplit-export"
     )
     parser.add_argument("--paragraphs", type=int, default=300, metavar="N", help="at least 200")
-    parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
+    add_gate_options(parser)
     add_options(parser)
     given = parser.parse_args(arguments)
     if given.paragraphs < 200:
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     from rich.console import Console
 
     console = Console(highlight=False)
-    with Console(stderr=True).status("opening the source") as status:
+    with Progress(Console(stderr=True)) as progress:
         measured = verify(
             opened,
             given.source or opened.manifest.lineage.source,
@@ -55,7 +57,8 @@ def main(arguments: Sequence[str]) -> int:
             paragraphs=given.paragraphs,
             held_out=held_out(given),
             threads=given.threads,
-            report=status.update,
+            report=progress.report,
+            thresholds=dict(given.threshold),
         )
     for name in [name for name in opened.manifest.precisions if name not in measured]:
         console.print(f"{name}: only its digest, because this machine cannot run it")
@@ -70,6 +73,8 @@ def main(arguments: Sequence[str]) -> int:
         )
         for task in parity.tasks:
             console.print(f"{name}: {task} {_stated(task, stated)}", soft_wrap=True)
+        for miss in misses(parity):
+            console.print(f"{name}: accepted at export although {miss}", soft_wrap=True)
     return 0
 
 
@@ -90,7 +95,8 @@ def verify(
     paragraphs: int,
     held_out: HeldOut,
     threads: int,
-    report: Report = lambda step: None,
+    report: Report = unreported,
+    thresholds: Mapping[str, float] | None = None,
 ) -> dict[PrecisionName, Parity]:
     """Measure the parity of each precision that this machine can run.
 
@@ -102,6 +108,7 @@ def verify(
         held_out: data for the loss at tasks.
         threads: processor threads.
         report: called with each step and its progress.
+        thresholds: thresholds that replace those of the bundle.
 
         Raises:
             ExportError: the source is another one, there is too little text, or the gate refuses a
@@ -135,5 +142,29 @@ def verify(
     passages = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens)
     tasks = read_tasks(held_out, calibration or PEPS, passages.calibration)
     tokenizer = Tokenizer.from_file(str(opened.path(TOKENIZER)))
-    gate = Gate(checkpoint, tokenizer, passages.parity, tasks, threads=threads, report=report)
-    return gate.measure({name: opened.graph(name) for name in manifest.precisions if can_run(name)})
+    gate = Gate(
+        checkpoint,
+        tokenizer,
+        passages.parity,
+        tasks,
+        threads=threads,
+        report=report,
+        thresholds=_agreed(manifest) | dict(thresholds or {}),
+    )
+    found = gate.measure({n: opened.graph(n) for n in manifest.precisions if can_run(n)})
+    for name, parity in found.items():
+        if misses(parity) and not manifest.precisions[name].accepted:
+            raise refusal(name, parity)
+    return found
+
+
+def _agreed(manifest: Manifest) -> dict[str, float]:
+    """The bundle's thresholds, as far as they are less strict than the usual ones."""
+    found: dict[str, float] = {}
+    for name, precision in manifest.precisions.items():
+        usual = floors(name)
+        for figure, value in precision.parity.thresholds.items():
+            found[f"{name}.{figure}"] = min(value, usual.get(figure, value))
+        for task in precision.parity.tasks:
+            found[f"{name}.{task.task}"] = max(task.threshold, losses(name)[task.task])
+    return found

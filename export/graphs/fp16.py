@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnxruntime.transformers.fusion_options import FusionOptions
+from onnxruntime.transformers.onnx_model import OnnxModel
 from onnxruntime.transformers.optimizer import optimize_model
 
 from bundles.manifest import Ranges
@@ -37,31 +38,39 @@ _MASKED = _LOWEST / 2
 
 
 @dataclass(frozen=True)
-class Written:
-    """A written graph: the number of each fused kernel, and its ranges."""
+class Fused:
+    """The fused graph in fp32.
 
-    kernels: dict[str, int]
+    Attributes:
+        model: the graph.
+        tail: names of the nodes of pooling and of all nodes after it.
+        ranges: its ranges on real inputs.
+    """
+
+    model: onnx.ModelProto
+    tail: list[str]
     ranges: Ranges
 
 
-def write_fp16(
-    source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
-) -> Written:
-    """Fuse the graph ``fp32``, convert it to fp16 and write ``model.fp16.onnx`` into ``folder``.
-
-    Inputs stay int64 and the output float32. Pooling, normalisation and every node whose values
-    come near the limit of fp16 (``export.graphs.ranges``) compute in fp32.
+def fuse(
+    source: Source,
+    fp32: Path,
+    batches: Sequence[dict[str, np.ndarray]],
+    *,
+    threads: int = 1,
+    advance: Callable[[float], None] = lambda share: None,
+) -> Fused:
+    """Fuse the graph ``fp32`` and measure its ranges.
 
     Args:
         source: the checkpoint; gives the number of heads.
         fp32: the unfused ONNX graph.
-        folder: folder of the result.
         batches: real inputs to measure ranges, int64 ``[batch, tokens]`` by name.
+        threads: processor threads.
+        advance: called with the share that is done.
     """
     config = source.encoder.config
-    with quiet_optimizer(), warnings.catch_warnings():
-        # The converter clamps the masks' value for minus infinity and warns.
-        warnings.simplefilter("ignore")
+    with quiet_optimizer():
         model = optimize_model(
             str(fp32),
             model_type="bert",
@@ -70,19 +79,37 @@ def write_fp16(
             optimization_options=FusionOptions("bert"),
             opt_level=0,
             use_gpu=False,
-        )
-        tail = _tail(model.model.graph)
-        ranges = measure_ranges(model.model, batches, outside=tail)
-        # after the ranges, which recognise a mask by the checkpoint's value for minus infinity
-        _halve_mask_values(model.model.graph)
-        kept = [*tail, *ranges.fp32_nodes]
-        model.convert_float_to_float16(keep_io_types=True, node_block_list=kept)
-    _drop_repeated_casts(model.model.graph)
+        ).model
+    tail = _tail(model.graph)
+    ranges = measure_ranges(model, batches, outside=tail, threads=threads, advance=advance)
+    return Fused(model, tail, ranges)
+
+
+def write_fp16(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[str, int]:
+    """Convert a fused graph to fp16 and write ``model.fp16.onnx`` into ``folder``.
+
+    Inputs stay int64 and the output float32. Pooling, normalisation, every node whose values come
+    near the limit of fp16 (``export.graphs.ranges``) and the nodes ``kept`` compute in fp32.
+
+    Returns:
+        The number of each fused kernel in the graph.
+    """
+    model = OnnxModel(onnx.ModelProto.FromString(fused.model.SerializeToString()))
+    graph = model.model.graph
+    # after the ranges, which recognise a mask by the checkpoint's value for minus infinity
+    _halve_mask_values(graph)
+    blocked = [*fused.tail, *fused.ranges.fp32_nodes, *kept]
+    with quiet_optimizer(), warnings.catch_warnings():
+        # The converter clamps the masks' value for minus infinity and warns.
+        warnings.simplefilter("ignore")
+        model.convert_float_to_float16(keep_io_types=True, node_block_list=blocked)
+    _drop_repeated_casts(graph)
+    if kept:
+        _join_kept_nodes(graph)
     model.topological_sort(is_deterministic=True)
     strip(model.model)
-    data = model.model.SerializeToString(deterministic=True)
-    (folder / FILE).write_bytes(data)
-    return Written(kernels(model.model), ranges)
+    (folder / FILE).write_bytes(model.model.SerializeToString(deterministic=True))
+    return kernels(model.model)
 
 
 @contextmanager
@@ -144,6 +171,22 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
         made.update(node.output)
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def _join_kept_nodes(graph: onnx.GraphProto) -> None:
+    """Remove the casts to fp16 and back, which the converter puts between two nodes in fp32."""
+    casts = {node.output[0]: node for node in graph.node if node.op_type == "Cast"}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            rounded = name.removesuffix("_cast_to_fp32")
+            narrow = casts.get(rounded)
+            if narrow is not None and narrow.input[0] == f"{rounded}_cast_to_fp16":
+                node.input[place] = narrow.input[0] if name in casts and name != rounded else name
+    for _ in ("back", "narrow"):
+        read = {name for node in graph.node for name in node.input}
+        read |= {output.name for output in graph.output}
+        for node in [n for n in casts.values() if n.output[0] not in read]:
+            graph.node.remove(casts.pop(node.output[0]))
 
 
 def strip(model: onnx.ModelProto) -> None:

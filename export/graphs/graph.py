@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from bundles.manifest import Pooling
 from export.checkpoint import long_attention
+from export.checkpoint.onnx_folder import GraphEncoder
 from export.checkpoint.rotary import tabled_rotations
 from export.checkpoint.source import Source
+from export.graphs.join import join
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"
@@ -24,8 +26,8 @@ OPSET = 17
 class PoolAndNormalise(nn.Module):
     """Turn token vectors into unit vectors, in fp32.
 
-    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3). ``after`` holds
-    the checkpoint's Dense and Normalize modules.
+    The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3), and the last
+    token of decoders. ``after`` holds the checkpoint's Dense and Normalize modules.
     """
 
     def __init__(self, pooling: Pooling, after: Sequence[nn.Module] = ()) -> None:
@@ -39,10 +41,16 @@ class PoolAndNormalise(nn.Module):
         ``outputs``; without one it equals ``dimensions``."""
         hidden = hidden.float()
         mask = attention_mask.unsqueeze(-1).float()
-        if self.pooling == "cls":
+        if self.pooling == "graph":
+            pooled = hidden
+        elif self.pooling == "cls":
             pooled = hidden[:, 0]
         elif self.pooling == "max":
             pooled = hidden.masked_fill(mask == 0, torch.finfo(torch.float32).min).amax(dim=1)
+        elif self.pooling == "lasttoken":
+            # padding is on the right
+            last = attention_mask.sum(dim=1) - 1
+            pooled = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
         else:
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
         for module in self.after:
@@ -56,9 +64,7 @@ class SentenceEncoder(nn.Module):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.encoder = source.encoder
-        # the graph adds a normalisation at its end
-        after = source.after[:-1] if source.normalises else source.after
-        self.tail = PoolAndNormalise(source.pooling, after)
+        self.tail = PoolAndNormalise(source.pooling, _after(source))
         self.takes_token_types = source.takes_token_types
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -69,8 +75,23 @@ class SentenceEncoder(nn.Module):
         return vectors
 
 
+def _after(source: Source) -> Sequence[nn.Module]:
+    # the graph adds a normalisation at its end
+    return source.after[:-1] if source.normalises else source.after
+
+
 def write_graph(source: Source, path: Path) -> None:
-    """Trace ``source`` into an fp32 ONNX file with dynamic batch and tokens."""
+    """Write ``source`` as an fp32 ONNX file with dynamic batch and tokens.
+
+    Raises:
+        ExportError: the source is a graph with operators that cannot be converted.
+    """
+    encoder = source.encoder
+    if isinstance(encoder, GraphEncoder):
+        tail = PoolAndNormalise(source.pooling, _after(source)).eval()
+        with _quiet_tracing():
+            join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
+        return
     module = SentenceEncoder(source).eval()
     ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
     axes = {0: "batch", 1: "tokens"}

@@ -1,14 +1,17 @@
 """W8A8 form for CPUs: OpenVINO IR by nncf's post-training quantisation."""
 
+import itertools
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import nncf
 import numpy as np
 import openvino as ov
+from nncf.openvino.quantization.backend_parameters import BackendParameters
+from openvino._offline_transformations import compress_quantize_weights_transformation
 
 from export.errors import ExportError
 from export.graphs.graph import TAIL
@@ -19,43 +22,65 @@ FILE = "model.int8.xml"
 SMOOTHING = 0.8
 # fp32 constants with at least this many values are weights, not scales
 _MATRIX = 65_536
+# times that nncf reads the calibration inputs: for SmoothQuant, ranges and biases
+_PASSES = 3
 
 
-def write_int8(
-    fp32: Path, folder: Path, batches: list[dict[str, np.ndarray]], *, keep_float: str | None = None
-) -> dict[str, int]:
-    """Quantise the graph ``fp32`` and write ``model.int8.xml`` and ``.bin`` into ``folder``.
+def quantise(
+    fp32: Path,
+    batches: list[dict[str, np.ndarray]],
+    *,
+    keep_float: str | None = None,
+    advance: Callable[[float], None] = lambda share: None,
+) -> ov.Model:
+    """Quantise the graph ``fp32``. Its weights stay fp32, each before a quantiser.
 
     Args:
         fp32: the unfused ONNX graph.
-        folder: folder of the result.
         batches: calibration inputs, int64 ``[batch, tokens]`` by name.
         keep_float: regular expression, matched from the start of operators' names. Matching
             operators stay in floating point, with weights in fp16.
-
-    Returns:
-        Counts of the quantisers and of the matrix products with and without them.
+        advance: called with the share that is done.
 
     Raises:
-        ExportError: ``keep_float`` matches no operator, or is not a regular expression.
+        ExportError: ``keep_float`` matches no operator, or is not a regular expression, or nncf
+            cannot quantise the graph.
     """
     model = ov.Core().read_model(fp32)
     patterns = [f"{TAIL}.*"]
     if keep_float is not None:
         _check_pattern(keep_float, [op.get_friendly_name() for op in model.get_ops()])
         patterns.append(keep_float)
-    with _quiet_nncf():
-        quantised = nncf.quantize(
+    read = itertools.count(1)
+
+    def count(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        advance(min(next(read) / (_PASSES * len(batches)), 1.0))
+        return batch
+
+    with _quiet_nncf(), _refused():
+        quantised: ov.Model = nncf.quantize(
             model,
-            nncf.Dataset(batches),
+            nncf.Dataset(batches, count),
             subset_size=len(batches),
             model_type=nncf.ModelType.TRANSFORMER,
             preset=nncf.QuantizationPreset.MIXED,
             ignored_scope=nncf.IgnoredScope(patterns=patterns, validate=False),
             advanced_parameters=nncf.AdvancedQuantizationParameters(
-                smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING)
+                smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING),
+                backend_params={BackendParameters.COMPRESS_WEIGHTS: False},
             ),
         )
+    return quantised
+
+
+def write_int8(quantised: ov.Model, folder: Path) -> dict[str, int]:
+    """Write ``model.int8.xml`` and ``.bin`` into ``folder``. This changes the graph: quantised
+    weights become int8 and the others fp16, and operators get other names.
+
+    Returns:
+        Counts of the quantisers and of the matrix products with and without them.
+    """
+    compress_quantize_weights_transformation(quantised)
     _store_weights_as_fp16(quantised)
     _name_by_place(quantised)
     ov.save_model(quantised, folder / FILE, compress_to_fp16=False)
@@ -126,3 +151,12 @@ def _quiet_nncf() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # nncf and OpenVINO raise different errors
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ExportError(f"int8: nncf cannot quantise this graph: {reason}") from error

@@ -1,6 +1,6 @@
 """Measure the values of a fused graph on real text, and find where fp16 would overflow."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ def measure_ranges(
     *,
     outside: Collection[str],
     threads: int = 1,
+    advance: Callable[[float], None] = lambda share: None,
 ) -> Ranges:
     """Run the fused fp32 graph on the CPU and find the nodes whose values exceed fp16.
 
@@ -37,10 +38,11 @@ def measure_ranges(
             computes it.
         outside: names of nodes that stay fp32 in any case; the result leaves them out.
         threads: processor threads.
+        advance: called with the share that is done.
     """
-    constants = dict(_constants(model.graph))
+    constants = constants_of(model.graph)
     probe, probes = _probe(model, constants, threads)
-    reached = _run(probe, list(probes.values()), batches, threads)
+    reached = _run(probe, list(probes.values()), batches, threads, advance)
     measured = {name: reached[output] for name, output in probes.items()}
     largest, at = 0.0, ""
     wide: dict[str, WideNode] = {}
@@ -69,8 +71,9 @@ def measure_ranges(
     )
 
 
-def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, float]]:
+def constants_of(graph: onnx.GraphProto) -> dict[str, float]:
     """Largest magnitude of every floating-point constant."""
+    found = {}
     tensors = [(tensor.name, tensor) for tensor in graph.initializer]
     for node in graph.node:
         if node.op_type == "Constant":
@@ -78,7 +81,8 @@ def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, float]]:
     for name, tensor in tensors:
         if tensor.data_type == onnx.TensorProto.FLOAT:
             values = np.abs(numpy_helper.to_array(tensor))
-            yield name, float(values[values < STAND_IN].max(initial=0.0))
+            found[name] = float(values[values < STAND_IN].max(initial=0.0))
+    return found
 
 
 def _probe(
@@ -94,7 +98,7 @@ def _probe(
     if all(imported.domain != _CONTRIB for imported in probe.opset_import):
         probe.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     inside = {_inside(node): list(_attention(node, graph)) for node in graph.node}
-    values = [name for name in _floats(probe, threads) if name not in constants]
+    values = [name for name in float_values(probe, threads) if name not in constants]
     del graph.output[:]
     for name, value in (("probe_stand_in", STAND_IN), ("probe_zero", 0)):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
@@ -109,14 +113,14 @@ def _probe(
     return probe, probes
 
 
-def _floats(model: onnx.ModelProto, threads: int) -> list[str]:
+def float_values(model: onnx.ModelProto, threads: int) -> list[str]:
     """Names of all fp32 values that nodes write. The runtime gives their types."""
     exposed = onnx.ModelProto()
     exposed.CopyFrom(model)
     del exposed.graph.output[:]
     names = dict.fromkeys(name for node in model.graph.node for name in node.output if name)
     exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    outputs = _session(exposed, threads).get_outputs()
+    outputs = session(exposed, threads).get_outputs()
     return [output.name for output in outputs if output.type == "tensor(float)"]
 
 
@@ -180,22 +184,25 @@ def _run(
     names: list[str],
     batches: Sequence[dict[str, np.ndarray]],
     threads: int,
+    advance: Callable[[float], None],
 ) -> dict[str, float]:
-    session = _session(probe, threads)
+    runner = session(probe, threads)
     reached = dict.fromkeys(names, 0.0)
-    for batch in batches:
-        for name, value in zip(names, session.run(names, batch), strict=True):
+    for number, batch in enumerate(batches, start=1):
+        for name, value in zip(names, runner.run(names, batch), strict=True):
             reached[name] = max(reached[name], float(value))
+        advance(number / len(batches))
     return reached
 
 
-def _session(model: onnx.ModelProto, threads: int) -> Any:
+def session(model: onnx.ModelProto, threads: int) -> Any:
+    """A session that runs the graph as it is written, on the CPU."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # measure the graph as written, without changes by another optimiser
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -1,10 +1,10 @@
 """Limit the quality that a graph may lose at tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from bundles.manifest import PrecisionName, TaskName, TaskParity
+from bundles.manifest import TaskName, TaskParity
 from export.errors import ExportError
 from export.tasks.task import Task
 from windowing.pooling import Vectors
@@ -28,13 +28,16 @@ def figure(task: Task, vectors: Vectors, side: str) -> float:
     return round(task.figure(vectors), 7)
 
 
-def judge(task: Task, source: float, graph: float) -> TaskParity:
+def judge(
+    task: Task, source: float, graph: float, limits: Mapping[TaskName, float] = LIMITS
+) -> TaskParity:
     """The manifest's entry for a graph at a task, without a check.
 
     Args:
         task: the task of both measurements.
         source: figure of the fp32 source.
         graph: figure of the graph.
+        limits: largest loss by the name of a task.
     """
     return TaskParity(
         task=task.name,
@@ -45,21 +48,5 @@ def judge(task: Task, source: float, graph: float) -> TaskParity:
         metric=task.metric,
         source=source,
         graph=graph,
-        threshold=LIMITS[task.name],
+        threshold=limits[task.name],
     )
-
-
-def refuse_losses(precision: PrecisionName, found: Sequence[TaskParity]) -> None:
-    """Refuse a graph that loses more than allowed at any task.
-
-    Raises:
-        ExportError: the graph loses too much. The message names each task, its data and figures.
-    """
-    lost = [
-        f"{one.task} on {one.data}: {one.metric} {one.graph:.4f}, the source's {one.source:.4f}, "
-        f"a loss of {one.loss:.4f}, but only {one.threshold} is allowed"
-        for one in found
-        if not one.loss <= one.threshold
-    ]
-    if lost:
-        raise ExportError(f"{precision} loses too much of the source; " + "; ".join(lost))

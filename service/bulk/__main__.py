@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bundles import format as bundle
 from bundles.manifest import BundleError
@@ -23,6 +22,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
 from service.bulk import integrity
+from service.bulk.progress import IndexProgress
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
@@ -82,12 +82,12 @@ def main(arguments: list[str] | None = None) -> int:
         if not re.fullmatch(INDEX_NAME, given.index):
             raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
-        documents = read_documents(
-            given.source,
-            Fields.given(given),
-            typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
-            links=given.links,
-        )
+        typed = [name for name, kind in fields.items() if kind not in ("string", "date")]
+
+        def read() -> Iterable[Document]:
+            return read_documents(given.source, Fields.given(given), typed=typed, links=given.links)
+
+        documents, counted = read(), read()
         # environment variables for the service would leave cores idle here, or prevent the start
         settings = load(rest).model_copy(update={"keys_file": None})
         with ExitStack() as stack:
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
                 from service.bulk.cluster import on_cluster
 
                 cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-            return asyncio.run(_index(settings, documents, given.index, fields, cluster))
+            return asyncio.run(_index(settings, documents, counted, given.index, fields, cluster))
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
@@ -116,6 +116,7 @@ def _field(item: str) -> tuple[str, FieldType]:
 async def _index(
     settings: Settings,
     documents: Iterable[Document],
+    counted: Iterable[Document],
     name: str,
     fields: dict[str, FieldType],
     cluster: Encoder | None,
@@ -133,14 +134,13 @@ async def _index(
         indexes = await service.store.indexes()
         if fields or name not in await indexes.names():
             await indexes.create(name, fields)
-        columns = (*Progress.get_default_columns()[:1], MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as bar:
-            index = await _current(indexes, name, service.running.reembedder, bar)
-            task = bar.add_task(name, total=None)
+        with IndexProgress(console) as progress:
+            index = await _current(indexes, name, service.running.reembedder, progress)
+            task = progress.start(name)
+            progress.count(task, counted)
 
             def show(report: Report) -> None:
-                rate = report.tokens / max(bar.tasks[-1].elapsed or 0, 1e-9)
-                bar.update(task, completed=report.seen, description=f"{name}: {rate:,.0f} tokens/s")
+                progress.update(task, report.seen, report.tokens)
 
             prompt = resolve(service.bundle.manifest, None)
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
@@ -163,7 +163,7 @@ async def _index(
 
 
 async def _current(
-    indexes: Indexes, name: str, embedder: BackgroundEmbedder, bar: Progress
+    indexes: Indexes, name: str, embedder: BackgroundEmbedder, progress: IndexProgress
 ) -> Index:
     """The index for this bundle; re-embedded first if only another bundle's exists."""
     from service.index.follower import Follower
@@ -172,10 +172,10 @@ async def _current(
         return await indexes.open(name)
     except BuildingError as error:
         total = error.total
-        task = bar.add_task(f"{name}: re-embedding", total=total, completed=error.done)
+        task = progress.start(f"{name}: re-embedding", total, error.done)
 
     def left(documents: int) -> None:
-        bar.update(task, completed=total - documents)
+        progress.update(task, total - documents)
 
     return await Follower(indexes, embedder, lambda *_: None, left).build(name)
 

@@ -190,6 +190,9 @@ class Service:
             revision=self.bundle.manifest.revision[:12],
             seconds=round(time.monotonic() - self.started, 2),
         )
+        for name, precision in self.bundle.manifest.precisions.items():
+            if precision.accepted:
+                log.warning("thresholds_missed", precision=name, accepted=precision.accepted)
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if streams_chosen_here and engine.streams > 1:
             # the service is ready before this: it only speeds up a batch that runs by itself

@@ -48,10 +48,19 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
     plain = {**SIZES, **rows, "max_position_embeddings": WINDOW}
     offset = {**OFFSET, **rows, "type_vocab_size": 1}
     match family:
+        case "albert":
+            return transformers.AlbertModel(transformers.AlbertConfig(**plain, embedding_size=16))
         case "bert":
             return transformers.BertModel(transformers.BertConfig(**plain))
         case "camembert":
             return transformers.CamembertModel(transformers.CamembertConfig(**offset))
+        case "deberta-v2":
+            # as in deberta-v3: relative positions, shared with the content's projections
+            relative: dict[str, Any] = {"relative_attention": True, "position_buckets": 16}
+            relative |= {"pos_att_type": ["p2c", "c2p"], "share_att_key": True}
+            relative |= {"norm_rel_ebd": "layer_norm", "position_biased_input": False}
+            relative |= {"type_vocab_size": 0}
+            return transformers.DebertaV2Model(transformers.DebertaV2Config(**plain, **relative))
         case "distilbert":
             sizes: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
             rest: dict[str, Any] = {"max_position_embeddings": WINDOW, "initializer_range": 0.1}
@@ -64,6 +73,17 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
             return transformers.ModernBertModel(transformers.ModernBertConfig(**MODERN, **rows))
         case "mpnet":
             return transformers.MPNetModel(transformers.MPNetConfig(**OFFSET, **rows))
+        case "mistral" | "qwen2" | "qwen3":
+            decoder = {**plain, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
+            if family == "qwen2":
+                del decoder["head_dim"]
+            kinds = {"mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+            made = getattr(transformers, f"{kinds[family]}Config")(**decoder)
+            encoder: transformers.PreTrainedModel
+            encoder = getattr(transformers, f"{kinds[family]}Model")(made)
+            return encoder
+        case "nomic_bert":
+            return transformers.NomicBertModel(transformers.NomicBertConfig(**plain))
         case "roberta":
             return transformers.RobertaModel(transformers.RobertaConfig(**offset))
         case "xlm-roberta":
@@ -76,7 +96,8 @@ def save_encoder(family: str, bert: Path, roberta: Path, folder: Path) -> Path:
     offset = family in ("camembert", "mpnet", "roberta", "xlm-roberta")
     shutil.copytree(roberta if offset else bert, folder)
     rows = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
-    tiny_encoder(family, rows).save_pretrained(folder)
+    # Qwen2's own tokenizer class adds a token
+    tiny_encoder(family, rows + (family == "qwen2")).save_pretrained(folder)
     return folder
 
 

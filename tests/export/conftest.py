@@ -21,7 +21,7 @@ from transformers import (
     RobertaModel,
 )
 
-from export.checks.parity import THRESHOLDS
+from export.checks.thresholds import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 PEPS = ROOT / "examples" / "peps" / "documents.jsonl.gz"

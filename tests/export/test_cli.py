@@ -78,7 +78,6 @@ def test_a_bundle_from_the_command_line(
     "arguments",
     [
         [],
-        ["a", "b"],
         ["a", "b", "--licence", "MIT", "--documents", "0"],
         ["a", "b", "--licence", "MIT", "--paragraphs", "10"],
         ["--precision", "fp8"],

@@ -26,7 +26,7 @@ from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import open_engine
 from export.graphs.graph import write_graph
-from export.graphs.int8 import write_int8
+from export.graphs.int8 import quantise, write_int8
 from export.pipeline import Request
 from export.pipeline import export as run
 from tests.export.checkpoints import LOCAL, WINDOW, cosines, encode, save_encoder
@@ -235,7 +235,7 @@ def test_int8_keeps_wide_dense_modules_in_fp32(
     write_graph(source, tmp_path / "fp32.onnx")
     tokenizer = Tokenizer.from_file(str(bert_folder / "tokenizer.json"))
     inputs = batches(tokenizer, sentences[:16], max_tokens=64, pad_token_id=0, size=1)
-    kernels = write_int8(tmp_path / "fp32.onnx", tmp_path, inputs)
+    kernels = write_int8(quantise(tmp_path / "fp32.onnx", inputs), tmp_path)
     _, engine = open_engine("int8", tmp_path / "model.int8.xml", threads=1)
     reference = reference_vectors(source, sentences[:16], batch_size=1).numpy()
     assert cosines(np.concatenate([engine(i) for i in inputs]), reference).min() > 0.98

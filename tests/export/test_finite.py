@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-import export.pipeline
-from export.checkpoint.source import Source, open_source
+from export.checkpoint.source import open_source
 from export.checks.finite import check_graph, check_weights
 from export.errors import ExportError
-from export.graphs.fp16 import FILE, Written, write_fp16
+from export.graphs import fp16
+from export.graphs.fp16 import FILE, Fused
 from export.pipeline import Request
 from export.pipeline import export as run
 from tests.export.conftest import save_sentence_transformer
@@ -61,11 +61,12 @@ def test_a_finite_checkpoint_is_accepted(bert_folder: Path) -> None:
     check_weights(open_source(str(bert_folder)))
 
 
-def write_overflowing(
-    source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
-) -> Written:
+WRITE = fp16.write_fp16
+
+
+def write_overflowing(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[str, int]:
     """The fp16 form of a plain cast, with one weight outside fp16's range."""
-    written = write_fp16(source, fp32, folder, batches)
+    written = WRITE(fused, folder, kept)
     model = onnx.load(folder / FILE)
     tensor = next(t for t in model.graph.initializer if len(t.dims) == 2)
     weights = onnx.numpy_helper.to_array(tensor).astype(np.float32)
@@ -79,7 +80,7 @@ def write_overflowing(
 def test_a_weight_that_overflows_fp16_is_refused(
     bert_folder: Path, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export.pipeline, "write_fp16", write_overflowing)
+    monkeypatch.setattr(fp16, "write_fp16", write_overflowing)
     with pytest.raises(ExportError, match=r"model\.fp16\.onnx: the constant .* not finite"):
         run(request(bert_folder, tmp_path / "bundle", text_file))
     assert list(tmp_path.iterdir()) == []

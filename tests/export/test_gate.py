@@ -13,14 +13,15 @@ import numpy as np
 import onnx
 import pytest
 
-import export.pipeline
 from bundles.format import Bundle, digest, load, seal
 from bundles.manifest import MANIFEST, BundleError, Manifest
 from export.__main__ import main
 from export.checkpoint.source import Source
-from export.checks.parity import THRESHOLDS
+from export.checks.engines import Inputs
+from export.checks.thresholds import THRESHOLDS
 from export.errors import ExportError
-from export.graphs.fp16 import Written, write_fp16
+from export.graphs import fp16
+from export.graphs.fp16 import Fused
 from export.pipeline import Request
 from export.pipeline import export as run
 from export.tasks.held_out import HeldOut
@@ -65,10 +66,14 @@ def steps() -> list[str]:
 def bundle(order: Order, tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> Bundle:
     """A bundle of both precisions. Any loss of int8 is allowed, because the encoder is random."""
     dest = tmp_path_factory.mktemp("bundles") / "tiny"
+
+    def reported(step: str, share: float = 0.0, /) -> None:
+        steps.append(f"{step}, {share:.0%}")
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LIMITS, "retrieval", 0.4)
         patch.setitem(LIMITS, "probe", 0.4)
-        run(order(dest, precisions=("fp16", "int8")), steps.append)
+        run(order(dest, precisions=("fp16", "int8")), reported)
     return load(dest)
 
 
@@ -182,7 +187,11 @@ def test_verify_names_the_refused_graph_and_its_figures(
     forget_words(folder / "model.fp16.onnx")
     fields = bundle.manifest.model_dump(exclude={"files", "revision"})
     seal(folder, **fields | {"precisions": {"fp16": bundle.manifest.precisions["fp16"]}})
-    assert main(["verify", str(folder), *options(held_out, bert_folder, text_file)]) == 1
+    command = ["verify", str(folder), *options(held_out, bert_folder, text_file)]
+    # the bundle was made with other limits
+    assert main(command) == 0
+    usual = [f"--threshold=fp16.{name}={limit}" for name, limit in LIMITS.items()]
+    assert main([*command, *usual]) == 1
     assert re.search(LOST, capsys.readouterr().err)
 
 
@@ -190,13 +199,13 @@ def test_verify_names_the_refused_graph_and_its_figures(
 def test_a_graph_with_a_large_loss_is_not_written(
     order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(
-        source: Source, fp32: Path, folder: Path, batches: Sequence[dict[str, np.ndarray]]
-    ) -> Written:
-        forget_words(fp32)
-        return write_fp16(source, fp32, folder, batches)
+    fuse = fp16.fuse
 
-    monkeypatch.setattr(export.pipeline, "write_fp16", write)
+    def forget(source: Source, fp32: Path, batches: Sequence[Inputs], **options: Any) -> Fused:
+        forget_words(fp32)
+        return fuse(source, fp32, batches, **options)
+
+    monkeypatch.setattr(fp16, "fuse", forget)
     with pytest.raises(ExportError, match=LOST):
         run(order(tmp_path / "bundle"))
     assert list(tmp_path.iterdir()) == []

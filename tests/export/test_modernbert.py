@@ -20,7 +20,7 @@ from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import open_engine
 from export.errors import ExportError
-from export.graphs.fp16 import write_fp16
+from export.graphs.fp16 import fuse, write_fp16
 from export.graphs.graph import write_graph
 from tests.export.checkpoints import MODERN, WINDOW, cosines
 from tests.export.half_precision import run_in_fp16
@@ -51,7 +51,7 @@ def test_graphs_agree_with_the_source_beyond_its_local_window(
     write_graph(source, tmp_path / "fp32.onnx")
     ids = np.arange(5, 5 + WINDOW, dtype=np.int64)[None]
     inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    write_fp16(source, tmp_path / "fp32.onnx", tmp_path, [inputs])
+    write_fp16(fuse(source, tmp_path / "fp32.onnx", [inputs]), tmp_path)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     for graph, least in (("fp32.onnx", 0.999999), ("model.fp16.onnx", 0.9999)):
@@ -120,12 +120,12 @@ def test_padding_that_sees_only_padding_stays_finite(
     write_graph(source, tmp_path / "fp32.onnx")
     with torch.no_grad():
         reference = export.graphs.graph.SentenceEncoder(source).eval()(ids, mask).numpy()
-    write_fp16(source, tmp_path / "fp32.onnx", tmp_path, [inputs])
+    write_fp16(fuse(source, tmp_path / "fp32.onnx", [inputs]), tmp_path)
     vectors = run_in_fp16(tmp_path / "model.fp16.onnx", inputs)
     assert cosines(vectors, reference).min() > 0.9999
     # The control: fp16's lowest number makes them infinite.
     monkeypatch.setattr(export.graphs.fp16, "_MASKED", export.graphs.fp16._LOWEST)
-    write_fp16(source, tmp_path / "fp32.onnx", tmp_path, [inputs])
+    write_fp16(fuse(source, tmp_path / "fp32.onnx", [inputs]), tmp_path)
     assert not np.isfinite(run_in_fp16(tmp_path / "model.fp16.onnx", inputs)[1]).any()
 
 

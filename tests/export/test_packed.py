@@ -18,7 +18,7 @@ from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches, write_tokenizer
 from export.checks.engines import Inputs, open_engine
 from export.errors import ExportError
-from export.graphs.fp16 import write_fp16
+from export.graphs.fp16 import fuse, write_fp16
 from export.graphs.graph import OUTPUT, write_graph
 from export.graphs.packed import FILE, pack, validate, write_packed
 from export.pipeline import Request
@@ -129,7 +129,7 @@ def inputs(source: Source, sentences: list[str], tmp_path: Path) -> Inputs:
 @pytest.fixture
 def fp16(source: Source, inputs: Inputs, tmp_path: Path) -> Path:
     write_graph(source, tmp_path / "model.onnx")
-    write_fp16(source, tmp_path / "model.onnx", tmp_path, [inputs])
+    write_fp16(fuse(source, tmp_path / "model.onnx", [inputs]), tmp_path)
     return tmp_path / "model.fp16.onnx"
 
 

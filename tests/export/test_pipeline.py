@@ -13,15 +13,15 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
-import export.pipeline
 from bundles.format import Bundle, load, seal
 from export.__main__ import main
 from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import Inputs, open_engine
-from export.checks.parity import THRESHOLDS
+from export.checks.thresholds import THRESHOLDS
 from export.errors import ExportError
-from export.graphs.fp16 import Written, write_fp16
+from export.graphs import fp16
+from export.graphs.fp16 import Fused
 from export.graphs.graph import INPUTS, OUTPUT
 from export.graphs.packed import write_packed
 from export.passages import CALIBRATION
@@ -59,7 +59,10 @@ def bundle(order: Order, bert_folder: Path, tmp_path_factory: pytest.TempPathFac
     """A bundle of both precisions."""
     dest = tmp_path_factory.mktemp("bundles") / "tiny"
     steps: list[str] = []
-    run(order(bert_folder, dest, precisions=("fp16", "int8")), steps.append)
+    run(
+        order(bert_folder, dest, precisions=("fp16", "int8")),
+        lambda step, share=0.0: steps.append(step),
+    )
     assert "writing the int8 graph" in steps
     return load(dest)
 
@@ -169,18 +172,18 @@ def test_an_export_can_be_repeated(
 @pytest.fixture
 def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute the source's vectors, then change the weights before the graph is written."""
-    written = write_fp16
+    fuse = fp16.fuse
 
-    def write(source: Source, fp32: Path, folder: Path, batches: list[Inputs]) -> Written:
+    def perturb(source: Source, fp32: Path, batches: list[Inputs], **options: Any) -> Fused:
         model = onnx.load(str(fp32))
         tensor = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
         weights = onnx.numpy_helper.to_array(tensor).copy()
         weights += np.random.default_rng(0).normal(0, 0.1, weights.shape).astype(weights.dtype)
         tensor.CopyFrom(onnx.numpy_helper.from_array(weights, tensor.name))
         onnx.save(model, str(fp32))
-        return written(source, fp32, folder, batches)
+        return fuse(source, fp32, batches, **options)
 
-    monkeypatch.setattr(export.pipeline, "write_fp16", write)
+    monkeypatch.setattr(fp16, "fuse", perturb)
 
 
 @pytest.mark.usefixtures("perturbed")
@@ -207,10 +210,10 @@ def test_a_failed_export_leaves_the_former_bundle(
 def test_an_interrupted_export_leaves_nothing(
     order: Order, bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(export.pipeline, "write_fp16", interrupt)
+    monkeypatch.setattr(fp16, "fuse", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(order(bert_folder, tmp_path / "bundle"))
     assert list(tmp_path.iterdir()) == []

@@ -68,6 +68,7 @@ class Info(BaseModel):
     version: str
     dimensions: int
     window_tokens: int
+    matryoshka: list[int]
     prompts: list[str]
     licence: str
     source: str
@@ -119,10 +120,14 @@ async def info(request: Request) -> Info:
         version=version("docsplit"),
         dimensions=manifest.dimensions,
         window_tokens=manifest.max_tokens,
+        matryoshka=manifest.matryoshka,
         prompts=sorted(manifest.prompts),
         licence=manifest.licence,
         source=manifest.lineage.source,
-        precisions={k: p.parity.model_dump() for k, p in manifest.precisions.items()},
+        precisions={
+            name: precision.parity.model_dump() | {"accepted": precision.accepted}
+            for name, precision in manifest.precisions.items()
+        },
         engine=_engine(service, batch_tokens),
     )
 

@@ -1,0 +1,52 @@
+"""Check a checkpoint's files before a library opens them."""
+
+import json
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from sentence_transformers.util import load_file_path
+
+from export.errors import ExportError
+
+
+def check_files(source: str, *, trusted: bool) -> None:
+    """Refuse files that read outside the checkpoint, and weights that may hold code.
+
+    Args:
+        source: folder or hub name.
+        trusted: whether the user trusts the source's code.
+
+    Raises:
+        ExportError: ``modules.json`` is no list of modules or names a path outside the checkpoint,
+            or the only weights are pickled.
+    """
+    listed = load_file_path(source, "modules.json")
+    for path in _paths(source, Path(listed)) if listed else []:
+        if _leaves(path):
+            raise ExportError(
+                f"{source}: modules.json names {path!r}, a path outside the checkpoint"
+            )
+        inside = Path(source, path)
+        if Path(source).is_dir() and not inside.resolve().is_relative_to(Path(source).resolve()):
+            raise ExportError(f"{source}: {path} is a link that leads outside the folder")
+    if trusted or not Path(source).is_dir():
+        return
+    pickled = sorted(Path(source).rglob("pytorch_model*.bin"))
+    for weights in pickled:
+        if not any(weights.parent.glob("*.safetensors")):
+            raise ExportError(
+                f"{source}: {weights.relative_to(source)} is a pickle, which can run code when it "
+                "is opened; store the weights as safetensors, or allow it with --trust-remote-code"
+            )
+
+
+def _paths(source: str, listed: Path) -> list[str]:
+    try:
+        modules = json.loads(listed.read_text(encoding="utf-8"))
+        return [str(module.get("path", "")) for module in modules]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ExportError(f"{source}: modules.json is not a list of modules") from error
+
+
+def _leaves(path: str) -> bool:
+    posix, windows = PurePosixPath(path), PureWindowsPath(path)
+    return posix.is_absolute() or bool(windows.anchor) or ".." in windows.parts

@@ -1,0 +1,40 @@
+"""The command line's options for the gate. This module imports nothing heavy."""
+
+import argparse
+import os
+
+from export.checks.thresholds import parse
+
+
+def add_gate_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--threshold`` and ``--threads``."""
+    parser.add_argument(
+        "--threshold",
+        type=_threshold,
+        action="append",
+        default=[],
+        metavar="PRECISION.FIGURE=VALUE",
+        help="another threshold, for example int8.cosine_min=.98; figures: cosine_mean, "
+        "cosine_min, neighbour_agreement (lowest allowed), retrieval, probe (largest allowed "
+        "loss); repeatable",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=cores(),
+        help="processor threads (default: all cores)",
+    )
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

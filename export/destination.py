@@ -1,0 +1,61 @@
+"""The folder of a new bundle."""
+
+import shutil
+from collections.abc import Set
+from pathlib import Path
+
+from bundles.format import load
+from bundles.manifest import BundleError, PrecisionName
+from export.errors import ExportError
+
+
+def check_destination(dest: Path, *, force: bool) -> None:
+    """Refuse a folder that is no bundle, or that is one without ``force``.
+
+    Raises:
+        ExportError: ``dest`` must not be replaced.
+    """
+    if not dest.exists():
+        return
+    if not dest.is_dir():
+        raise ExportError(f"{dest}: is not a folder")
+    if not force:
+        raise ExportError(f"{dest}: already exists; --force replaces it")
+    strangers = any(dest.iterdir()) and not (dest / "bundle.json").is_file()
+    if strangers:
+        raise ExportError(f"{dest}: is not a bundle; --force does not remove it")
+
+
+def put_in_place(
+    bundle: Path, dest: Path, scratch: Path, *, failed: Set[PrecisionName] = frozenset()
+) -> None:
+    """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch``, which is removed.
+
+    Raises:
+        ExportError: the former bundle has a form that failed this time.
+    """
+    if not dest.exists():
+        bundle.rename(dest)
+        return
+    lost = failed & _forms(dest)
+    if lost:
+        raise ExportError(
+            f"{dest}: has {' and '.join(sorted(lost))}, which failed this time, so it stays; to "
+            "replace it, name the forms to write with --precision"
+        )
+    former = scratch / "former"
+    dest.rename(former)
+    try:
+        bundle.rename(dest)
+    except OSError:
+        former.rename(dest)
+        raise
+    shutil.rmtree(former)
+
+
+def _forms(dest: Path) -> Set[PrecisionName]:
+    try:
+        return load(dest, verify=False).manifest.precisions.keys()
+    except BundleError:
+        # nothing serves it
+        return frozenset()

@@ -1,0 +1,1 @@
+"""Keep the operators in floating point whose rounding costs a graph too much."""

@@ -1,0 +1,118 @@
+"""Progress of an indexing run: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from corpora.errors import DataError
+
+_LINE_SECONDS = 5.0
+# The pace of so many seconds gives the time left: batches take seconds, and skipped documents none.
+_PACE_SECONDS = 120.0
+
+
+class IndexProgress:
+    """Shows the documents that are done, the pace and the time left.
+
+    Args:
+        console: the output.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            get_time=clock,
+            speed_estimate_period=_PACE_SECONDS,
+            disable=not console.is_terminal,
+        )
+        self._ended = threading.Event()
+        self._lines = threading.Thread(target=self._write, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        if not self._console.is_terminal:
+            self._lines.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._bar.stop()
+
+    def start(self, title: str, total: int | None = None, done: int = 0) -> TaskID:
+        """Begin to show a task.
+
+        Args:
+            title: what is done.
+            total: number of documents, if it is known.
+            done: number of documents that were done before.
+        """
+        return self._bar.add_task(title, total=total, completed=done)
+
+    def update(self, task: TaskID, done: int, tokens: int | None = None) -> None:
+        """Show that ``done`` documents with ``tokens`` tokens are done."""
+        shown = self._bar.tasks[self._bar.task_ids.index(task)]
+        title = shown.description
+        if tokens is not None:
+            pace = tokens / max(shown.elapsed or 0, 1e-9)
+            title = f"{title.partition(':')[0]}: {pace:,.0f} tokens/s"
+        self._bar.update(task, completed=done, description=title)
+
+    def count(self, task: TaskID, documents: Iterable[object]) -> None:
+        """Count the documents of a task while it runs; only then the time left is known."""
+
+        def run() -> None:
+            try:
+                self._bar.update(task, total=sum(1 for _ in documents))
+            except DataError:
+                # the run itself names the error when it reaches the document
+                return
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def line(self) -> str:
+        """The present state in words."""
+        task = self._bar.tasks[-1]
+        of = "" if task.total is None else f" of {task.total:,.0f}"
+        left = task.time_remaining
+        return f"{task.description}, {task.completed:,.0f}{of} documents" + (
+            "" if left is None else f", {duration(left)} left"
+        )
+
+    def _write(self) -> None:
+        while not self._ended.wait(_LINE_SECONDS):
+            if self._bar.tasks:
+                self._console.print(self.line(), markup=False, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A duration in words, for example ``2 min 5 s``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

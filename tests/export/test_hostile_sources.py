@@ -1,0 +1,115 @@
+"""Checkpoints that are broken or try to read outside their folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM
+
+import export.checkpoint.source
+from export.checkpoint.source import open_source
+from export.errors import ExportError
+from tests.export.conftest import SIZES, save_sentence_transformer
+
+
+@pytest.fixture
+def folder(bert_folder: Path, tmp_path: Path) -> Path:
+    return save_sentence_transformer(
+        bert_folder, tmp_path / "checkpoint", pooling="mean", normalise=True
+    )
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: len(data) // 2])
+
+    return harm
+
+
+def replace(name: str, content: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        (folder / name).write_text(content)
+
+    return harm
+
+
+def name_module(path: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[1]["path"] = path
+        (folder / "modules.json").write_text(json.dumps(modules))
+
+    return harm
+
+
+def link_outside(folder: Path) -> None:
+    shutil.move(folder / "1_Pooling", folder.parent / "elsewhere")
+    (folder / "1_Pooling").symlink_to(folder.parent / "elsewhere")
+
+
+def pickle_weights(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (cut("model.safetensors"), "cannot be opened as an encoder: .* file not fully covered"),
+        (replace("model.safetensors", ""), "cannot be opened as an encoder"),
+        (cut("config.json"), r"cannot be opened as an encoder: .*config\.json"),
+        (replace("config.json", "[]"), "cannot be opened as an encoder"),
+        (cut("tokenizer.json"), "cannot be opened as an encoder"),
+        (cut("modules.json"), r"modules\.json is not a list of modules"),
+        (replace("modules.json", '{"a": 1}'), r"modules\.json is not a list of modules"),
+        (name_module("../elsewhere"), r"modules\.json names '\.\./elsewhere', a path outside"),
+        (name_module("/etc"), r"modules\.json names '/etc', a path outside"),
+        (name_module("C:\\weights"), "a path outside"),
+        (link_outside, "1_Pooling is a link that leads outside"),
+        (pickle_weights, r"pytorch_model\.bin is a pickle, which can run code"),
+    ],
+)
+def test_a_hostile_checkpoint_is_refused_by_name(
+    folder: Path, harm: Callable[[Path], None], reason: str
+) -> None:
+    open_source(str(folder))
+    harm(folder)
+    with pytest.raises(ExportError, match=rf"checkpoint: .*{reason}"):
+        open_source(str(folder))
+
+
+def test_pickled_weights_need_consent(folder: Path) -> None:
+    digest = open_source(str(folder)).weights_digest()
+    pickle_weights(folder)
+    assert open_source(str(folder), trust_remote_code=True).weights_digest() == digest
+
+
+def test_a_checkpoint_too_large_for_one_file_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export.checkpoint.source, "MOST_WEIGHTS", 10_000)
+    with pytest.raises(ExportError, match=r"has 0 M weights; an ONNX file of 2 GiB holds"):
+        open_source(str(folder))
+
+
+def test_a_sparse_head_is_refused_by_name(bert_folder: Path, tmp_path: Path) -> None:
+    encoder = shutil.copytree(bert_folder, tmp_path / "encoder")
+    config = BertConfig(vocab_size=600, max_position_embeddings=96, **SIZES)
+    BertForMaskedLM(config).save_pretrained(encoder)
+    modules: list[nn.Module] = [MLMTransformer(str(encoder)), SpladePooling()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
+        str(tmp_path / "sparse"), create_model_card=False
+    )
+    with pytest.raises(ExportError, match=r"unsupported module .*SpladePooling"):
+        open_source(str(tmp_path / "sparse"))
