@@ -25,8 +25,8 @@ from ranking.fusion import fuse, shares
 from service import executors
 from service.errors import ConflictError, DamagedError, NotFoundError
 from service.index.documents import Index
+from service.index.links.graph import Graph
 from service.index.query.filters import Where
-from service.index.query.links import citations, cited_counts
 from service.index.query.search import Direction, Hit, Query, candidates, first, stored
 from service.learning import facts
 from service.learning.facts import Facts
@@ -42,6 +42,7 @@ async def citation(
     limit: int,
     where: Where | None,
     head: Scorer,
+    graph: Graph,
     direction: Direction | None = None,
 ) -> list[Hit]:
     """The hybrid candidates by the probability that one of the two documents cites the other.
@@ -57,7 +58,7 @@ async def citation(
         return []
     names = [hit.id for hit in hits]
     own = [query.id] if query.id is not None else []
-    counts = await cited_counts(index, names + own, query.id)
+    counts = await graph.cited_counts(names + own, query.id)
     popularity = np.array([counts[name] for name in names])
     here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
     if head.shape[0] == FEATURES + 2 * len(facts.fields(index)):
@@ -146,14 +147,15 @@ def _scores(hits: Sequence[Hit]) -> tuple[Floats, Floats, Floats]:
     return cosines, words, fused
 
 
-async def examples(index: Index) -> tuple[list[Candidates], int, int]:
-    """Candidates of citing documents, for training a head.
+async def examples(graph: Graph) -> tuple[list[Candidates], int, int]:
+    """Candidates of citing documents, for training a head on the links of a graph.
 
     Returns:
         The searches that found a cited document, the number of links, and the number of citing
         documents. ``sample`` chooses the documents to search for.
     """
-    links = await citations(index)
+    index = graph.index
+    links = await graph.citations()
     citing = sorted(links)
     popularity: dict[str, int] = {}
     for cited in links.values():
