@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import ThreadpoolController
 
-from ranking import tokens
+from ranking import fusion, tokens
 from ranking.adaptation import Profile
-from ranking.fusion import standard
+from ranking.fusion import DEEP
 from service import executors
 from service.index.documents import Index, matrix
 from service.index.query import listing
@@ -33,10 +33,6 @@ Direction = Literal["cites", "cited_by"]
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
-# least depth of the search for words that are then compared exactly
-DEEP = 400
-# the share of the vectors in the score of the mode hybrid
-DENSE, DENSE_SHORT = 0.3, 0.6
 # a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
 # whole documents"
 SHORT = 100
@@ -137,12 +133,7 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
-    """The candidates of both searches, by a weighted mean of two standard scores.
-
-    The standard score of the cosine has the weight ``DENSE``, or ``DENSE_SHORT`` for a short query.
-    The other standard score is that of BM25 for a short query, otherwise of the root of the words'
-    cosine, whose long tail the root shortens.
-    """
+    """The candidates of both searches, by ``ranking.fusion.hybrid``."""
     brief = await executors.STORE.run(short, query.text)
     ranked = await candidates(index, query, limit, where, brief=brief)
     return await first(index, ranked, limit, query.offset)
@@ -175,9 +166,7 @@ async def candidates(
     else:
         lexical = await similarities(index, query.text, {n: rows[n].found(n) for n in names})
     vectors = np.array([rows[name].dense(name) for name in names])
-    share = DENSE_SHORT if brief else DENSE
-    spread = lexical if brief else np.sqrt(lexical)
-    scores = share * standard(vectors) + (1 - share) * standard(spread)
+    scores = fusion.hybrid(vectors, lexical, brief=brief)
     order = np.argsort(-scores, kind="stable").tolist()
     return (
         rows[names[place]].hit(names[place], float(scores[place]), float(lexical[place]))
