@@ -22,6 +22,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
 from service.bulk import integrity
+from service.bulk.link_flags import add_link_flags, find_links, link_names
 from service.bulk.progress import IndexProgress
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from service.bulk.encoding import Encoder
     from service.index.documents import Index
     from service.index.indexes import Indexes
+    from service.index.links.search import Names
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
+    add_link_flags(parser)
     add_field_flags(parser, "text", "id", "title")
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="embed on a Ray cluster: auto, host:port, local"
@@ -96,7 +99,10 @@ def main(arguments: list[str] | None = None) -> int:
                 from service.bulk.cluster import on_cluster
 
                 cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-            return asyncio.run(_index(settings, documents, counted, given.index, fields, cluster))
+            names = link_names(given)
+            return asyncio.run(
+                _index(settings, documents, counted, given.index, fields, cluster, names)
+            )
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
@@ -120,6 +126,7 @@ async def _index(
     name: str,
     fields: dict[str, FieldType],
     cluster: Encoder | None,
+    names: Names | None,
 ) -> int:
     console = Console(stderr=True)
     service = Service(settings, bundle.load(settings.bundle))
@@ -150,6 +157,7 @@ async def _index(
         await optimize(index.table, sync)
         if await indexes.profiles.wanted(index):
             await indexes.profiles.fit(index)
+        found = None if names is None else await find_links(indexes, index, names)
         await service.store.record(name)
     finally:
         await service.stop()
@@ -159,6 +167,11 @@ async def _index(
         f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
         f"{len(report.refused)} refused"
     )
+    if found is not None:
+        console.print(
+            f"{found.links} links in the texts of {found.documents} documents; {found.names} "
+            f"names, {found.ambiguous} of them ambiguous, {found.left_out} more beyond the limits"
+        )
     return 1 if report.refused else 0
 
 

@@ -53,15 +53,18 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
     assert "?: a text has half a surrogate pair" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
-    write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "new"})
-    second = run(file, store, *flags)
+    write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "as in form 7"})
+    second = run(file, store, *flags, "--find-links", "--link-rule", "a=Form 7")
     assert second.returncode == 0
     assert "2 written, 2 unchanged, 0 repeated ids, 0 refused" in second.stderr
+    assert "1 links in the texts of 4 documents" in second.stderr
     with serving(tmp_path / "log") as server:
         assert call(server, "GET", "/indexes/bulk")["documents"] == 4
         held = call(server, "GET", "/indexes/bulk/documents/a")
         assert (held["links"], held["metadata"]) == (["b", "c"], {"year": 2000})
         assert call(server, "GET", "/indexes/bulk/documents/c")["text"] == "changed"
+        [link] = call(server, "GET", "/indexes/bulk/documents/d/links")["links"]
+        assert (link["id"], link["given"], link["found"]) == ("a", False, True)
 
 
 def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:

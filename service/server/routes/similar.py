@@ -46,13 +46,15 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
+        indexes = await service.store.indexes()
+        index = await indexes.open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         head = await citation_head(request, index, name) if body.mode == "citation" else None
         from service.index.query import facets, search
 
         facets.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body)
+        from service.index.links.graph import Graph
         from service.learning.citing import citation
 
         profile = None
@@ -62,9 +64,16 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
             query, windows = await _query(body, place, texts.get(place), index)
+            graph = Graph(index, indexes.found_links)
+            if body.unlinked and query.id is not None:
+                cited = await graph.cites(query.id)
+                query = replace(query, exclude=query.exclude | cited)
             with Stage("search") as stage:
                 if head is not None:
-                    hits = await citation(index, query, limit, where, head.network, body.direction)
+                    graph = replace(graph, source=head.report.get("links_from", "given"))
+                    hits = await citation(
+                        index, query, limit, where, head.network, graph, body.direction
+                    )
                 else:
                     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                         body.mode
