@@ -28,6 +28,7 @@ CLEAN = [
     "docs",
     "examples",
     "export",
+    "extraction",
     "hashes",
     "heads",
     "mkdocs.yml",

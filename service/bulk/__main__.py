@@ -10,6 +10,7 @@ import asyncio
 import re
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -18,7 +19,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bundles import format as bundle
 from bundles.manifest import BundleError
-from corpora.documents import read_documents
+from corpora.documents import Refused, read_documents
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
@@ -37,8 +38,24 @@ if TYPE_CHECKING:
 
     from corpora.documents import Document
     from service.bulk.encoding import Encoder
+    from service.bulk.loader import Report
     from service.index.documents import Index
     from service.index.indexes import Indexes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a run reads.
+
+    Attributes:
+        documents: read while the run goes on.
+        unread: gets the files that cannot be read.
+        prune: whether to delete what the source lacks.
+    """
+
+    documents: Iterable[Document]
+    unread: list[Refused]
+    prune: bool
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,6 +86,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
+    parser.add_argument(
+        "--prune", action="store_true", help="delete the index's documents that SOURCE lacks"
+    )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
     add_field_flags(parser, "text", "id", "title")
     parser.add_argument(
@@ -82,12 +102,15 @@ def main(arguments: list[str] | None = None) -> int:
         if not re.fullmatch(INDEX_NAME, given.index):
             raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
+        unread: list[Refused] = []
         documents = read_documents(
             given.source,
             Fields.given(given),
             typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
             links=given.links,
+            refuse=unread.append,
         )
+        source = Source(documents, unread, given.prune)
         # environment variables for the service would leave cores idle here, or prevent the start
         settings = load(rest).model_copy(update={"keys_file": None})
         with ExitStack() as stack:
@@ -96,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
                 from service.bulk.cluster import on_cluster
 
                 cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-            return asyncio.run(_index(settings, documents, given.index, fields, cluster))
+            return asyncio.run(_index(settings, source, given.index, fields, cluster))
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
@@ -115,7 +138,7 @@ def _field(item: str) -> tuple[str, FieldType]:
 
 async def _index(
     settings: Settings,
-    documents: Iterable[Document],
+    source: Source,
     name: str,
     fields: dict[str, FieldType],
     cluster: Encoder | None,
@@ -127,7 +150,7 @@ async def _index(
         return 2
     try:
         from service.bulk.encoding import here
-        from service.bulk.loader import Report, load_documents
+        from service.bulk.loader import load_documents
         from service.index.maintenance import optimize
 
         indexes = await service.store.indexes()
@@ -146,20 +169,32 @@ async def _index(
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
             encode = cluster or here(embedder)
             sync = indexes.database.sync
-            report = await load_documents(index, encode, documents, show, sync)
+            report = await load_documents(index, encode, source.documents, show, sync)
+            pruned = await _prune(indexes, name, index, report, source)
         await optimize(index.table, sync)
         if await indexes.profiles.wanted(index):
             await indexes.profiles.fit(index)
         await service.store.record(name)
     finally:
         await service.stop()
-    for line in report.refused:
+    refused = [*(f"{one.id}: {one.reason}" for one in source.unread), *report.refused]
+    for line in refused:
+        # a name that is not UTF-8 could not be printed
+        line = line.encode(errors="replace").decode()
         console.print(f"refused: {line}", style="red", markup=False)
     console.print(
         f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
-        f"{len(report.refused)} refused"
+        f"{len(refused)} refused" + (f", {pruned} pruned" if source.prune else "")
     )
-    return 1 if report.refused else 0
+    return 1 if refused else 0
+
+
+async def _prune(indexes: Indexes, name: str, index: Index, report: Report, source: Source) -> int:
+    if not source.prune:
+        return 0
+    from service.bulk.pruning import prune
+
+    return await prune(indexes, name, index, report.ids, {one.id for one in source.unread})
 
 
 async def _current(

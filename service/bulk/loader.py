@@ -18,13 +18,21 @@ BATCH_DOCUMENTS = 256
 
 @dataclass(slots=True)
 class Report:
-    """The results of a run."""
+    """The results of a run.
+
+    Attributes:
+        written, unchanged, repeated: numbers of documents.
+        tokens: number of embedded tokens.
+        refused: a line for each document that the index cannot hold.
+        ids: of all documents, refused ones too.
+    """
 
     written: int = 0
     unchanged: int = 0
     repeated: int = 0
     tokens: int = 0
     refused: list[str] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
 
     @property
     def seen(self) -> int:
@@ -60,14 +68,13 @@ async def load_documents(
 
 
 async def _works(index: Index, sources: Iterable[Document], report: Report) -> AsyncIterator[Work]:
-    seen: set[str] = set()
     for batch in _batches(sources):
         fresh = []
         for source in batch:
-            if source.id in seen:
+            if source.id in report.ids:
                 report.repeated += 1
             else:
-                seen.add(source.id)
+                report.ids.add(source.id)
                 if _fits(index, source, report):
                     fresh.append(source)
         held = await index.digests([source.id for source in fresh]) if fresh else {}

@@ -1,0 +1,48 @@
+"""``docsplit-index`` on a folder of files: changed, renamed, removed and unreadable ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.files.making import made, packed
+from benchmarks.files.source import sources
+from tests.conftest import serving
+from tests.index.conftest import call
+from tests.index.test_bulk import run
+
+FIRST, SECOND = sources(2)
+
+
+def test_a_folder_is_followed_file_by_file(tmp_path: Path) -> None:
+    folder, store = tmp_path / "folder", tmp_path / "index"
+    folder.mkdir()
+    (folder / "a.pdf").write_bytes(made(".pdf", FIRST).content)
+    (folder / "b.docx").write_bytes(made(".docx", FIRST).content)
+    (folder / "c.html").write_bytes(made(".html", FIRST).content)
+    (folder / "d.zip").write_bytes(packed({"one.txt": "One text.", "two.txt": "Two texts."}))
+    (folder / "e.pdf").write_bytes(b"%PDF-1.7")
+    first = run(folder, store)
+    assert first.returncode == 1
+    assert "5 written, 0 unchanged, 0 repeated ids, 1 refused" in first.stderr
+    assert "refused: e.pdf: a damaged PDF file" in first.stderr
+
+    (folder / "b.docx").write_bytes(made(".docx", SECOND).content)
+    (folder / "c.html").rename(folder / "f.html")
+    (folder / "a.pdf").unlink()
+    # its documents stay, because nobody knows what it holds
+    (folder / "d.zip").write_bytes(b"damaged")
+    (folder / "e.pdf").write_bytes(made(".pdf", SECOND).content)
+    second = run(folder, store, "--prune")
+    assert second.returncode == 1
+    assert "3 written, 0 unchanged, 0 repeated ids, 1 refused, 2 pruned" in second.stderr
+    third = run(folder, store, "--prune")
+    assert "0 written, 3 unchanged, 0 repeated ids, 1 refused, 0 pruned" in third.stderr
+    with serving(tmp_path / "log") as server:
+        listed = call(server, "GET", "/indexes/bulk/documents?limit=10")["documents"]
+        ids = ["b.docx", "d.zip/one.txt", "d.zip/two.txt", "e.pdf", "f.html"]
+        assert [one["id"] for one in listed] == ids
+        held = call(server, "GET", "/indexes/bulk/documents/e.pdf")
+        assert held["title"] == SECOND.title
+        assert held["metadata"]["author"] == "Ada Example"
+        assert json.dumps(held["text"])
