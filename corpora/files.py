@@ -11,7 +11,8 @@ from corpora.errors import DataError
 from extraction.kinds import KINDS
 
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl")
-FORMATS = ", ".join((*TABLES, *KINDS))
+TYPES = (*TABLES, *KINDS)
+FORMATS = ", ".join(TYPES)
 # values are pyarrow's names
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".tgz": "gzip"}
 # limit of an unpacked line, of a file other than a table, and of a compressed Parquet file
@@ -28,7 +29,7 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    kept = [p for p in found if suffix(p) in (*TABLES, *KINDS) and (but is None or p != but)]
+    kept = [p for p in found if suffix(p) in TYPES and (but is None or p != but)]
     if not kept:
         packed = ", ".join(COMPRESSED)
         raise DataError(

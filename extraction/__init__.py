@@ -1,1 +1,1 @@
-"""Text, pages, headings and the like out of files such as PDF, Word, HTML and mail."""
+"""Text, pages and headings out of files such as PDF, Word, HTML and e-mail."""

@@ -50,6 +50,11 @@ def scan(page: Canvas) -> None:
     page.drawImage(ImageReader(Image.new("L", (40, 40), 128)), 0, 0)
 
 
+def leaf(page: Canvas) -> None:
+    for _ in range(21):
+        page.showPage()
+
+
 def unmapped() -> bytes:
     """A PDF whose font has shapes without names."""
     names = " ".join(f"/g{n}" for n in range(1, 27))
@@ -106,11 +111,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     ),
     "a scan": (".pdf", lambda: canvas(scan), "a scan without text: recognise its text first"),
     "fonts without a map to Unicode": (".pdf", unmapped, "its fonts do not say which characters"),
-    "a PDF of many pages": (
-        ".pdf",
-        lambda: canvas(lambda page: [page.showPage() for _ in range(21)]),  # type: ignore[func-returns-value]
-        "21 pages; the limit is 20: split it",
-    ),
+    "a PDF of many pages": (".pdf", lambda: canvas(leaf), "21 pages; the limit is 20: split it"),
     "a DOCX that is a PDF": (".docx", lambda: FILES[".pdf"], "no DOCX file, or a damaged one"),
     "a DOCX that is an XLSX": (".docx", lambda: FILES[".xlsx"], "no DOCX file: it lacks word/"),
     "an old or encrypted DOCX": (
@@ -191,7 +192,7 @@ def test_a_member_that_claims_another_size_is_refused(read_bounded: Read) -> Non
 
 @pytest.fixture(scope="module")
 def flawed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    """What comes of a file whose reader has a flaw: it runs the Python code that the file holds."""
+    """The text or the refusal of a file whose reader has a flaw: it runs the file as Python."""
     folder = tmp_path_factory.mktemp("flawed")
     (folder / "sitecustomize.py").write_text(
         "import ctypes, os, signal, socket, sys, threading, types\n"
