@@ -5,8 +5,11 @@ from datetime import datetime
 
 from extraction.content import Content, Heading, Limits, UnreadableError
 
+# stands in a block where a page begins: not a character, so no text means it
+PAGE = "\ufdd0"
 # control characters except tab and line feed, halves of surrogate pairs, and non-characters
-_UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_UNWANTED = re.compile(f"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff{PAGE}\ufffe\uffff]")
+_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c]")
 # longest title and author; an index takes longer ones, and no file means them
 _MOST = 1000
 
@@ -31,12 +34,12 @@ class Builder:
         return self._size
 
     def add(self, block: str) -> None:
-        """Add a block, if it holds anything; each form feed in it begins a page.
+        """Add a block, if it holds anything; each ``PAGE`` in it begins a page.
 
         Raises:
             UnreadableError: the text is longer than the limit.
         """
-        pieces = [clean(piece) for piece in block.split("\x0c")]
+        pieces = [clean(piece) for piece in block.split(PAGE)]
         pieces[0] = pieces[0].lstrip("\n")
         pieces[-1] = pieces[-1].rstrip()
         text = pieces[0]
@@ -51,8 +54,8 @@ class Builder:
             raise UnreadableError(f"more than {self._most:,} characters of text; split it")
 
     def heading(self, level: int, title: str) -> None:
-        """Add a heading as a block of one line; a form feed in it begins a page before it."""
-        for _ in range(title.count("\x0c")):
+        """Add a heading as a block of one line; a ``PAGE`` in it begins a page before it."""
+        for _ in range(title.count(PAGE)):
             self.page()
         title = " ".join(clean(title).split())
         if title:
@@ -89,7 +92,7 @@ class Builder:
 
 def clean(text: str) -> str:
     """The text without characters that no text means, with line feeds as line ends."""
-    return _UNWANTED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _UNWANTED.sub("", _LINE_ENDS.sub("\n", text))
 
 
 def line(text: str | None) -> str | None:

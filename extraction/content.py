@@ -48,6 +48,8 @@ class Content:
     headings: list[Heading] = field(default_factory=list)
 
 
+# the first message of the process that reads files: whether it can deny its children system calls
+DENIED, FREE = b"denied", b"free"
 # as the confined process writes a content, and its parent reads it
 CONTENT = TypeAdapter(Content)
 

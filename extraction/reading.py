@@ -11,9 +11,13 @@ from types import TracebackType
 from typing import IO
 
 from extraction.content import CONTENT, Content, Limits, UnreadableError
-from extraction.kinds import ARCHIVES, SOURCES
+from extraction.kinds import ARCHIVES, READERS, SOURCES
 from extraction.sandbox import Sandbox
 from extraction.sources import content_of
+
+_INVALID = "its reader gave no valid answer"
+# bytes of a line about a file in an archive
+_LINE = 1 << 21
 
 Outcome = tuple[str, Content | UnreadableError]
 
@@ -80,9 +84,15 @@ class Reader:
         return content_of(kind, text)
 
     def _members(self, answer: IO[bytes]) -> Iterator[Outcome]:
+        try:
+            yield from self._each(answer)
+        except ValueError:
+            yield "", UnreadableError(_INVALID)
+
+    def _each(self, answer: IO[bytes]) -> Iterator[Outcome]:
         name = ""
         with tempfile.TemporaryFile() as content:
-            for line in answer:
+            for line in iter(lambda: answer.readline(_LINE), b""):
                 match json.loads(line):
                     case {"name": str(name)}:
                         content.seek(0)
@@ -92,7 +102,8 @@ class Reader:
                     case {"end": True}:
                         content.seek(0)
                         kind = PurePosixPath(name).suffix.lower()
-                        # an archive in an archive never gets here
+                        if kind not in (*READERS, *SOURCES):
+                            raise ValueError(kind)
                         for _, outcome in self.read(kind, content):
                             yield name, outcome
                     case {"refused": str(reason), "whole": bool(whole)}:
@@ -106,4 +117,4 @@ def _content(answer: bytes) -> Content | UnreadableError:
         return CONTENT.validate_json(answer)
     except (ValueError, KeyError):
         # a flaw in a parser may have written anything
-        return UnreadableError("its reader gave no valid answer")
+        return UnreadableError(_INVALID)

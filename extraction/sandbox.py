@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -15,8 +16,10 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import IO
 
-from extraction.content import Limits, StartError, UnreadableError
+from extraction.content import FREE, Limits, StartError, UnreadableError
 from extraction.kinds import ARCHIVES
+
+log = logging.getLogger("docsplit.extraction")
 
 # of an answer in memory; a longer one goes to a file without a name
 _SPOOLED = 1 << 23
@@ -128,6 +131,11 @@ class Sandbox:
             if not ready:
                 self.close()
                 raise StartError("the process that reads files does not start")
+            if ready == FREE:
+                log.warning(
+                    "this system has no seccomp filters or no libseccomp: a flaw in a parser could "
+                    "reach files and the network"
+                )
         return self._control
 
     def _receive(self, reading: int, answer: IO[bytes], left: int) -> None:

@@ -46,12 +46,13 @@ def _decoded(content: bytes, declared: str | None) -> str:
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return content.decode(encoding, "replace")
-    if b"\0" in content[:_SAMPLE]:
+    sample = content[:_SAMPLE]
+    if sample.count(0) > _MOST_CONTROLS * len(sample):
         return _wide(content)
     for likely in ("utf-8", declared or "ascii"):
         try:
             return content.decode(likely)
-        except (UnicodeDecodeError, LookupError):
+        except (UnicodeError, LookupError):
             continue
     found = from_bytes(content)
     best = found.best()

@@ -1,5 +1,6 @@
 """E-mail: the body, and attachments that are text."""
 
+from dataclasses import replace
 from email import policy
 from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
@@ -26,9 +27,13 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
         if part.is_attachment() and part.get_content_maintype() == "text":
             builder.heading(1, part.get_filename() or "")
             builder.append(_part(part, limits))
-    content = builder.content(message["subject"], message["from"], _date(message))
+    subject = _header(message, "subject")
+    date = getattr(_header(message, "date"), "datetime", None)
+    content = builder.content(
+        subject, _header(message, "from"), date.isoformat() if date is not None else None
+    )
     # the name of an attachment is no title
-    return content if message["subject"] else _untitled(content)
+    return content if subject else replace(content, title=None)
 
 
 def _part(part: MIMEPart, limits: Limits) -> Content:
@@ -40,10 +45,10 @@ def _part(part: MIMEPart, limits: Limits) -> Content:
     return Content(text_of(content, limits, part.get_content_charset()).strip())
 
 
-def _date(message: EmailMessage) -> str | None:
-    moment = getattr(message["date"], "datetime", None)
-    return moment.isoformat() if moment is not None else None
-
-
-def _untitled(content: Content) -> Content:
-    return Content(content.text, None, content.author, content.date, [], content.headings)
+def _header(message: EmailMessage, name: str) -> str | None:
+    try:
+        found: str | None = message[name]
+    except (ValueError, IndexError, AttributeError, LookupError):
+        # the library cannot parse every header that programs write
+        return None
+    return found

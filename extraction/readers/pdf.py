@@ -39,6 +39,8 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
         starts.append(size)
         size += len(text) + 1
     whole = "\n".join(texts)
+    if not whole.strip():
+        raise UnreadableError(_SCAN)
     stated = document.get_metadata_dict()
     title = line(stated.get("Title"))
     headings = sorted(_headings(document, whole, starts))
@@ -82,8 +84,6 @@ def _pages(document: pdfium.PdfDocument, limits: Limits) -> Iterator[str]:
         if size > limits.characters:
             raise UnreadableError(f"more than {limits.characters:,} characters of text; split it")
         yield text
-    if not size:
-        raise UnreadableError(_SCAN)
     if unmapped > _MOST_UNMAPPED * size:
         raise UnreadableError(_FONTS)
 

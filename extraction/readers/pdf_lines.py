@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 # lines at each edge of a page that may repeat
 _EDGE = 3
 # pages that must repeat a line, and their share of all pages: left and right pages may differ
-_LEAST, _SHARE = 3, 0.3
+_LEAST, _SHARE = 2, 0.3
+# a shorter line, such as a brace, may stand at the edge of two pages by chance
+_SHORT, _LEAST_SHORT = 10, 3
 # how PDFium writes a hyphen at the end of a line
 HYPHEN = "\ufffe"
 # a page's number and nothing else
@@ -30,9 +32,13 @@ def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
         )
         for edge in (0, -1)
     }
-    least = max(_LEAST, _SHARE * len(pages))
+    share = _SHARE * len(pages)
     repeated = {
-        edge: {key for key, count in counted.items() if count >= least}
+        edge: {
+            key
+            for key, count in counted.items()
+            if count >= max(_LEAST_SHORT if len(key) < _SHORT else _LEAST, share)
+        }
         for edge, counted in counts.items()
     }
     return [_stripped(lines, place, repeated) for place, lines in enumerate(pages)]

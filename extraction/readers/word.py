@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
-from extraction.building import Builder
+from extraction.building import PAGE, Builder
 from extraction.content import Content, Limits
 from extraction.readers.package import Package, attribute, below, child, local
 
@@ -15,8 +15,7 @@ _SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr"}
 _WRAPPERS = {"sdt", "sdtContent", "ins"}
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _DEEPEST = 9
-# form feeds stay
-_BLANKS = re.compile(r"[^\S\x0c]+")
+_BLANKS = re.compile(r"\s+")
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -88,7 +87,7 @@ def _paragraph(element: Element, builder: Builder, levels: dict[str, int]) -> No
 
 
 def _text(element: Element) -> str:
-    """The text of an element; a form feed where Word began a page."""
+    """The text of an element; ``PAGE`` where Word began a page."""
     parts: list[str] = []
     stack = [element]
     while stack:
@@ -99,7 +98,7 @@ def _text(element: Element) -> str:
         elif name in _SPACES:
             parts.append(_SPACES[name])
         elif name == "lastRenderedPageBreak":
-            parts.append("\x0c")
+            parts.append(PAGE)
         elif name not in _SKIPPED:
             if name == "p" and parts:
                 parts.append("\n")

@@ -151,6 +151,7 @@ async def _index(
     try:
         from service.bulk.encoding import here
         from service.bulk.loader import load_documents
+        from service.index import filling
         from service.index.maintenance import optimize
 
         indexes = await service.store.indexes()
@@ -159,6 +160,8 @@ async def _index(
         columns = (*Progress.get_default_columns()[:1], MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
             index = await _current(indexes, name, service.running.reembedder, bar)
+            if await filling.add(index):
+                index = await indexes.open(name)
             task = bar.add_task(name, total=None)
 
             def show(report: Report) -> None:
@@ -179,14 +182,17 @@ async def _index(
         await service.stop()
     refused = [*(f"{one.id}: {one.reason}" for one in source.unread), *report.refused]
     for line in refused:
-        # a name that is not UTF-8 could not be printed
-        line = line.encode(errors="replace").decode()
-        console.print(f"refused: {line}", style="red", markup=False)
+        console.print(f"refused: {_printable(line)}", style="red", markup=False)
     console.print(
         f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
         f"{len(refused)} refused" + (f", {pruned} pruned" if source.prune else "")
     )
     return 1 if refused else 0
+
+
+def _printable(line: str) -> str:
+    """The line without what a terminal obeys: names in an archive come from its author."""
+    return "".join(one if one.isprintable() else "?" for one in line)
 
 
 async def _prune(indexes: Indexes, name: str, index: Index, report: Report, source: Source) -> int:

@@ -15,7 +15,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Windows
 from service.index.rows.schema import Identity
@@ -265,8 +265,12 @@ class Index:
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
         return Stored(**row, vector=matrix(found)[0])
 
-    async def one(self, document_id: str, *parts: Part) -> pa.Table:
-        """The columns of some parts of one document, and of its state.
+    def outlined(self, columns: list[str]) -> list[str]:
+        """The columns, and that of outlines if the table has it."""
+        return [*columns, outline.COLUMN] if outline.COLUMN in self.schema.names else columns
+
+    async def one(self, document_id: str, *parts: Part, outlined: bool = False) -> pa.Table:
+        """The columns of some parts of one document, of its state, and of its outline if wanted.
 
         Raises:
             NotFoundError: the index has no such document.
@@ -275,7 +279,9 @@ class Index:
         parts = (*parts, Part.STATE)
         # the code checks deletion here: a second condition would cost a fifth more
         query = self.table.query().where(col("id").eq(lit(document_id)))
-        found = await query.select(checksums.columns(*parts)).limit(1).to_arrow()
+        columns = checksums.columns(*parts)
+        columns = self.outlined(columns) if outlined else columns
+        found = await query.select(columns).limit(1).to_arrow()
         there = found.num_rows > 0
         if there and not (found := await self.sound(found, *parts)).num_rows:
             raise DamagedError
@@ -293,12 +299,6 @@ class Index:
             name: records.windows(*own)
             for name, *own in zip(ids, vectors.blobs(found["windows"]), ends, strict=True)
         }
-
-    async def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of the contents of the documents that the index has."""
-        found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
-        digests = map(checksums.content, checksums.texts(found["digest"]))
-        return dict(zip(checksums.texts(found["id"]), digests, strict=True))
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
         """The rows whose parts match their checksums; the others are logged and counted.

@@ -9,6 +9,7 @@ import lancedb
 
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
+from service.index.rows import outline
 from tests.index.test_bulk import run
 
 FIRST, SECOND = sources(2)
@@ -44,4 +45,8 @@ def test_a_folder_is_followed_file_by_file(tmp_path: Path) -> None:
     assert sorted(held) == ids
     assert held["e.pdf"]["title"] == SECOND.title
     assert json.loads(held["e.pdf"]["metadata"])["author"] == AUTHOR
+    known = outline.opened(held["e.pdf"]["outline"], held["e.pdf"]["digest"])
+    assert known is not None
+    assert known.page(0) == 1
+    assert known.headings[0][1] in [text for level, text in SECOND.blocks if level]
     assert held["b.docx"]["text"].startswith(SECOND.blocks[0][1])

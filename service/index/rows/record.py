@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.embedding.embedder import Document
+from service.index.rows.outline import Outline
 from windowing.pooling import Vectors, normalise
 
 
@@ -29,7 +30,11 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document as an index stores it."""
+    """A document as an index stores it.
+
+    Attributes:
+        outline: pages and headings, if the document comes from a file that has them.
+    """
 
     id: str
     text: str
@@ -37,6 +42,7 @@ class Record:
     metadata: dict[str, Any]
     links: list[str]
     encoding: Encoding
+    outline: Outline | None = None
 
 
 def encoded(document: Document) -> Encoding:
@@ -60,7 +66,7 @@ class Content(Protocol):
     def links(self) -> list[str]: ...
 
 
-def record(given: Content, encoding: Encoding) -> Record:
+def record(given: Content, encoding: Encoding, outline: Outline | None = None) -> Record:
     """The document as an index stores it."""
     return Record(
         id=given.id,
@@ -69,6 +75,7 @@ def record(given: Content, encoding: Encoding) -> Record:
         metadata=given.metadata,
         links=given.links,
         encoding=encoding,
+        outline=outline,
     )
 
 
