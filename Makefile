@@ -45,22 +45,27 @@ demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them fro
 train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before and after
 	@$(BIN)/python -m training.demo $(ARGS)
 
-test: lint ## check style, types and import directions, then run every test
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
+# a file's tests run in one process, in the order of tests/conftest.py
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/.dev ## check style, then run every test, types and import directions among them
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(PYTEST) $(ARGS)
 
 # coverage slows tests down, most of all on Python 3.11, which has no sys.monitoring
 COVERAGE_CORE := $(shell $(PYTHON) -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
 
 # coverage leaves database connections to the garbage collector, which warns about them
 coverage: $(VENV)/.dev ## run every test and report the share of lines that run
-	COVERAGE_CORE=$(COVERAGE_CORE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 900 -W ignore::pytest.PytestUnraisableExceptionWarning --cov --cov-report= --cov-fail-under=0 $(ARGS)
+	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) --timeout 900 -W ignore::pytest.PytestUnraisableExceptionWarning --cov --cov-report= --cov-fail-under=0 $(ARGS)
 	$(BIN)/coverage report > .cache/coverage/report.txt; status=$$?; tail -1 .cache/coverage/report.txt; exit $$status
 
 # test files that run longer, with more examples, in the nightly profile
 FUZZED := $(shell grep -lE 'hypothesis|NIGHTLY|worst_bodies' -r tests --include='test_*.py')
 
 nightly: $(VENV)/.dev ## fuzz routes, bodies, files and departures for an hour
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --timeout 3600 $(FUZZED) $(ARGS)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) --timeout 3600 $(FUZZED) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy strict, import directions
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heads.network import Floats, Vectors
+from ranking.fusion import standard
 
 # without differences of fields, which have two each
 FEATURES = 12
@@ -49,8 +50,8 @@ def features(pairs: Pairs) -> Vectors:
     differences = np.where(known, pairs.differences, 0.0)
     columns = (
         pairs.fused,
-        _standard(pairs.cosines),
-        _standard(pairs.words),
+        standard(pairs.cosines),
+        standard(pairs.words),
         pairs.cosines,
         pairs.words,
         _ranks(pairs.fused),
@@ -64,12 +65,6 @@ def features(pairs: Pairs) -> Vectors:
         *np.log1p(np.abs(differences)).T,
     )
     return np.column_stack(columns).astype(np.float32)
-
-
-def _standard(scores: Floats) -> Floats:
-    """Standard scores: the mean of all candidates is 0, their standard deviation 1."""
-    standard: Floats = (scores - scores.mean()) / max(float(scores.std()), 1e-9)
-    return standard
 
 
 def _ranks(scores: Floats) -> Floats:

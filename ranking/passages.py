@@ -46,9 +46,9 @@ class Terms:
 NONE = Terms({}, 0.0, 0)
 
 
-def terms(text: str, frequencies: Frequencies) -> Terms:
-    """The words of a text that occur in less than half of the documents, the top terms only."""
-    top = frequencies.top_terms(text, MOST_TERMS).split()
+def terms(text: str, top_terms: str, frequencies: Frequencies) -> Terms:
+    """The first top terms of a text that occur in less than half of the documents."""
+    top = top_terms.split()[:MOST_TERMS]
     idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
     weights = {word: weight for word, weight in idf if weight > _RARE}
     return Terms(weights, sum(weights.values()), len(text))

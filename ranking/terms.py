@@ -1,6 +1,5 @@
 """The top terms of a text: the words that distinguish it from other documents."""
 
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranking.bags import BUCKETS, Bag, buckets
-from ranking.tokens import words
+from ranking.tokens import hashes, words
 
 # docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
@@ -38,8 +37,7 @@ class Frequencies:
 
     def of_words(self, words: Sequence[str]) -> NDArray[np.float32]:
         """The idf of each word."""
-        hashes = np.fromiter((zlib.crc32(w.encode("utf-8", "replace")) for w in words), np.uint32)
-        return self.idf[hashes % BUCKETS]
+        return self.idf[hashes(words) % BUCKETS]
 
 
 def count(documents: Iterable[Bag]) -> Frequencies:

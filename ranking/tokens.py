@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,5 +45,9 @@ def _parts(text: str) -> Iterator[str]:
 
 def hashed(text: str) -> NDArray[np.uint32]:
     """The hash of each word, in the order of the text."""
-    found = (zlib.crc32(word.encode("utf-8", "replace")) for word in words(text))
-    return np.fromiter(found, dtype=np.uint32)
+    return hashes(words(text))
+
+
+def hashes(found: Iterable[str]) -> NDArray[np.uint32]:
+    """The hash of each word."""
+    return np.fromiter((zlib.crc32(word.encode("utf-8", "replace")) for word in found), np.uint32)

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.rig.stored_index import opened
 from ranking import adaptation
 from ranking.adaptation import Profile
 from service.index.documents import Index
-from service.index.indexes import Indexes, Model, connect
 from service.index.query import search
 from service.index.query.links import citations
 from training.evaluation.citations import difference_interval
@@ -67,12 +67,8 @@ def main() -> None:
 async def measure(path: Path, given: argparse.Namespace) -> None:
     """Print a row for the raw cosine and one for each number of candidates."""
     console = Console(width=120, highlight=False)
-    [folder] = (path / "indexes").glob(f"{given.index}.*.lance")
-    databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
-    indexes = Indexes(databases[0], databases[1], Model("", folder.stem.split(".")[1], 0))
-    index = await indexes.table(folder.stem)
-    if index is None:
-        raise SystemExit(f"no index {given.index}")
+    indexes = await opened(path, given.index)
+    index = await indexes.open(given.index)
     started = time.perf_counter()
     fitted = await indexes.profiles.fit(index)
     console.print(f"fitted in {time.perf_counter() - started:.1f} s: {fitted.gain}")

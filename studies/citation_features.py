@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.rig.stored_index import opened
 from heads import citation
 from heads.citation import Candidates, Inputs
 from heads.network import Network, Vectors
 from heads.pair_features import FEATURES
-from service.index.indexes import Indexes, Model, connect
 from service.index.query.links import citations
 from service.learning.citing import search_of
 
@@ -68,12 +68,7 @@ def main() -> None:
 
 async def read(path: Path, name: str, most: int | None) -> tuple[list[Candidates], list[int]]:
     """The candidates of the citing documents, and how many documents each cites."""
-    [folder] = (path / "indexes").glob(f"{name}.*.lance")
-    databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
-    indexes = Indexes(databases[0], databases[1], Model("", folder.stem.split(".")[1], 0))
-    index = await indexes.table(folder.stem)
-    if index is None:
-        raise SystemExit(f"no index {name}")
+    index = await (await opened(path, name)).open(name)
     links = await citations(index)
     popularity = Counter(one for cited in links.values() for one in cited)
     names = sorted(links)

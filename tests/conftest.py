@@ -26,6 +26,31 @@ ROOT = Path(__file__).resolve().parent.parent
 # the bundle whose source is available, as a package
 PUBLISHED_BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 
+# whether tests run longer, with more examples
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
+# Each takes a minute or more. They start first, so that none runs by itself at the end.
+LONGEST = (
+    "test_lint.py",
+    "test_readme.py",
+    "test_abandonment.py",
+    "test_amplification.py",
+    "test_generations.py",
+    "test_bulk.py",
+    "test_cluster.py",
+    "test_openapi.py",
+    "test_balancers.py",
+    "test_crashes.py",
+    "test_kills.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files by their time."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
+
+
 # HYPOTHESIS_PROFILE=nightly tests far more examples
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -81,9 +106,8 @@ def forget_peak(pid: int) -> None:
 
 def examples(number: int) -> hypothesis.settings:
     """So many examples for a test of a running service; 200 times as many at night."""
-    nightly = hypothesis.settings.get_current_profile_name() == "nightly"
     return hypothesis.settings(
-        max_examples=number * NIGHTLY_TIMES if nightly else number,
+        max_examples=number * NIGHTLY_TIMES if NIGHTLY else number,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )

@@ -18,21 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from lancedb import connect_async
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
+from benchmarks.rig.stored_index import opened
 from ranking.adaptation import Profile
 from service.index.documents import Index
-from service.index.generations import by_index
-from service.index.indexes import Indexes, Model, connect
 from service.index.query import search
 from service.index.query.links import citations
-from service.index.rows import schema
-from service.index.storage.database import table_names
 
 MODES = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}
 DEPTH = 100
@@ -72,16 +68,6 @@ async def run(folder: Path, name: str, most: int | None, *, raw: bool) -> None:
             [figures(one, links[name]) for one, name in zip(hits, chosen, strict=True)]
         )
     report(found, seconds, f"{name}: {len(chosen)} citing documents")
-
-
-async def opened(folder: Path, name: str) -> Indexes:
-    """The indexes of the bundle that made the first table of an index."""
-    databases = [await connect(f"{folder}/{part}") for part in ("indexes", "leases")]
-    table = by_index(await table_names(databases[0]))[name][0]
-    held = await (await connect_async(f"{folder}/indexes")).open_table(table)
-    identity = schema.identity(await held.schema())
-    model = Model(identity.model, identity.revision, 0)
-    return Indexes(databases[0], databases[1], model)
 
 
 async def ranked(index: Index, document: str, mode: str, profile: Profile | None) -> list[str]:

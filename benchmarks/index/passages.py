@@ -23,8 +23,6 @@ import argparse
 import json
 import random
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Set
 from pathlib import Path
@@ -76,14 +74,8 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=5, help="sentences planted in each")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        shutil.copytree(given.index_path, f"{work}/index")
-        flags = (f"--index-path={work}/index", "--request-timeout=590")
-        with (
-            server.started(*flags) as service,
-            httpx.Client(base_url=service.url, timeout=600) as client,
-        ):
-            content = measure(client, given.index, given.long, given.each)
+    with server.on_copy(given.index_path) as client:
+        content = measure(client, given.index, given.long, given.each)
     if given.json is not None:
         given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +52,8 @@ def main() -> None:
     parser.add_argument("--queries", type=int, help="citing documents to look up; default all")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        shutil.copytree(given.index_path, f"{work}/index")
-        flags = (f"--index-path={work}/index", "--request-timeout=590")
-        with (
-            server.started(*flags) as service,
-            httpx.Client(base_url=service.url, timeout=600) as client,
-        ):
-            found, folds = measure(client, given.index, given.folds, given.queries)
+    with server.on_copy(given.index_path) as client:
+        found, folds = measure(client, given.index, given.folds, given.queries)
     content = report(found, folds, given.index)
     if given.json is not None:
         given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

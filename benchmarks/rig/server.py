@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -121,6 +122,19 @@ def launched(
             yield Service(url, process.pid, time.monotonic() - began)
         finally:
             _end(process)
+
+
+@contextmanager
+def on_copy(index_path: Path) -> Iterator[httpx.Client]:
+    """A client of a service that runs on a copy of stored indexes."""
+    with tempfile.TemporaryDirectory() as work:
+        shutil.copytree(index_path, f"{work}/index")
+        flags = (f"--index-path={work}/index", "--request-timeout=590")
+        with (
+            started(*flags) as service,
+            httpx.Client(base_url=service.url, timeout=600) as client,
+        ):
+            yield client
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

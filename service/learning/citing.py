@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -59,22 +60,19 @@ async def citation(
     counts = await cited_counts(index, names + own, query.id)
     popularity = np.array([counts[name] for name in names])
     here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
-    if head.shape[0] == 3 * query.vector.size + SIGNALS:
-        found = np.stack([hit.vector for hit in hits])
-        asked = np.broadcast_to(query.vector, found.shape)
-        forward = vector_features(asked, found, _signals(hits, popularity))
-        backward = vector_features(found, asked, _signals(hits, here))
-    elif head.shape[0] == FEATURES + 2 * len(facts.fields(index)):
-        about, held = await facts.of_query(index, query), await facts.of_hits(index, hits)
-        forward = await _features(index, hits, about, held, popularity, "cites")
-        backward = await _features(index, hits, about, held, here, "cited_by")
+    if head.shape[0] == FEATURES + 2 * len(facts.fields(index)):
+        about = await facts.of_query(index, query)
+        held = await facts.of_hits(index, hits, words=direction != "cites")
+        inputs = partial(_features, index, hits, about, held)
+    elif head.shape[0] == 3 * query.vector.size + SIGNALS:
+        inputs = partial(_vectors, query, hits)
     else:
         raise ConflictError("the citation head has other inputs than this index: train it again")
     cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
     if direction != "cited_by":
-        cites = head.probabilities(forward)[:, 1]
+        cites = head.probabilities(await inputs(popularity, "cites"))[:, 1]
     if direction != "cites":
-        cited = head.probabilities(backward)[:, 1]
+        cited = head.probabilities(await inputs(here, "cited_by"))[:, 1]
     ranked = [
         replace(
             hit,
@@ -84,6 +82,16 @@ async def citation(
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
     return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit, query.offset)
+
+
+async def _vectors(
+    query: Query, hits: Sequence[Hit], popularity: NDArray[np.int64], direction: Direction
+) -> Vectors:
+    """The two vectors and the signals of each pair of the query and a hit."""
+    found = np.stack([hit.vector for hit in hits])
+    asked = np.broadcast_to(query.vector, found.shape)
+    pair = (asked, found) if direction == "cites" else (found, asked)
+    return vector_features(*pair, _signals(hits, popularity))
 
 
 async def _features(
@@ -100,7 +108,7 @@ async def _features(
         index: contains the hits.
         hits: of a hybrid search.
         about: the query.
-        held: the hits.
+        held: the hits; with their words if they cite the query.
         popularity: number of other documents that cite the cited one of each pair.
         direction: of the pairs.
     """
@@ -179,7 +187,8 @@ async def search_of(
         return None
     # a document's own link would give the answer away
     others = np.array([popularity.get(hit.id, 0) - (hit.id in cited) for hit in hits])
-    about, held = await facts.of_query(index, query), await facts.of_hits(index, hits)
+    about = await facts.of_query(index, query)
+    held = await facts.of_hits(index, hits, words=False)
     return Candidates(
         query.vector,
         np.stack([hit.vector for hit in hits]).astype(np.float32),

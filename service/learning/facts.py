@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from lancedb.expr import col, lit
 from heads.network import Floats
 from heads.pair_features import MOST_FIELDS
 from ranking.bags import Bag, bag
+from service import executors
 from service.index.documents import Index
 from service.index.query.search import Hit, Query
 from service.index.rows import terms
@@ -44,29 +45,31 @@ def fields(index: Index) -> list[str]:
 
 async def of_query(index: Index, query: Query) -> Facts:
     """The facts of a stored document or a text."""
-    unknown = Facts("", bag(query.text), len(query.text), np.full(len(fields(index)), np.nan))
+    words = await executors.STORE.run(bag, query.text)
+    unknown = Facts("", words, len(query.text), np.full(len(fields(index)), np.nan))
     if query.id is None:
         return unknown
-    columns = [name for name in _columns(index) if name not in (terms.COLUMN, "window_ends")]
-    found = await index.select(col("id") == lit(query.id), columns, 1)
-    held = _opened(index, found).get(query.id, unknown)
-    return Facts(held.title, unknown.words, unknown.length, held.values)
+    found = await index.select(col("id") == lit(query.id), _columns(index), 1)
+    stored = _opened(index, found).get(query.id, unknown)
+    return replace(unknown, title=stored.title, values=stored.values)
 
 
-async def of_hits(index: Index, hits: Sequence[Hit]) -> list[Facts]:
-    """The facts of found documents."""
+async def of_hits(index: Index, hits: Sequence[Hit], *, words: bool) -> list[Facts]:
+    """The facts of found documents, with or without their words."""
     rows = [hit.row for hit in hits]
-    found = await index.table.take_row_ids(rows).select(_columns(index)).to_arrow()
-    held: Mapping[str, Facts] = _opened(index, found)
+    columns = [*_columns(index), "window_ends"]
+    if words and terms.COLUMN in index.schema.names:
+        columns.append(terms.COLUMN)
+    found = await index.table.take_row_ids(rows).select(columns).to_arrow()
+    held = await executors.STORE.run(_opened, index, found)
     unknown = Facts("", b"", 0, np.full(len(fields(index)), np.nan))
     return [held.get(hit.id, unknown) for hit in hits]
 
 
 def _columns(index: Index) -> list[str]:
-    columns = ["id", "digest", "window_ends", *(PREFIX + name for name in fields(index))]
+    columns = ["id", "digest", *(PREFIX + name for name in fields(index))]
     # an earlier version did not limit titles
-    columns += ["title"] * index.identity.bounded
-    return columns + [terms.COLUMN] * (terms.COLUMN in index.schema.names)
+    return [*columns, "title"] if index.identity.bounded else columns
 
 
 def _opened(index: Index, found: pa.Table) -> dict[str, Facts]:

@@ -87,10 +87,35 @@ def test_an_index_of_windows_follows_writes_and_deletions(
     stores.run(scenario())
 
 
+def extract(archive: str, folder: Path) -> None:
+    with tarfile.open(Path(make.__file__).parent / f"{archive}.tar.gz") as packed:
+        packed.extractall(folder, filter="data")
+
+
+@pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])
+@pytest.mark.parametrize("archive", ["0.1-plain", "0.1-checksums"])
+def test_a_damaged_row_of_an_earlier_version_is_left_out(
+    tmp_path: Path, archive: str, mode: Any
+) -> None:
+    extract(archive, tmp_path)
+
+    async def scenario() -> None:
+        index = await (await stores.open_indexes(tmp_path)).open("papers")
+        own = make.record(3)
+        query = Query(own.encoding.windows[1], own.text)
+        sound = ids(await search(index, query, mode, FORM, None))
+        assert "d5" in sound
+        # more windows than the row has vectors
+        await index.table.update(updates_sql={"window_ends": "[1, 2, 3, 4, 5]"}, where="id = 'd5'")
+        found = ids(await search(index, query, mode, FORM, None))
+        assert sorted(found) == sorted(set(sound) - {"d5"})
+
+    stores.run(scenario())
+
+
 @pytest.mark.parametrize("archive", ["0.1-plain", "0.1-checksums"])
 def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str) -> None:
-    with tarfile.open(Path(make.__file__).parent / f"{archive}.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    extract(archive, tmp_path)
 
     async def scenario() -> None:
         index = await (await stores.open_indexes(tmp_path)).open("papers")

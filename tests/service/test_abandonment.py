@@ -1,13 +1,12 @@
 """Clients that leave a running service: their work ends, and nothing of theirs remains.
 
-The tests send 200 requests in three rounds and leave; with HYPOTHESIS_PROFILE=nightly, 200 for each
+The tests send 100 requests in three rounds and leave; with HYPOTHESIS_PROFILE=nightly, 200 for each
 route.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import time
@@ -22,9 +21,8 @@ import httpx
 import pytest
 
 from service.keys import file
-from tests.conftest import Server, connect, serving, wait_until
+from tests.conftest import NIGHTLY, Server, connect, serving, wait_until
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 LEFT_AFTER = (0.01, 0.1, 1.0)
 AT_ONCE = 20
 # more bytes than after the first round of such requests
@@ -270,7 +268,7 @@ def test_abandoned_requests_leave_nothing_behind(house: House, peps: dict[str, s
     abandon(house, peps, 3 * len(requests(peps)))
     settle(house)
     threads, memory = [house.server.threads()], house.server.memory()
-    leavings = 200 * (len(requests(peps)) if NIGHTLY else 1)
+    leavings = 200 * len(requests(peps)) if NIGHTLY else 100
     for _ in range(ROUNDS):
         abandon(house, peps, -(-leavings // ROUNDS))
         settle(house)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +10,13 @@ import pytest
 
 from benchmarks.security.amplification import prepare, send
 from benchmarks.security.worst_bodies import attacks
-from tests.conftest import Server, serving
+from tests.conftest import NIGHTLY, Server, serving
 
 # memory of one request, beyond the idle service's
 MOST_BYTES = 600_000_000
 # statuses that a route may return for a body that is too large
 CLEAR = {200, 202, 400, 404, 409, 413, 422, 429, 504}
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 ATTACKS = [attack for attack in attacks() if attack.first or NIGHTLY]
 
 

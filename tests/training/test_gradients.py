@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cosine_similarity
 
+from tests.conftest import free_port
 from training.backbones.encoder import open_start
 from training.data.build import open_cache
 from training.losses.contrastive import info_nce, nt_xent, pool_windows
@@ -191,12 +191,6 @@ def _worker(rank: int, port: int, settings: str, folder: str) -> None:
         state = {"loss": loss.total, "chunks": len(bench.batch.chunks), "gradients": gradients}
         torch.save(state, Path(folder) / f"{rank}-{cached}.pt")
     processes.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_two_processes_equal_one_with_the_whole_batch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,8 @@ _CHARACTERS = 24_000_000
 _SCAN_ROWS = 256
 
 SCORED = (Part.WINDOWS, Part.STATE)
+
+_COLUMNS = ["id", "window_ends"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
     search = search.distance_type("cosine")
     if where is not None:
         search = search.where(where)
-    search = search.select(["id", "window_ends", "_distance"]).limit(_OVERSAMPLE * limit)
+    search = search.select([*_COLUMNS, "_distance"]).limit(_OVERSAMPLE * limit)
     found = await search.with_row_id().to_arrow()
-    return _candidates(found, query, limit)
+    return _candidates(found, query, limit, 1 - np.asarray(found["_distance"]))
 
 
 async def _by_every_window(
@@ -70,16 +73,19 @@ async def _by_every_window(
 ) -> list[Candidate]:
     """The same in a table of an earlier version, whose windows LanceDB cannot search."""
     search = index.table.query().where(live(where))
-    held: list[tuple[float, Candidate]] = []
+    held: list[Candidate] = []
     columns = checksums.columns(*SCORED)
-    async for batch in await search.select(columns).to_batches(max_batch_length=_SCAN_ROWS):
+    search = search.select(columns).with_row_id()
+    async for batch in await search.to_batches(max_batch_length=_SCAN_ROWS):
         rows = pa.Table.from_batches([batch])
         best = await executors.STORE.run(
             best_scores, rows, Asked(query, "cosine", ranking.NONE, limit)
         )
-        held += [(best[one.id], one) for one in _candidates(rows, query, rows.num_rows)]
-        held = sorted(held, key=lambda pair: -pair[0])[:limit]
-    return [one for _, one in held]
+        # a row whose windows contradict themselves has no score
+        cosines = np.array([best.get(name, np.nan) for name in texts(rows["id"])])
+        held += [one for one in _candidates(rows, query, rows.num_rows, cosines) if one.id in best]
+        held = sorted(held, key=lambda one: -one.cosine)[:limit]
+    return held
 
 
 async def by_words(
@@ -89,20 +95,19 @@ async def by_words(
     search = index.table.query().nearest_to_text(words, columns=["text"])
     if where is not None:
         search = search.where(where)
-    search = search.select(["id", "window_ends", "_score"]).with_row_id()
+    search = search.select([*_COLUMNS, "_score"]).with_row_id()
     found = await search.limit(limit + 1).to_arrow()
-    return _candidates(found, query, limit)
+    return _candidates(found, query, limit, np.full(found.num_rows, np.nan))
 
 
-def _candidates(found: pa.Table, query: Query, limit: int) -> list[Candidate]:
-    names, count = found.schema.names, found.num_rows
-    rows = found["_rowid"].to_pylist() if "_rowid" in names else [0] * count
-    cosines = [1 - far for far in found["_distance"].to_pylist()] if "_distance" in names else []
+def _candidates(
+    found: pa.Table, query: Query, limit: int, cosines: NDArray[np.floating[Any]]
+) -> list[Candidate]:
     held = zip(
         texts(found["id"]),
         found["window_ends"].to_pylist(),
-        rows,
-        cosines or [np.nan] * count,
+        found["_rowid"].to_pylist(),
+        cosines.tolist(),
         strict=True,
     )
     size = query.vector.size * 2

@@ -136,9 +136,9 @@ async def search(
         where: a condition on documents.
     """
     frequencies = await index.vocabulary.frequencies(index)
-    asked = Asked(query, mode, ranking.terms(query.text, frequencies), form.documents)
+    top = await executors.STORE.run(frequencies.top_terms, query.text)
+    asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
     depth = max(CANDIDATES, 2 * form.documents)
-    top = frequencies.top_terms(query.text)
     if mode == "cosine":
         candidates = await by_window(index, query, depth, where)
     else:

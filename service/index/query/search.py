@@ -16,6 +16,7 @@ from threadpoolctl import ThreadpoolController
 from ranking import tokens
 from ranking.adaptation import Profile
 from ranking.fusion import standard
+from service import executors
 from service.index.documents import Index, matrix
 from service.index.query import listing
 from service.index.query.bags import Found, similarities
@@ -124,7 +125,7 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
     A short query is ranked by BM25. A longer one is ranked by the cosine of the words and pairs of
     words of whole documents, among the ``DEEP`` best by BM25.
     """
-    if short(query.text):
+    if await executors.STORE.run(short, query.text):
         worded = await _by_words(index, query, limit, where)
         by_rank = map(worded.hit, worded.ids, worded.ranks)
         return await first(index, by_rank, limit, query.offset)
@@ -142,7 +143,8 @@ async def hybrid(index: Index, query: Query, limit: int, where: Where | None) ->
     The other standard score is that of BM25 for a short query, otherwise of the root of the words'
     cosine, whose long tail the root shortens.
     """
-    ranked = await candidates(index, query, limit, where, brief=short(query.text))
+    brief = await executors.STORE.run(short, query.text)
+    ranked = await candidates(index, query, limit, where, brief=brief)
     return await first(index, ranked, limit, query.offset)
 
 
@@ -230,7 +232,7 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
 
 async def _by_words(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
     frequencies = await index.vocabulary.frequencies(index)
-    words = frequencies.top_terms(query.text)
+    words = await executors.STORE.run(frequencies.top_terms, query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
     return await _run(index, search, query, limit, where, "_score")
 
@@ -302,9 +304,6 @@ class _Rows:
         self._rows = found["_rowid"].to_pylist()
         self._digests = texts(found["digest"])
         self._found = found
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
 
     def dense(self, name: str) -> float:
         """The score of one row by vector."""

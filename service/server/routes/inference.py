@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fastapi import Request
@@ -17,6 +18,11 @@ from service.server.edge import deadline
 from service.server.lifecycle import Phase, Running, Service
 from windowing.pooling import normalise, shorten
 from windowing.tokens import Side
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.query.search import Query
+    from service.server.bodies.similar_bodies import QueryIn
 
 
 def service_of(request: Request) -> Service:
@@ -75,6 +81,22 @@ async def embed(
         )
     _count(request, service, result)
     return result
+
+
+async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, dict[str, str]]:
+    """The query of a request, and headers of the answer.
+
+    Raises:
+        NotFoundError: the index has no such document.
+        DamagedError: the stored document does not match its checksums.
+    """
+    from service.index.query.search import Query, stored
+
+    if body.id is not None:
+        return await stored(index, body.id), {}
+    text = body.text or ""
+    result = await embed(request, [text])
+    return Query(normalise(result.documents[0].vector()), text), headers(request, result)
 
 
 def vectors(

@@ -6,19 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field
 
 from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import TEXT
-from service.server.bodies.names import Identifier, Name, optional_text
-from service.server.bodies.similar_bodies import Span
+from service.server.bodies.names import Name
+from service.server.bodies.similar_bodies import QueryIn, Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.trainings import Turn
-from windowing.pooling import normalise
 
 router = APIRouter(
     route_class=BodyRoute,
@@ -34,23 +32,11 @@ SCANS = Turn("scans for duplicates")
 Threshold = Annotated[float, Field(ge=0.1, le=1)]
 
 
-class DuplicatesRequest(BaseModel):
+class DuplicatesRequest(QueryIn):
     """A document to compare with those of the index."""
 
-    model_config = ConfigDict(strict=True)
-
-    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
-        None, description="a document of any length; or give id"
-    )
-    id: Identifier | None = Field(None, description="a document of the index; it is left out")
     threshold: Threshold = Field(THRESHOLD, description="lowest resemblance")
     top_k: int = Field(10, ge=1, le=50)
-
-    @model_validator(mode="after")
-    def _text_or_id(self) -> DuplicatesRequest:
-        if (self.text is None) == (self.id is None):
-            raise ValueError("give either text or id")
-        return self
 
 
 class MatchOut(BaseModel):
@@ -97,18 +83,11 @@ _GROUPS: dict[int | str, dict[str, Any]] = {
 async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest) -> Response:
     """Documents of the index that share most of their words with a text or a document of it."""
     service = inference.service_of(request)
-    headers: dict[str, str] = {}
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(name)
-        from service.index.query import duplicates, search
+        from service.index.query import duplicates
 
-        if body.id is not None:
-            query = await search.stored(index, body.id)
-        else:
-            text = body.text or ""
-            result = await inference.embed(request, [text])
-            query = search.Query(normalise(result.documents[0].vector()), text)
-            headers = inference.headers(request, result)
+        query, headers = await inference.query(request, index, body)
         found = await duplicates.like(index, query, body.threshold, body.top_k)
     content = [
         {

@@ -6,24 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from service.index.query.filters import Filter, compile_filter
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import TEXT
-from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
-from service.server.bodies.similar_bodies import Span
+from service.server.bodies.names import INDEX_NAME
+from service.server.bodies.similar_bodies import QueryIn, Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.tracing.stages import Stage
-from windowing.pooling import normalise
 
 if TYPE_CHECKING:
-    from service.index.documents import Index
     from service.index.query.passages import Found
-    from service.index.query.search import Query
 
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
@@ -31,16 +27,10 @@ router = APIRouter(route_class=BodyRoute, tags=["index"])
 _LAST = 2**31 - 1
 
 
-class PassagesRequest(BaseModel):
+class PassagesRequest(QueryIn):
     """The query and its options."""
 
-    model_config = ConfigDict(strict=True)
-
     index: Annotated[str, Field(pattern=INDEX_NAME)]
-    text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
-        None, description="a sentence, or a document of any length; or give id"
-    )
-    id: Identifier | None = Field(None, description="a document of the index; it is left out")
     start: int | None = Field(
         None, ge=0, le=_LAST, description="with id: first character of a part of the document"
     )
@@ -52,9 +42,7 @@ class PassagesRequest(BaseModel):
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
 
     @model_validator(mode="after")
-    def _one_query(self) -> PassagesRequest:
-        if (self.text is None) == (self.id is None):
-            raise ValueError("give either text or id")
+    def _part(self) -> PassagesRequest:
         if (self.start is None) != (self.end is None):
             raise ValueError("give start and end together, or neither")
         if self.start is not None and self.end is not None:
@@ -107,8 +95,13 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
-        query, headers = await _query(request, body, index)
-        from service.index.query.passages import Form, search
+        from service.index.query.passages import Form, part_of, search
+
+        headers: dict[str, str] = {}
+        if body.id is not None and body.start is not None and body.end is not None:
+            query = await part_of(index, body.id, body.start, body.end)
+        else:
+            query, headers = await inference.query(request, index, body)
 
         form = Form(body.top_k, body.passages, body.snippet_characters)
         with Stage("search") as stage:
@@ -117,22 +110,6 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
         service.metrics.index_search_seconds.labels(f"passages {body.mode}").observe(stage.seconds)
         content = [_document(one) for one in found]
     return json_response(content, headers)
-
-
-async def _query(
-    request: Request, body: PassagesRequest, index: Index
-) -> tuple[Query, dict[str, str]]:
-    """The query, and headers of the answer."""
-    from service.index.query.passages import part_of
-    from service.index.query.search import Query, stored
-
-    if body.id is not None:
-        if body.start is not None and body.end is not None:
-            return await part_of(index, body.id, body.start, body.end), {}
-        return await stored(index, body.id), {}
-    text = body.text or ""
-    result = await inference.embed(request, [text])
-    return Query(normalise(result.documents[0].vector()), text), inference.headers(request, result)
 
 
 def _document(found: Found) -> dict[str, Any]:
