@@ -2,8 +2,9 @@
 
     python -m benchmarks.files.reading --files 500
 
-Fidelity is the share of characters, blanks apart, in words that the file and the found text have in
-the same order (``benchmarks.files.fidelity``). A page is right if nine tenths of its characters are.
+Fidelity is the share of characters, blanks apart, in words that the file and the found text have
+in the same order (``benchmarks.files.fidelity``). A page is right if nine tenths of its characters
+are.
 The time of a file includes its process. PDFs of two columns, and one of many pages, are further
 rows.
 """

@@ -54,6 +54,8 @@ def _decoded(content: bytes, declared: str | None) -> str:
             return content.decode(likely)
         except (UnicodeError, LookupError):
             continue
+    if b"\0" in sample:
+        raise UnreadableError(_BINARY)
     found = from_bytes(content)
     best = found.best()
     if best is None:

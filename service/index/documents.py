@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -291,13 +291,15 @@ class Index:
 
     async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
         """Windows of documents by id, without damaged ones."""
-        columns = checksums.columns(Part.WINDOWS)
+        columns = self.outlined(checksums.columns(Part.WINDOWS))
         found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
         found = await self.sound(found, Part.WINDOWS)
         ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
         return {
-            name: records.windows(*own)
-            for name, *own in zip(ids, vectors.blobs(found["windows"]), ends, strict=True)
+            name: replace(records.windows(*own), outline=known or outline.NONE)
+            for name, known, *own in zip(
+                ids, records.outlines(found), vectors.blobs(found["windows"]), ends, strict=True
+            )
         }
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:

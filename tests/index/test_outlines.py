@@ -23,6 +23,8 @@ from tests.index.processes import Replicas, copy, record, run
 TEXT = "Harbour\n\nBoats carry grain. Boats return empty.\n\nSchool\n\nPupils read and write."
 HELD = Outline((0, TEXT.index("School")), ((0, "Harbour"), (TEXT.index("School"), "School")))
 DOCUMENT = replace(record("d", TEXT), outline=HELD)
+# words of half of the documents do not count
+OTHERS = [record("x", "A violin is tuned in fifths."), record("y", "Snow falls on the hills.")]
 
 
 async def places(index: Index, words: str) -> tuple[int | None, str | None]:
@@ -59,7 +61,7 @@ def test_an_outline_is_stored_in_few_bytes_and_bounded() -> None:
 @run
 async def test_passages_say_page_and_heading(replicas: Replicas) -> None:
     a, _ = await replicas.pair()
-    await a.put([DOCUMENT])
+    await a.put([DOCUMENT, *OTHERS])
     assert await places(a, "Boats carry") == (1, "Harbour")
     assert await places(a, "Pupils read") == (2, "School")
     # damage hides the outline and no document
@@ -93,7 +95,7 @@ def test_a_table_of_an_earlier_version_gets_the_column(
     async def scenario(replicas: Replicas) -> None:
         a = await former(replicas, monkeypatch)
         index = await a.open("x")
-        await index.put([DOCUMENT])
+        await index.put([DOCUMENT, *OTHERS])
         assert await places(index, "Pupils read") == (None, None)
         assert (await reuse.digests(index, ["d"]))["d"][1] is None
         assert not await filling.complete(index)

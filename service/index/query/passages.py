@@ -235,6 +235,8 @@ def _passages(
     for place in best:
         start, end = ends[place - 1] if place else 0, ends[place]
         first, last = ranking.snippet(text, start, end, form.characters, asked.terms)
+        # blank lines may stand before a heading
+        begins = last - len(text[first:last].lstrip())
         score, cosine, share = (float(of[place]) for of in (scores, cosines, shares))
         found.append(
             Passage(
@@ -245,8 +247,8 @@ def _passages(
                 words=share,
                 snippet=(first, last),
                 text=text[first:last],
-                page=known.page(first),
-                heading=known.heading(first),
+                page=known.page(begins),
+                heading=known.heading(begins),
             )
         )
     return found

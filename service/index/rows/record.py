@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.embedding.embedder import Document
-from service.index.rows.outline import Outline
+from service.index.rows.outline import NONE, Outline
 from windowing.pooling import Vectors, normalise
 
 
@@ -81,14 +81,21 @@ def record(given: Content, encoding: Encoding, outline: Outline | None = None) -
 
 @dataclass(slots=True)
 class Windows:
-    """Windows of a stored document: vectors and character ranges."""
+    """Windows of a document: vectors, character ranges, and the outline of a stored one."""
 
     vectors: Vectors
     ends: list[int]
+    outline: Outline = NONE
 
     def span(self, index: int) -> dict[str, int]:
         """The first character of a window, and one past its last."""
         return {"start": self.ends[index - 1] if index else 0, "end": self.ends[index]}
+
+    def place(self, index: int) -> dict[str, Any]:
+        """The span of a window, and the page and the heading where it begins."""
+        span = self.span(index)
+        page, heading = self.outline.page(span["start"]), self.outline.heading(span["start"])
+        return span | {"page": page, "heading": heading}
 
 
 def digest(

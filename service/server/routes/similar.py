@@ -162,7 +162,7 @@ async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) 
             {
                 "cosine": pair.cosine,
                 "query": query.span(pair.query),
-                "document": document.span(pair.document),
+                "document": document.place(pair.document),
             }
             for pair in pairs.best(query, document, PAIRS)
         ]
