@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -129,7 +130,10 @@ def html(source: Source) -> bytes:
 
 def markdown(source: Source) -> bytes:
     """Markdown with hashes."""
-    blocks = (f"{'#' * min(level, 6)} {text}" if level else text for level, text in source.blocks)
+    blocks = (
+        f"{'#' * min(level, 6)} {text}" if level else re.sub(r"^(?=[#`~])", r"\\", text)
+        for level, text in source.blocks
+    )
     return "\n\n".join(blocks).encode()
 
 

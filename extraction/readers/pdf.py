@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import BinaryIO
 
 import pypdfium2 as pdfium
@@ -90,17 +91,21 @@ def _pages(document: pdfium.PdfDocument, limits: Limits) -> Iterator[str]:
 
 def _headings(document: pdfium.PdfDocument, text: str, starts: Sequence[int]) -> Iterator[Heading]:
     """The entries of the outline, each where its page's text has it or where the page begins."""
-    for number, entry in enumerate(document.get_toc()):
-        if number == _MOST_HEADINGS:
-            return
+    former = 0
+    for entry in islice(document.get_toc(), _MOST_HEADINGS):
         title, target = line(entry.get_title()), entry.get_dest()
         page = target.get_index() if target is not None else None
         if title is None or page is None or not 0 <= page < len(starts):
             continue
+        # a page may have the words twice, and an outline has the order of the text
+        begin = max(starts[page], former)
         end = starts[page + 1] if page + 1 < len(starts) else len(text)
-        words = re.compile(r"\s+".join(map(re.escape, title.split())))
-        found = words.search(text, starts[page], end)
+        words = r"\s+".join(map(re.escape, title.split()))
+        # a line of its own rather than the same words in a sentence
+        found = re.compile(rf"^[\d.\s]*{words}\s*$", re.M).search(text, begin, end)
+        found = found or re.compile(words).search(text, begin, end)
         start = found.start() if found else min(starts[page], len(text))
+        former = found.end() if found else former
         yield Heading(start, entry.level + 1, title)
 
 
