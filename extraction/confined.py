@@ -88,7 +88,7 @@ def _child(request: dict[str, object], source: int, target: int) -> None:
                 answer.write(line)
         status = 0
     finally:
-        # nothing of the parent's may run in the child, such as handlers at exit
+        # handlers at exit belong to the parent
         os._exit(status)
 
 

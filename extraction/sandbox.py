@@ -169,4 +169,6 @@ class Sandbox:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
+    # the process has another working directory
+    modules = os.pathsep.join(map(os.path.abspath, sys.path))
+    return {**kept, "PYTHONPATH": modules, "LC_ALL": "C.UTF-8"}

@@ -10,6 +10,8 @@ _HASHES = re.compile(r" {0,3}(#{1,6})[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1*[ \t]*$")
 _WIDE = 3
+# characters; a longer line is no heading, and would cost quadratic time
+_LONGEST = 300
 
 
 def content_of(kind: str, text: str) -> Content:
@@ -32,7 +34,7 @@ def _markdown(text: str) -> list[Heading]:
     found: list[Heading] = []
     fence, start, before, begin = "", 0, "", 0
     for line in text.splitlines(keepends=True):
-        bare = line.rstrip("\r\n")
+        bare = line.rstrip("\r\n") if len(line) <= _LONGEST else ""
         if match := _FENCE.match(bare):
             if not fence:
                 fence = match[1]
@@ -70,7 +72,11 @@ def _restructured(text: str) -> list[Heading]:
 
 
 def _is_title(title: str, above: str, below: str) -> bool:
-    if not title.strip() or _ADORNMENT.match(title) or not _ADORNMENT.match(below):
+    if (
+        not 0 < len(title.strip()) <= _LONGEST
+        or _ADORNMENT.match(title)
+        or not _ADORNMENT.match(below)
+    ):
         return False
     wide = max(_WIDE, len(title.strip()))
     if above == below:

@@ -102,7 +102,7 @@ def _headings(document: pdfium.PdfDocument, text: str, starts: Sequence[int]) ->
         end = starts[page + 1] if page + 1 < len(starts) else len(text)
         words = r"\s+".join(map(re.escape, title.split()))
         # a line of its own rather than the same words in a sentence
-        found = re.compile(rf"^[\d.\s]*{words}\s*$", re.M).search(text, begin, end)
+        found = re.compile(rf"^[\d. ]*{words} *$", re.M).search(text, begin, end)
         found = found or re.compile(words).search(text, begin, end)
         start = found.start() if found else min(starts[page], len(text))
         former = found.end() if found else former

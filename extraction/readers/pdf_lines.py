@@ -15,8 +15,9 @@ HYPHEN = "\ufffe"
 # a page's number and nothing else
 _NUMBERED = re.compile(r"(?i)(?:page |[-–] ?)?(\d{1,5})(?: ?[-–]| ?(?:of|/) ?\d{1,5})?$")
 _NUMBER = re.compile(r"\d{1,6}")
-_DIVIDED = re.compile(f"(\\w+){HYPHEN}(?=(\\w+))")
-_WHOLE = re.compile(r"\w+-\w+")
+# with a boundary before them, a long word costs linear time
+_DIVIDED = re.compile(f"\\b(\\w+){HYPHEN}(?=(\\w+))")
+_WHOLE = re.compile(r"\b\w+-\w+")
 
 
 def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:

@@ -131,6 +131,13 @@ def test_headings_of_markdown_and_restructured_text(read: Read) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [".md", ".rst"])
+def test_a_long_line_costs_linear_time(read: Read, kind: str) -> None:
+    # in quadratic time this would take hours
+    text = f"# a{' ' * 3_000_000}b\n{'=' * 3_000_000} x\n\nOne\n===\n"
+    assert [h.title for h in content_of(read(kind, text.encode())).headings] == ["One"]
+
+
 def test_html_shows_what_a_reader_of_the_page_sees(read: Read) -> None:
     page = (
         "<title>T</title><body><h1>One <i>two</i></h1><p>a<b>b</b>\n c<p>d<pre> x\n  y</pre>"
