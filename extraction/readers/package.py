@@ -43,7 +43,7 @@ class Package:
             )
         try:
             self._zip = zipfile.ZipFile(stream)
-        except (zipfile.BadZipFile, ValueError, OSError) as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
             raise UnreadableError(f"no {kind} file, or a damaged one") from error
         names = self._zip.namelist()
         if len(names) > limits.members:
