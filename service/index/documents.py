@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
-from service.index.rows import checksums, outline, records, vectors
+from service.index.rows import checksums, outline, records
 from service.index.rows.checksums import Part
-from service.index.rows.record import Record, Windows
+from service.index.rows.record import Record
 from service.index.rows.schema import Identity
 from service.index.rows.versions import Standing
 from windowing.pooling import Vectors
@@ -289,19 +289,6 @@ class Index:
             raise NotFoundError("no document of that id in this index")
         return found
 
-    async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
-        """Windows of documents by id, without damaged ones."""
-        columns = self.outlined(checksums.columns(Part.WINDOWS))
-        found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
-        found = await self.sound(found, Part.WINDOWS)
-        ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
-        return {
-            name: replace(records.windows(*own), outline=known or outline.NONE)
-            for name, known, *own in zip(
-                ids, records.outlines(found), vectors.blobs(found["windows"]), ends, strict=True
-            )
-        }
-
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
         """The rows whose parts match their checksums; the others are logged and counted.
 
@@ -322,6 +309,28 @@ class Index:
         named = sorted(part.name.lower() for part in parts)
         log.error("row_damaged", table=self.table.name, parts=named, rows=rows)
         self.damaged(rows)
+
+    async def read(
+        self, ids: Sequence[str], columns: list[str], rows: Sequence[int] = ()
+    ) -> pa.Table:
+        """Columns of documents, in no order; leaves out missing ones.
+
+        Args:
+            ids: of the documents.
+            columns: ``id`` among them.
+            rows: their last known positions (``_rowid``), which save most of the search.
+        """
+        found = self.schema.empty_table().select(columns)
+        if rows:
+            found = await self.table.take_row_ids(list(rows)).select(columns).to_arrow()
+        names = checksums.texts(found["id"])
+        # rows that moved or changed since then are missing
+        missing = sorted(set(ids) - set(names))
+        if missing:
+            where = col("id").isin([lit(name) for name in missing])
+            further = await self.select(where, columns, len(missing))
+            found = pa.concat_tables([found.cast(further.schema), further])
+        return found
 
     async def select(self, where: Expr, columns: list[str], limit: int) -> pa.Table:
         """Columns of the matching documents, in no order."""

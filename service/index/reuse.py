@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lancedb.expr import col, lit
 
@@ -11,7 +12,7 @@ from service.index.documents import Index, matrix
 from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import Outline
-from service.index.rows.record import Encoding, Record
+from service.index.rows.record import Encoding, Record, Windows
 
 # reads texts and windows of this many documents at once
 _CHUNK = 128
@@ -48,6 +49,20 @@ async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outl
     contents = map(checksums.content, checksums.texts(found["digest"]))
     pairs = zip(contents, records.outlines(found), strict=True)
     return dict(zip(checksums.texts(found["id"]), pairs, strict=True))
+
+
+async def windows(index: Index, ids: Sequence[str]) -> dict[str, Windows]:
+    """Windows of documents by id, without damaged ones."""
+    columns = index.outlined(checksums.columns(Part.WINDOWS))
+    found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    found = await index.sound(found, Part.WINDOWS)
+    ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
+    return {
+        name: replace(records.windows(*own), outline=known or outline.NONE)
+        for name, known, *own in zip(
+            ids, records.outlines(found), vectors.blobs(found["windows"]), ends, strict=True
+        )
+    }
 
 
 async def whole(index: Index, document_id: str) -> tuple[Record, int]:

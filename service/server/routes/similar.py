@@ -106,6 +106,7 @@ async def _query(
     body: SimilarRequest, place: int, embedded: Document | None, index: Index
 ) -> tuple[Query, Windows | None]:
     """The query at a position, and its windows if the request asks for them."""
+    from service.index import reuse
     from service.index.query.search import Query, stored
 
     one = body if body.queries is None else body.queries[place]
@@ -123,7 +124,7 @@ async def _query(
             if body.queries is not None:
                 error.message = f"queries.{place}: {error.message}"
             raise
-        windows = (await index.windows([name])).get(name) if body.explain else None
+        windows = (await reuse.windows(index, [name])).get(name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
     return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
@@ -152,9 +153,10 @@ def _hit(hit: Hit) -> dict[str, Any]:
 
 
 async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) -> None:
+    from service.index import reuse
     from service.index.query import pairs
 
-    stored = await index.windows([hit["id"] for hit in content])
+    stored = await reuse.windows(index, [hit["id"] for hit in content])
     for hit in content:
         # absent if its windows are damaged, or if it was deleted between the two reads
         document = stored.get(hit["id"])
