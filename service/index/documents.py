@@ -15,7 +15,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
-from service.index.rows import checksums, outline, records
+from service.index.rows import checksums, records
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record
 from service.index.rows.schema import Identity
@@ -265,12 +265,8 @@ class Index:
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
         return Stored(**row, vector=matrix(found)[0])
 
-    def outlined(self, columns: list[str]) -> list[str]:
-        """The columns, and that of outlines if the table has it."""
-        return [*columns, outline.COLUMN] if outline.COLUMN in self.schema.names else columns
-
-    async def one(self, document_id: str, *parts: Part, outlined: bool = False) -> pa.Table:
-        """The columns of some parts of one document, of its state, and of its outline if wanted.
+    async def one(self, document_id: str, *parts: Part, further: Sequence[str] = ()) -> pa.Table:
+        """The columns of some parts of one document, of its state, and further ones.
 
         Raises:
             NotFoundError: the index has no such document.
@@ -279,9 +275,7 @@ class Index:
         parts = (*parts, Part.STATE)
         # the code checks deletion here: a second condition would cost a fifth more
         query = self.table.query().where(col("id").eq(lit(document_id)))
-        columns = checksums.columns(*parts)
-        columns = self.outlined(columns) if outlined else columns
-        found = await query.select(columns).limit(1).to_arrow()
+        found = await query.select([*checksums.columns(*parts), *further]).limit(1).to_arrow()
         there = found.num_rows > 0
         if there and not (found := await self.sound(found, *parts)).num_rows:
             raise DamagedError

@@ -102,7 +102,7 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The current documents, which may be later than their ids."""
     parts = (Part.HEAD, Part.TEXT, Part.LINKS, Part.STATE)
-    columns = index.outlined(checksums.columns(*parts))
+    columns = [*checksums.columns(*parts), *outline.columns(index.schema.names)]
     found: pa.Table = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
     # a damaged document is not copied; ``docsplit-index check`` names it
     found = (await index.sound(found, *parts)).drop_columns(["deleted"])

@@ -44,7 +44,7 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
 
 async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outline | None]]:
     """Digests of the contents, and outlines, of the documents that the index has."""
-    columns = index.outlined(["id", "digest"])
+    columns = ["id", "digest", *outline.columns(index.schema.names)]
     found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
     contents = map(checksums.content, checksums.texts(found["digest"]))
     pairs = zip(contents, records.outlines(found), strict=True)
@@ -53,7 +53,7 @@ async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outl
 
 async def windows(index: Index, ids: Sequence[str]) -> dict[str, Windows]:
     """Windows of documents by id, without damaged ones."""
-    columns = index.outlined(checksums.columns(Part.WINDOWS))
+    columns = [*checksums.columns(Part.WINDOWS), *outline.columns(index.schema.names)]
     found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
     found = await index.sound(found, Part.WINDOWS)
     ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
@@ -72,7 +72,8 @@ async def whole(index: Index, document_id: str) -> tuple[Record, int]:
         NotFoundError: the index has no such document.
         DamagedError: the stored document does not match its checksums.
     """
-    found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS, outlined=True)
+    further = outline.columns(index.schema.names)
+    found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS, further=further)
     [row] = found.drop_columns(["vector", "windows", "deleted"]).to_pylist()
     windows = records.windows(vectors.blobs(found["windows"])[0], row["window_ends"])
     record = Record(

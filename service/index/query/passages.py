@@ -29,7 +29,7 @@ from service.index.query.passage_candidates import (
 )
 from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
 from service.index.query.search import Query
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from windowing.pooling import Vectors, normalise
@@ -164,22 +164,25 @@ async def _answer(
     """The first documents, from one read of each; skips damaged and deleted ones."""
     found: list[Found] = []
     rest = list(ranked)
+    further = outline.columns(index.schema.names)
     while rest and len(found) < form.documents:
         wanted = form.documents - len(found)
         part, rest = rest[:wanted], rest[wanted:]
-        async for rows in _rows(index, part, _ANSWERED, outlined=True):
+        async for rows in _rows(index, part, _ANSWERED, further):
             found += await executors.STORE.run(_found, rows, asked, form)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
 
 
 async def _rows(
-    index: Index, candidates: Sequence[Candidate], parts: Sequence[Part], *, outlined: bool = False
+    index: Index,
+    candidates: Sequence[Candidate],
+    parts: Sequence[Part],
+    further: Sequence[str] = (),
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
     for chunk in _chunks(candidates, text=Part.TEXT in parts):
         ids, places = [one.id for one in chunk], [one.row for one in chunk]
-        columns = checksums.columns(*parts)
-        columns = index.outlined(columns) if outlined else columns
+        columns = [*checksums.columns(*parts), *further]
         found = await index.read(ids, columns, places)
         found = await index.sound(found, *parts)
         if found.num_rows:

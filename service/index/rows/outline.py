@@ -48,6 +48,11 @@ def outline(pages: Sequence[int], headings: Sequence[tuple[int, str]]) -> Outlin
     return Outline(tuple(sorted(pages)[:MOST]), kept) if pages or kept else None
 
 
+def columns(names: Sequence[str]) -> list[str]:
+    """The column to read, if a table has it among its columns."""
+    return [COLUMN] if COLUMN in names else []
+
+
 def sealed(held: Outline | None, digest: str) -> bytes | None:
     """The value for an outline.
 
