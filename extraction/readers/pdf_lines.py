@@ -10,6 +10,8 @@ _EDGE = 3
 _LEAST, _SHARE = 2, 0.3
 # a shorter line, such as a brace, may stand at the edge of two pages by chance
 _SHORT, _LEAST_SHORT = 10, 3
+# around a number that is counted from that of the page
+_MARK = "\0"
 # how PDFium writes a hyphen at the end of a line
 HYPHEN = "\ufffe"
 # a page's number and nothing else
@@ -33,16 +35,18 @@ def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
         )
         for edge in (0, -1)
     }
-    share = _SHARE * len(pages)
     repeated = {
-        edge: {
-            key
-            for key, count in counted.items()
-            if count >= max(_LEAST_SHORT if len(key) < _SHORT else _LEAST, share)
-        }
+        edge: {key for key, count in counted.items() if count >= _needed(key, len(pages))}
         for edge, counted in counts.items()
     }
     return [_stripped(lines, place, repeated) for place, lines in enumerate(pages)]
+
+
+def _needed(key: str, pages: int) -> float:
+    """The number of pages that must have a key."""
+    least = _LEAST_SHORT if len(key) < _SHORT else _LEAST
+    # a number that counts the pages is no chance, even in the header of a short chapter
+    return max(least, _LEAST_SHORT) if _MARK in key else max(least, _SHARE * pages)
 
 
 def _stripped(lines: list[str], place: int, repeated: dict[int, set[str]]) -> list[str]:
@@ -72,7 +76,7 @@ def _keys(line: str, place: int) -> Iterator[str]:
     yield line
     numbers = list(_NUMBER.finditer(line))
     for found in {numbers[0], numbers[-1]} if numbers else ():
-        yield f"{line[: found.start()]}\0{int(found[0]) - place}\0{line[found.end() :]}"
+        yield f"{line[: found.start()]}{_MARK}{int(found[0]) - place}{_MARK}{line[found.end() :]}"
 
 
 def joined(pages: Sequence[str]) -> list[str]:

@@ -21,6 +21,15 @@ def test_left_and_right_pages_may_have_other_headers() -> None:
     assert without_repeated(pages) == [[f"Words {letter}"] for letter in "abcd"]
 
 
+def test_the_header_of_a_short_chapter_goes_if_it_counts_the_pages() -> None:
+    heads = ["Chapter 1: One", "Chapter 2: Two", "Chapter 3: Three", "Chapter 4: Four"]
+    pages = [[f"{heads[n // 3]} {n + 9}", f"Words {chr(97 + n)}"] for n in range(12)]
+    assert without_repeated(pages) == [[words] for _, words in pages]
+    # without the number it may be the beginning of the text
+    pages = [[heads[n // 3], words] for n, (_, words) in enumerate(pages)]
+    assert without_repeated(pages) == pages
+
+
 @pytest.mark.parametrize(
     "pages",
     [
