@@ -46,7 +46,7 @@ def _needed(key: str, pages: int) -> float:
     """The number of pages that must have a key."""
     least = _LEAST_SHORT if len(key) < _SHORT else _LEAST
     # a number that counts the pages is no chance, even in the header of a short chapter
-    return max(least, _LEAST_SHORT) if _MARK in key else max(least, _SHARE * pages)
+    return least if _MARK in key else max(least, _SHARE * pages)
 
 
 def _stripped(lines: list[str], place: int, repeated: dict[int, set[str]]) -> list[str]:
