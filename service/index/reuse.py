@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from lancedb.expr import col, lit
 
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import Outline
 from service.index.rows.record import Encoding, Record, Windows
+from service.index.rows.vectors import matrix
 
 # reads texts and windows of this many documents at once
 _CHUNK = 128

@@ -15,7 +15,7 @@ from ranking import tokens
 from ranking.fusion import standard
 from ranking.terms import MOST_WORDS
 from service import executors
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where
@@ -25,6 +25,7 @@ from service.index.query.reading import Query as Query
 from service.index.query.reading import Ranks, read
 from service.index.query.words import SAMPLE
 from service.index.rows.checksums import Part, sound
+from service.index.rows.vectors import matrix
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncStandardQuery
