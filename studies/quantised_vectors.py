@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rig.stored_index import opened
+from service.index import reuse
 from service.index.query import listing
 from service.server.bodies.encoding import small_integers
 from windowing.pooling import Vectors, normalise
@@ -33,7 +34,7 @@ async def windows(index_path: Path, name: str) -> tuple[Vectors, NDArray[np.int6
     after: str | None = ""
     while after is not None:
         page = await listing.page(index, after, PAGE)
-        held = await index.windows([head.id for head in page.heads])
+        held = await reuse.windows(index, [head.id for head in page.heads])
         parts += [one.vectors for one in held.values()]
         counts += [len(one.vectors) for one in held.values()]
         after = page.next

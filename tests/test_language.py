@@ -29,6 +29,7 @@ CLEAN = [
     "docs",
     "examples",
     "export",
+    "extraction",
     "hashes",
     "heads",
     "mkdocs.yml",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from lancedb.expr import lit
 
+from service.index import reuse
 from service.index.documents import Index
 from service.index.links.found import FoundLinks, Link
 from service.index.query import listing
@@ -81,7 +82,8 @@ async def page(
         chunk = keys[start : start + limit]
         names = sorted({name for _, name in chunk})
         heads = await listing.heads(index, names)
-        digests = await index.digests([*names, document])
+        known = await reuse.digests(index, [*names, document])
+        digests = {name: digest for name, (digest, _) in known.items()}
         for key in chunk:
             if len(entries) == limit:
                 return Page(entries, (entries[-1].direction, entries[-1].id))

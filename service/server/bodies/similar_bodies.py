@@ -106,12 +106,19 @@ class Span(BaseModel):
     end: int
 
 
+class Place(Span):
+    """Characters of a stored document, and where they begin in the file that it came from."""
+
+    page: int | None = Field(None, description="from 1")
+    heading: str | None = Field(None, description="the last one up to there")
+
+
 class PairOut(BaseModel):
     """Two windows that resemble each other."""
 
     cosine: float
     query: Span
-    document: Span
+    document: Place
 
 
 class HitOut(BaseModel):

@@ -115,6 +115,7 @@ async def _query(
     body: SimilarRequest, place: int, embedded: Document | None, index: Index
 ) -> tuple[Query, Windows | None]:
     """The query at a position, and its windows if the request asks for them."""
+    from service.index import reuse
     from service.index.query.search import Query, stored
 
     one = body if body.queries is None else body.queries[place]
@@ -132,7 +133,7 @@ async def _query(
             if body.queries is not None:
                 error.message = f"queries.{place}: {error.message}"
             raise
-        windows = (await index.windows([name])).get(name) if body.explain else None
+        windows = (await reuse.windows(index, [name])).get(name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
     return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
@@ -161,9 +162,10 @@ def _hit(hit: Hit) -> dict[str, Any]:
 
 
 async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) -> None:
+    from service.index import reuse
     from service.index.query import pairs
 
-    stored = await index.windows([hit["id"] for hit in content])
+    stored = await reuse.windows(index, [hit["id"] for hit in content])
     for hit in content:
         # absent if its windows are damaged, or if it was deleted between the two reads
         document = stored.get(hit["id"])
@@ -171,7 +173,7 @@ async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) 
             {
                 "cosine": pair.cosine,
                 "query": query.span(pair.query),
-                "document": document.span(pair.document),
+                "document": document.place(pair.document),
             }
             for pair in pairs.best(query, document, PAIRS)
         ]
