@@ -13,6 +13,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
@@ -117,19 +118,22 @@ class Matcher:
         found = self._automaton.find_matches_as_indexes("".join(codes))
         if not found:
             return
-        # the number of tokens up to the end of each run
-        counts = np.cumsum([len(run) for run in codes])
-        starts = [run.start() for run in _RUN.finditer(text, start, end)]
-
-        def place(token: int) -> tuple[int, int]:
-            run = int(np.searchsorted(counts, token, side="right"))
-            whole = _RUN.match(text, starts[run], end)
-            parts = list(_parts(whole[0])) if whole else []
-            part = parts[token - int(counts[run])]
-            return starts[run] + part.start(), starts[run] + part.end()
-
-        for number, first, last in found:
-            yield Mention(self._names[number], place(first)[0], place(last - 1)[1])
+        spans = [run.span() for run in _RUN.finditer(text, start, end)]
+        sizes = [len(own) for own in codes]
+        # the number of tokens up to the end of each run, and before it
+        counts = np.cumsum(sizes)
+        befores = (counts - sizes).tolist()
+        numbers, firsts, ends = np.array(found).T
+        lasts = ends - 1
+        runs = (
+            np.searchsorted(counts, places, side="right").tolist() for places in (firsts, lasts)
+        )
+        for number, first, last, one, other in zip(
+            numbers.tolist(), firsts.tolist(), lasts.tolist(), *runs, strict=True
+        ):
+            begin = _token(text, spans[one], first - befores[one])[0]
+            stop = _token(text, spans[other], last - befores[other])[1]
+            yield Mention(self._names[number], begin, stop)
 
 
 class _Runs(dict[str, str]):
@@ -149,6 +153,11 @@ class _Runs(dict[str, str]):
 
 def _parts(run: str) -> Iterator[re.Match[str]]:
     return _TOKEN.finditer(run)
+
+
+def _token(text: str, run: tuple[int, int], number: int) -> tuple[int, int]:
+    """First character of a token of a run, and one past its last."""
+    return next(islice(_TOKEN.finditer(text, *run), number, None)).span()
 
 
 def _folded(token: str) -> str:

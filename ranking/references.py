@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from ranking.contexts import is_identifier, is_title
-from ranking.mentions import Matcher, tokens
+from ranking.mentions import Matcher, Mention, tokens
 
 # letters and digits that a name must have, at least: shorter ones stand everywhere
 _LEAST_IDENTIFIER = 4
@@ -19,6 +20,8 @@ _LEAST_TITLE = 4
 _LETTER = re.compile(r"[^\W\d_]")
 # limit of all names' tokens; 10^5 documents with titles have about a million
 MOST_NAME_TOKENS = 4_000_000
+# names that are read in one text: a text with more of them is no text
+MOST_READ = 100_000
 # in place of a document: a name of several documents, and one that counts in some texts only
 _AMBIGUOUS = -1
 _NOBODY = -2
@@ -140,14 +143,22 @@ class References:
         self._matcher = Matcher(self._names)
         self.left_out += self._matcher.left_out
 
-    def find(self, text: str, citing: str) -> Iterator[Reference]:
+    def find(self, text: str, citing: str) -> tuple[list[Reference], bool]:
         """References to other documents, in the order of their places.
 
         Args:
             text: of a document.
             citing: id of the document.
+
+        Returns:
+            The references, and whether the text has more names than this reads.
         """
-        for mention in self._matcher.find(text):
+        mentions = self._matcher.find(text)
+        found = list(self._judged(text, citing, islice(mentions, MOST_READ)))
+        return found, next(mentions, None) is not None
+
+    def _judged(self, text: str, citing: str, mentions: Iterable[Mention]) -> Iterator[Reference]:
+        for mention in mentions:
             number = self._owner(self._names[mention.name], citing)
             if number in (_AMBIGUOUS, _NOBODY) or self._documents[number].id == citing:
                 continue

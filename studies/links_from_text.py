@@ -92,7 +92,7 @@ class Judge:
         found = {
             (row["id"], named[one.cited].id)
             for row in track(documents, name)
-            for one in references.find(row["text"], row["id"])
+            for one in references.find(row["text"], row["id"])[0]
         }
         self._row(table, name, found, time.perf_counter() - started)
 

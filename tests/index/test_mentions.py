@@ -24,7 +24,7 @@ def found(
     references = References(documents, rules)
     return [
         (documents[one.cited].id, text[one.start : one.end])
-        for one in references.find(text, citing)
+        for one in references.find(text, citing)[0]
     ]
 
 
@@ -156,6 +156,14 @@ def test_many_names_of_one_letter_or_of_all_words_are_bounded(
     titled = [Named(f"doc-{i}", f"a title of number {i}") for i in range(1000)]
     references = References(titled)
     assert (references.names, references.left_out) == (50, 2950)
+
+
+def test_a_text_of_names_only_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ranking.references.MOST_READ", 10)
+    references = References([Named("pep-484")])
+    for number, cut in ((10, False), (11, True)):
+        found, more = references.find("PEP 484 " * number, "here")
+        assert (len(found), more) == (10, cut)
 
 
 def test_forms_have_no_other_wildcards() -> None:

@@ -16,7 +16,8 @@ from tests.conftest import NIGHTLY, Server
 # Filters nest, so 7,700 of this phase's 8,600 requests would test wrong filters at every depth. The
 # other phases send wrong filters at random.
 # A document may have the id "get". So the path of the second entry accepts more methods than its
-# own POST, and Allow names them. An id may end in "/links": the path of the last entry accepts PATCH.
+# own POST, and Allow names them. An id may end in "/links", so the path of the last entry also
+# accepts PATCH.
 _CONFIGURATION = """
 [checks.positive_data_acceptance]
 enabled = false

@@ -86,7 +86,7 @@ class Report:
         left_out: names beyond the limits.
         links: pairs of documents.
         places: in all texts.
-        cut: documents with more links or places than are kept.
+        cut: documents with more links or names than are read.
         seconds: that it took.
     """
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import orjson
 import pyarrow as pa
@@ -26,8 +25,7 @@ log = structlog.get_logger("docsplit.index")
 # titles with their metadata, and texts, that are read at a time
 _HEADS = 256
 _TEXTS = 16
-# places that are read in one text: more of them are no citations
-MOST_READ = 100_000
+_MUCH_BYTES = 4_000_000
 # limit of the links of one document, as of those that a user gives
 MOST_OF_ONE = 10_000
 # limit of the links of an index, which are in memory during a search
@@ -73,7 +71,13 @@ async def find(index: Index, names: Names) -> tuple[pa.Table, Report]:
     async for batch in await query.to_batches(max_batch_length=_TEXTS):
         part = await index.sound(pa.Table.from_batches([batch]), Part.TEXT)
         documents += part.num_rows
-        own = await executors.STORE.run(_links, part, references, named)
+        # a thread must not be busy with many long texts when the request has ended
+        step = 1 if part.nbytes > _MUCH_BYTES else _TEXTS
+        own = [
+            one
+            for start in range(0, part.num_rows, step)
+            for one in await executors.STORE.run(_links, part.slice(start, step), references, named)
+        ]
         links += sum(len(one.links) for one in own)
         places += sum(one.places for one in own)
         cut += sum(one.cut for one in own)
@@ -110,16 +114,14 @@ def _of_heads(part: pa.Table, fields: Sequence[str]) -> Iterator[Named]:
     columns = (part[name].to_pylist() for name in ("id", "title", "metadata"))
     for name, title, metadata in zip(*columns, strict=True):
         held = orjson.loads(metadata) if fields else {}
-        values = tuple(_strings(held.get(field) for field in fields))
+        values = tuple(one for field in fields for one in _identifiers(held.get(field)))
         yield Named(name, (title or "")[:TITLE_CHARACTERS], values)
 
 
-def _strings(values: Iterable[object]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str | int) and not isinstance(value, bool):
-            yield str(value)
-        elif isinstance(value, list):
-            yield from _strings(value)
+def _identifiers(value: object) -> Iterator[str]:
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str | int) and not isinstance(one, bool):
+            yield str(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +141,15 @@ def _links(part: pa.Table, references: References, named: Sequence[Named]) -> li
     ]
 
 
-def _of_text(citing: str, digest: str, found: Iterator[Reference], named: Sequence[Named]) -> _Own:
+def _of_text(
+    citing: str, digest: str, found: tuple[list[Reference], bool], named: Sequence[Named]
+) -> _Own:
     links: dict[int, Link] = {}
-    places = 0
-    cut = False
-    for one in islice(found, MOST_READ):
-        places += 1
+    references, cut = found
+    for one in references:
         if one.cited not in links and len(links) == MOST_OF_ONE:
             cut = True
             continue
         link = links.setdefault(one.cited, Link(citing, named[one.cited].id, digest))
         link.add(one)
-    return _Own(list(links.values()), places, cut or next(found, None) is not None)
+    return _Own(list(links.values()), len(references), cut)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -86,7 +87,7 @@ class FoundOut(BaseModel):
     left_out: int = Field(description="names beyond the limits")
     links: int = Field(description="pairs of documents")
     places: int = Field(description="places in the texts")
-    cut: int = Field(description="documents with more links or places than are kept")
+    cut: int = Field(description="documents with more links or names than are read")
     seconds: float
 
 
@@ -133,8 +134,6 @@ async def find_links(request: Request, name: Name, body: FindRequest) -> FoundOu
     async with deadline.within(request), SEARCHES.taken():
         indexes = await service.store.indexes()
         index = await indexes.open(name)
-        from dataclasses import asdict
-
         from service.index.links import search
 
         rows, report = await search.find(index, _names(body))
@@ -161,8 +160,6 @@ async def describe_found_links(request: Request, name: Name) -> FoundOut:
         raise NotFoundError(
             f"no links were looked for in this index: do so with POST /indexes/{name}/links/find"
         )
-    from dataclasses import asdict
-
     return FoundOut(**asdict(report))
 
 
