@@ -84,6 +84,8 @@ def test_the_graph_counts_each_link_once(tmp_path: Path) -> None:
             assert await graph.cited_counts(names, None) == expected
         assert await graph.cited_counts(names, "pep-1") == {"pep-1": 1, "pep-2": 1}
         assert (await graph.citations())["pep-4"] == {"pep-2"}
+        assert await graph.cites("pep-4") == {"pep-2", "pep-4", "none"}
+        assert await graph.cites("pep-1") == {"pep-2", "pep-3"}
 
     asyncio.run(run())
 

@@ -157,6 +157,13 @@ def test_a_citation_head_learns_from_found_links(server: Server, index: str) -> 
     assert (report["links"], report["citing"], report["links_from"]) == (12, 12, "found")
     hits = call(server, "POST", "/similar", {"index": index, "id": "pep-0", "mode": "citation"})
     assert len(hits) == 10
+    asked = {"index": index, "id": "pep-0", "mode": "citation", "direction": "cites"}
+    assert "pep-20" in [hit["id"] for hit in call(server, "POST", "/similar", asked)]
+    missing = call(server, "POST", "/similar", asked | {"unlinked": True, "top_k": 30})
+    assert len(missing) == 22
+    assert "pep-20" not in [hit["id"] for hit in missing]
+    refused = asked | {"unlinked": True, "direction": "cited_by"}
+    assert "cites" in call(server, "POST", "/similar", refused, status=422)["error"]
     both = call(server, "POST", f"{path}?links=both")
     assert (both["links"], both["links_from"]) == (12, "both")
     call(server, "POST", f"{path}?links=all", status=422)

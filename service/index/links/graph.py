@@ -11,7 +11,7 @@ from service.index.documents import LIVE, Index
 from service.index.links.found import FoundLinks
 from service.index.query import links
 from service.index.rows import checksums
-from service.index.rows.checksums import texts
+from service.index.rows.checksums import Part, texts
 
 Source = Literal["given", "found", "both"]
 
@@ -47,6 +47,19 @@ class Graph:
             if present.get(link.citing) == link.digest and link.cited in present:
                 found.setdefault(link.citing, set()).add(link.cited)
         return found
+
+    async def cites(self, document: str) -> frozenset[str]:
+        """The documents that a document cites, by given and by found links.
+
+        Raises:
+            NotFoundError: the index has no such document.
+            DamagedError: the links of the document do not match their checksum.
+        """
+        own = await self.index.one(document, Part.LINKS)
+        digest = checksums.content(own["digest"][0].as_py())
+        held = await self.held.citing(self.index.identity.uid, document)
+        found = (link.cited for link in held if link.digest == digest)
+        return frozenset([*own["links"][0].as_py(), *found])
 
     async def cited_counts(self, ids: Sequence[str], citing: str | None) -> Counter[str]:
         """How many documents cite each of some; links of ``citing`` do not count.

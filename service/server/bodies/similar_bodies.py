@@ -65,6 +65,9 @@ class SimilarRequest(BaseModel):
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="only in the mode citation: what the text cites, or what cites it"
     )
+    unlinked: bool = Field(
+        False, description="only with the direction cites: leave out what the document cites"
+    )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
     adapt: bool = Field(
         True, description="in the modes cosine and hybrid: adapt the cosine to the index"
@@ -91,6 +94,8 @@ class SimilarRequest(BaseModel):
             )
         if self.direction is not None and self.mode != "citation":
             raise ValueError("direction: use it only with the mode citation")
+        if self.unlinked and self.direction != "cites":
+            raise ValueError("unlinked: use it only with the direction cites")
         return self
 
 

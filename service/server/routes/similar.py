@@ -64,11 +64,13 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
             query, windows = await _query(body, place, texts.get(place), index)
+            graph = Graph(index, indexes.found_links)
+            if body.unlinked and query.id is not None:
+                cited = await graph.cites(query.id)
+                query = replace(query, exclude=query.exclude | cited)
             with Stage("search") as stage:
                 if head is not None:
-                    graph = Graph(
-                        index, indexes.found_links, head.report.get("links_from", "given")
-                    )
+                    graph = replace(graph, source=head.report.get("links_from", "given"))
                     hits = await citation(
                         index, query, limit, where, head.network, graph, body.direction
                     )
