@@ -17,7 +17,7 @@ BEST = 2 / (RRF + 1)
 # the share of the vectors in a hybrid score, and in that for a short query
 DENSE, DENSE_SHORT = 0.3, 0.6
 # least depth of a search for words that are then compared exactly
-DEEP = 400
+DEEP = 200
 
 
 def fuse(*rankings: Sequence[Id]) -> dict[Id, float]:

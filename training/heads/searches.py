@@ -16,11 +16,8 @@ from heads.citation import CANDIDATES, Candidates, sample
 from heads.pairs import Facts, Scores, of_pairs, signals
 from ranking.bags import bag, cosines
 from ranking.fusion import DEEP, hybrid
-from ranking.terms import count
+from ranking.terms import SAMPLE, count
 from windowing.pooling import Vectors
-
-# documents whose words are counted, as in the service
-SAMPLE = 2048
 
 
 class Searches:
@@ -76,7 +73,7 @@ class Searches:
         )
 
     async def _by_words(self, number: int) -> list[int]:
-        terms = self._frequencies.top_terms(self._texts[number])
+        terms = self._frequencies.deep_terms(self._texts[number])
         search = self._table.query().nearest_to_text(terms, columns=["text"])
         search = search.where(f"number != {number}").select(["number", "_score"])
         found: list[int] = (await search.limit(DEEP).to_arrow())["number"].to_pylist()

@@ -33,10 +33,12 @@ class Found:
     Attributes:
         row: position in the table at the time of the search.
         digest: value of the column ``digest``.
+        terms: value of the column ``terms``; None if it is missing or not read.
     """
 
     row: int
     digest: str
+    terms: bytes | None = None
 
 
 async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> NDArray[np.float64]:
@@ -63,7 +65,9 @@ async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
     """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
     computed = index.vocabulary.computed
     held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
-    held |= await stored(index, [one.row for name, one in found.items() if name not in held])
+    held |= await executors.STORE.run(_opened, found)
+    unread = [one.row for name, one in found.items() if name not in held and one.terms is None]
+    held |= await stored(index, unread)
     lacking = [name for name in found if name not in held][:LACKING]
     for start in range(0, len(lacking), CHUNK):
         part = [lit(name) for name in lacking[start : start + CHUNK]]
@@ -79,14 +83,16 @@ async def stored(index: Index, rows: Sequence[int]) -> dict[str, Bag]:
     if not rows or terms.COLUMN not in index.schema.names:
         return {}
     query = index.table.take_row_ids(list(rows)).select(["id", "digest", terms.COLUMN])
-    return await executors.STORE.run(_opened, await query.to_arrow())
+    read = await query.to_arrow()
+    columns = (checksums.texts(read["id"]), checksums.texts(read["digest"]))
+    values = zip(*columns, read[terms.COLUMN].to_pylist(), strict=True)
+    found = {name: Found(0, digest, value) for name, digest, value in values}
+    return await executors.STORE.run(_opened, found)
 
 
-def _opened(stored: pa.Table) -> dict[str, Bag]:
-    columns = (checksums.texts(stored["id"]), checksums.texts(stored["digest"]))
-    rows = zip(*columns, stored[terms.COLUMN].to_pylist(), strict=True)
-    found = {name: terms.opened(value, digest) for name, digest, value in rows}
-    return {name: own for name, own in found.items() if own is not None}
+def _opened(found: Mapping[str, Found]) -> dict[str, Bag]:
+    bags = {name: terms.opened(one.terms, one.digest) for name, one in found.items()}
+    return {name: own for name, own in bags.items() if own is not None}
 
 
 def _made(read: pa.Table) -> dict[str, tuple[str, Bag]]:

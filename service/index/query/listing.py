@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
@@ -129,16 +128,7 @@ async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> d
         rows: their last known positions (``_rowid``), which save most of the search.
     """
     parts = (Part.HEAD, Part.STATE)
-    columns = checksums.columns(*parts)
-    found = index.schema.empty_table().select(columns)
-    if rows:
-        # rows that moved or changed since then are missing here
-        found = await index.table.take_row_ids(list(rows)).select(columns).to_arrow()
-    missing = sorted(set(ids) - set(checksums.texts(found["id"])))
-    if missing:
-        where = col("id").isin([lit(i) for i in missing])
-        further = await index.select(where, columns, len(missing))
-        found = pa.concat_tables([found.cast(further.schema), further])
+    found = await index.read(ids, checksums.columns(*parts), rows)
     sound = (await index.sound(found, *parts)).drop_columns(["digest", "deleted"])
     wanted = set(ids)
     return {row["id"]: Head(**row) for row in sound.to_pylist() if row["id"] in wanted}

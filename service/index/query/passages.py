@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import col, lit
 
 from ranking import passages as ranking
 from ranking.fusion import fuse
@@ -173,8 +172,8 @@ async def _rows(
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
     for chunk in _chunks(candidates, text=Part.TEXT in parts):
-        named = [lit(one.id) for one in chunk]
-        found = await index.select(col("id").isin(named), checksums.columns(*parts), len(named))
+        ids, places = [one.id for one in chunk], [one.row for one in chunk]
+        found = await index.read(ids, checksums.columns(*parts), places)
         found = await index.sound(found, *parts)
         if found.num_rows:
             yield found

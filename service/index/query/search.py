@@ -5,31 +5,27 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-from threadpoolctl import ThreadpoolController
 
 from ranking import fusion, tokens
-from ranking.adaptation import Profile
 from ranking.fusion import DEEP
 from service import executors
 from service.index.documents import Index, matrix
 from service.index.query import listing
-from service.index.query.bags import Found, similarities
+from service.index.query.bags import similarities
 from service.index.query.filters import Where
-from service.index.rows import checksums
-from service.index.rows.checksums import Part, sound, texts
-from service.index.rows.fields import HEAD_BYTES
-from windowing.pooling import Vectors
+from service.index.query.reading import Direction as Direction
+from service.index.query.reading import Hit as Hit
+from service.index.query.reading import Query as Query
+from service.index.query.reading import Ranks, read
+from service.index.rows.checksums import Part, sound
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncStandardQuery
-
-Direction = Literal["cites", "cited_by"]
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
@@ -42,60 +38,6 @@ SHORT = 100
 OVERSAMPLE = 1.5
 # least number of candidates that a profile ranks
 ADAPTED_CANDIDATES = 100
-# with more threads so small a product waits for other work on the cores
-_BLAS = ThreadpoolController()
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """The input of a search.
-
-    Attributes:
-        vector: float32 ``[dimensions]``, unit length.
-        text: source of the words for full-text search.
-        id: of the document itself if it is in the index; the answer leaves it out.
-        exclude: ids of other documents that the answer leaves out.
-        offset: number of first hits that the answer leaves out; ``limit`` of a search counts them.
-        profile: ranks by the cosine of adapted vectors; without one, by the cosine.
-    """
-
-    vector: Vectors
-    text: str
-    id: str | None = None
-    exclude: frozenset[str] = frozenset()
-    offset: int = 0
-    profile: Profile | None = None
-
-    def leaves_out(self, name: str) -> bool:
-        """Whether the answer must not contain a document."""
-        return name == self.id or name in self.exclude
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A found document.
-
-    Attributes:
-        row: position of the document in the table at the time of the search.
-        score: the value that ranks the hits.
-        words: of a hybrid search: the cosine of the words, or BM25 for a short query.
-        title: read with the vectors if all candidates' titles and metadata are small enough,
-            otherwise only for the hits of the answer.
-        metadata: a JSON object; None if title and metadata are not read yet, which holds for all
-            candidates of a search or for none.
-        digest: with the checksum that verifies the vector.
-    """
-
-    id: str
-    row: int
-    vector: Vectors
-    cosine: float
-    score: float
-    words: float = 0.0
-    title: str | None = None
-    metadata: str | None = None
-    direction: Direction | None = None
-    digest: str = ""
 
 
 async def stored(index: Index, document_id: str) -> Query:
@@ -111,8 +53,13 @@ async def stored(index: Index, document_id: str) -> Query:
 
 async def cosine(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """The documents with the highest cosine, or adapted cosine, to the query."""
-    near = await _by_vector(index, query, limit, where)
-    return await first(index, map(near.hit, near.by_cosine), limit, query.offset)
+
+    async def search() -> list[Ranks]:
+        return [await _by_vector(index, query, limit, where)]
+
+    found = await read(index, query, search, heads=True)
+    ranked = (found.hit(place) for place in np.argsort(-found.dense, kind="stable").tolist())
+    return await first(index, ranked, limit, query.offset)
 
 
 async def words(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
@@ -121,14 +68,19 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
     A short query is ranked by BM25. A longer one is ranked by the cosine of the words and pairs of
     words of whole documents, among the ``DEEP`` best by BM25.
     """
-    if await executors.STORE.run(short, query.text):
-        worded = await _by_words(index, query, limit, where)
-        by_rank = map(worded.hit, worded.ids, worded.ranks)
-        return await first(index, by_rank, limit, query.offset)
-    worded = await _by_words(index, query, max(DEEP, limit), where)
-    scores = await similarities(index, query.text, {n: worded.found(n) for n in worded.ids})
+    brief = await executors.STORE.run(short, query.text)
+    depth = limit if brief else max(DEEP, limit)
+
+    async def search() -> list[Ranks]:
+        return [await _by_words(index, query, depth, where, brief=brief)]
+
+    found = await read(index, query, search, words=not brief)
+    if brief:
+        scores = found.ranks(0)
+    else:
+        scores = await similarities(index, query.text, found.documents)
     order = np.argsort(-scores, kind="stable").tolist()
-    ranked = (worded.hit(worded.ids[place], float(scores[place])) for place in order)
+    ranked = (found.hit(place, float(scores[place])) for place in order)
     return await first(index, ranked, limit, query.offset)
 
 
@@ -152,26 +104,28 @@ async def candidates(
         brief: compare words by BM25, as for a short query.
     """
     depth = max(CANDIDATES, limit)
-    near, worded = await asyncio.gather(
-        _by_vector(index, query, depth, where),
-        _by_words(index, query, depth if brief else max(DEEP, limit), where),
-    )
-    rows = dict.fromkeys(worded.ids, worded)
-    rows |= dict.fromkeys(near.by_cosine[:depth], near)
-    names = list(rows)
+
+    async def search() -> list[Ranks]:
+        deep = depth if brief else max(DEEP, limit)
+        worded = _by_words(index, query, deep, where, brief=brief)
+        return list(await asyncio.gather(worded, _by_vector(index, query, depth, where)))
+
+    found = await read(index, query, search, words=not brief)
+    worded, near = found.ranks(0), found.ranks(1)
+    # of the rows near the query, the nearest by their full vectors
+    nearest = np.argsort(-np.where(np.isnan(near), -np.inf, found.dense), kind="stable")[:depth]
+    kept = ~np.isnan(worded)
+    kept[nearest] |= ~np.isnan(near[nearest])
     if brief:
-        lowest = worded.ranks[-1] if len(worded.ids) >= depth else 0.0
-        ranks = dict(zip(worded.ids, worded.ranks, strict=True))
-        lexical = np.array([ranks.get(name, lowest) for name in names])
+        lowest = np.nanmin(worded) if np.count_nonzero(~np.isnan(worded)) >= depth else 0.0
+        lexical = np.nan_to_num(worded, nan=lowest)
     else:
-        lexical = await similarities(index, query.text, {n: rows[n].found(n) for n in names})
-    vectors = np.array([rows[name].dense(name) for name in names])
+        lexical = await similarities(index, query.text, found.documents)
+    places = np.flatnonzero(kept)
+    vectors, lexical = found.dense[places].astype(np.float64), lexical[places]
     scores = fusion.hybrid(vectors, lexical, brief=brief)
     order = np.argsort(-scores, kind="stable").tolist()
-    return (
-        rows[names[place]].hit(names[place], float(scores[place]), float(lexical[place]))
-        for place in order
-    )
+    return (found.hit(int(places[at]), float(scores[at]), float(lexical[at])) for at in order)
 
 
 def short(text: str) -> bool:
@@ -210,113 +164,34 @@ def _sound(index: Index, hit: Hit) -> bool:
     return False
 
 
-async def _by_vector(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
+async def _by_vector(index: Index, query: Query, limit: int, where: Where | None) -> Ranks:
     wide = math.ceil(OVERSAMPLE * limit)
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
+    most = _most(query, wide)
     search = index.table.query().nearest_to(query.vector).column("vector")
-    search = search.distance_type("cosine").ef(max(100, wide + len(query.exclude)))
-    return await _run(index, search, query, wide, where, "_distance")
+    # LanceDB refuses to consider fewer neighbours than it returns
+    search = search.distance_type("cosine").ef(max(100, most))
+    return await _rows(search, most, where, "_distance")
 
 
-async def _by_words(index: Index, query: Query, limit: int, where: Where | None) -> _Rows:
+async def _by_words(
+    index: Index, query: Query, limit: int, where: Where | None, *, brief: bool
+) -> Ranks:
     frequencies = await index.vocabulary.frequencies(index)
-    words = await executors.STORE.run(frequencies.top_terms, query.text)
+    chosen = frequencies.top_terms if brief else frequencies.deep_terms
+    words = await executors.STORE.run(chosen, query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
-    return await _run(index, search, query, limit, where, "_score")
+    return await _rows(search, _most(query, limit), where, "_score")
 
 
-async def _run(
-    index: Index,
-    search: AsyncStandardQuery,
-    query: Query,
-    limit: int,
-    where: Where | None,
-    rank: str,
-) -> _Rows:
+def _most(query: Query, limit: int) -> int:
+    """Rows to read, because the query leaves some documents out, perhaps its own too."""
+    return limit + len(query.exclude) + 1
+
+
+async def _rows(search: AsyncStandardQuery, most: int, where: Where | None, rank: str) -> Ranks:
     if where is not None:
         search = search.where(where)
-    most = limit + len(query.exclude) + 1
-    whole = index.identity.bounded and most * HEAD_BYTES <= listing.PAGE_BYTES
-    parts = (Part.VECTOR, Part.HEAD, Part.STATE) if whole else (Part.VECTOR,)
-    search = search.select([*checksums.columns(*parts), rank])
-    # this leaves documents out, because a condition would cost as much as a search
-    found = await search.with_row_id().limit(most).to_arrow()
-    others = [not query.leaves_out(name) for name in texts(found["id"])]
-    if not all(others):
-        found = found.filter(pa.array(others))
-    found = found.slice(0, limit)
-    return _Rows(await index.sound(found, *parts) if whole else found, query, rank)
-
-
-def dense(query: Query, vectors: Vectors) -> Vectors:
-    """The dense score of vectors for a query: the cosine, adapted if the query has a profile.
-
-    Args:
-        query: of the search.
-        vectors: float32 ``[documents, dimensions]``.
-    """
-    profile = query.profile
-    if profile is None:
-        return _cosines(vectors, query.vector)
-    with np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
-        return _cosines(profile.apply(vectors), profile.apply(query.vector))
-
-
-def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
-    # a damaged vector may hold numbers of any size, NaN included
-    with np.errstate(all="ignore"):
-        cosines: Vectors = np.nan_to_num(np.clip(vectors @ query, -1, 1))
-    return cosines
-
-
-class _Rows:
-    """The result of a search; makes hits only of the requested rows.
-
-    Attributes:
-        ids: of the documents, in the order of the search.
-        ranks: the values that rank them.
-        by_cosine: ids by their dense score, highest first: the cosine to the query, adapted if
-            the query has a profile.
-    """
-
-    def __init__(self, found: pa.Table, query: Query, rank: str) -> None:
-        self.ids: list[str] = texts(found["id"])
-        self.ranks: list[float] = found[rank].to_pylist()
-        self._places = {name: place for place, name in enumerate(self.ids)}
-        empty = np.zeros((0, query.vector.size), np.float32)
-        self._vectors = matrix(found) if found.num_rows else empty
-        self._cosines: list[float] = _cosines(self._vectors, query.vector).tolist()
-        scores = dense(query, self._vectors)
-        self._scores: list[float] = scores.tolist()
-        self.by_cosine = [self.ids[place] for place in np.argsort(-scores, kind="stable")]
-        self._rows = found["_rowid"].to_pylist()
-        self._digests = texts(found["digest"])
-        self._found = found
-
-    def dense(self, name: str) -> float:
-        """The score of one row by vector."""
-        return self._scores[self._places[name]]
-
-    def found(self, name: str) -> Found:
-        """The place and the digest of one row."""
-        place = self._places[name]
-        return Found(self._rows[place], self._digests[place])
-
-    def hit(self, name: str, score: float | None = None, words: float = 0.0) -> Hit:
-        """One row, with its dense score unless another is given."""
-        place = self._places[name]
-        title = metadata = None
-        if "metadata" in self._found.schema.names:
-            title, metadata = (self._found[c][place].as_py() for c in ("title", "metadata"))
-        return Hit(
-            id=name,
-            row=self._rows[place],
-            vector=self._vectors[place],
-            cosine=self._cosines[place],
-            score=self._scores[place] if score is None else score,
-            words=words,
-            title=title,
-            metadata=metadata,
-            digest=self._digests[place],
-        )
+    found = await search.select([rank]).with_row_id().limit(most).to_arrow()
+    return dict(zip(found["_rowid"].to_pylist(), found[rank].to_pylist(), strict=True))

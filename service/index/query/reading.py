@@ -1,0 +1,197 @@
+"""Reads the rows that searches find, and makes hits of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from ranking.adaptation import Profile
+from service import executors
+from service.index.documents import Index, matrix
+from service.index.query import listing
+from service.index.query.bags import COMPARED, Found
+from service.index.rows import checksums, terms
+from service.index.rows.checksums import Part, texts
+from service.index.rows.fields import HEAD_BYTES
+from windowing.pooling import Vectors
+
+Direction = Literal["cites", "cited_by"]
+# what a search ranks by, of each row, in its order
+Ranks = dict[int, float]
+
+# most attempts to read rows before a compaction moves them
+_READS = 3
+# with more threads so small a product waits for other work on the cores
+_BLAS = ThreadpoolController()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The input of a search.
+
+    Attributes:
+        vector: float32 ``[dimensions]``, unit length.
+        text: source of the words for full-text search.
+        id: of the document itself if it is in the index; the answer leaves it out.
+        exclude: ids of other documents that the answer leaves out.
+        offset: number of first hits that the answer leaves out; ``limit`` of a search counts them.
+        profile: ranks by the cosine of adapted vectors; without one, by the cosine.
+    """
+
+    vector: Vectors
+    text: str
+    id: str | None = None
+    exclude: frozenset[str] = frozenset()
+    offset: int = 0
+    profile: Profile | None = None
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether the answer must not contain a document."""
+        return name == self.id or name in self.exclude
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A found document.
+
+    Attributes:
+        row: position of the document in the table at the time of the search.
+        score: the value that ranks the hits.
+        words: of a hybrid search: the cosine of the words, or BM25 for a short query.
+        title: read with the vectors by the mode cosine if all titles and metadata are small
+            enough, otherwise only for the hits of the answer.
+        metadata: a JSON object; None if title and metadata are not read yet.
+        digest: with the checksum that verifies the vector.
+    """
+
+    id: str
+    row: int
+    vector: Vectors
+    cosine: float
+    score: float
+    words: float = 0.0
+    title: str | None = None
+    metadata: str | None = None
+    direction: Direction | None = None
+    digest: str = ""
+
+
+async def read(
+    index: Index,
+    query: Query,
+    search: Callable[[], Awaitable[Sequence[Ranks]]],
+    *,
+    words: bool = False,
+    heads: bool = False,
+) -> Rows:
+    """The rows that searches find, and what their ranking needs.
+
+    One read of all rows costs less than a read in each search, and less than leaving documents out
+    by a condition.
+
+    Args:
+        index: contains the documents.
+        query: of the searches.
+        search: runs them.
+        words: read the documents' words.
+        heads: read titles and metadata too, if they are small enough.
+    """
+    for _ in range(_READS):
+        ranks = await search()
+        rows = list(dict.fromkeys(chain(*ranks)))
+        heads = heads and index.identity.bounded and len(rows) * HEAD_BYTES <= listing.PAGE_BYTES
+        parts = (Part.VECTOR, Part.HEAD, Part.STATE) if heads else (Part.VECTOR,)
+        columns = checksums.columns(*parts)
+        if words and terms.COLUMN in index.schema.names and len(rows) <= COMPARED:
+            columns.append(terms.COLUMN)
+        taken = index.table.take_row_ids(rows).with_row_id().select(columns)
+        found = await taken.to_arrow()
+        # a compaction between the two reads moves rows
+        if found.num_rows == len(rows):
+            break
+    if heads:
+        found = await index.sound(found, *parts)
+    return await executors.STORE.run(Rows, found, query, ranks)
+
+
+def dense(query: Query, vectors: Vectors) -> Vectors:
+    """The dense score of vectors for a query: the cosine, adapted if the query has a profile.
+
+    Args:
+        query: of the search.
+        vectors: float32 ``[documents, dimensions]``.
+    """
+    profile = query.profile
+    if profile is None:
+        return _cosines(vectors, query.vector)
+    with np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
+        return _cosines(profile.apply(vectors), profile.apply(query.vector))
+
+
+def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
+    # a damaged vector may hold numbers of any size, NaN included
+    with np.errstate(all="ignore"):
+        cosines: Vectors = np.nan_to_num(np.clip(vectors @ query, -1, 1))
+    return cosines
+
+
+class Rows:
+    """The rows of one or two searches, without those that the query leaves out.
+
+    Attributes:
+        dense: their dense scores, float32 ``[rows]``.
+        documents: by id; in the order of the first search, then of the second.
+    """
+
+    def __init__(self, found: pa.Table, query: Query, ranks: Sequence[Ranks]) -> None:
+        places = {row: place for place, row in enumerate(found["_rowid"].to_pylist())}
+        names = texts(found["id"])
+        kept = [
+            row
+            for row in dict.fromkeys(chain(*ranks))
+            if row in places and not query.leaves_out(names[places[row]])
+        ]
+        found = found.take(pa.array([places[row] for row in kept], pa.int64()))
+        held = [None] * len(kept)
+        if terms.COLUMN in found.schema.names:
+            held = found[terms.COLUMN].to_pylist()
+        pairs = zip(texts(found["id"]), kept, texts(found["digest"]), held, strict=True)
+        self.documents = {name: Found(row, digest, value) for name, row, digest, value in pairs}
+        self._ids = list(self.documents)
+        self._kept = kept
+        self._found = found
+        self._ranks = ranks
+        empty = np.zeros((0, query.vector.size), np.float32)
+        self._vectors = matrix(found) if kept else empty
+        self._cosines = _cosines(self._vectors, query.vector)
+        self.dense = dense(query, self._vectors)
+
+    def ranks(self, search: int) -> NDArray[np.float64]:
+        """What one search ranked by, ``[rows]``; NaN for rows that only the other one found."""
+        found = self._ranks[search]
+        return np.array([found.get(row, np.nan) for row in self._kept], dtype=np.float64)
+
+    def hit(self, place: int, score: float | None = None, words: float = 0.0) -> Hit:
+        """One row, with its dense score unless another is given."""
+        name = self._ids[place]
+        title = metadata = None
+        if "metadata" in self._found.schema.names:
+            title, metadata = (self._found[c][place].as_py() for c in ("title", "metadata"))
+        return Hit(
+            id=name,
+            row=self._kept[place],
+            vector=self._vectors[place],
+            cosine=float(self._cosines[place]),
+            score=float(self.dense[place]) if score is None else score,
+            words=words,
+            title=title,
+            metadata=metadata,
+            digest=self.documents[name].digest,
+        )
