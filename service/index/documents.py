@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 from lancedb.expr import Expr, col, lit
+from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
 from service import executors
@@ -342,6 +343,16 @@ class Index:
             further = await self.select(where, columns, len(missing))
             found = pa.concat_tables([found.cast(further.schema), further])
         return found
+
+    async def sample(self, count: int) -> pa.Table:
+        """Ids and positions (``_rowid``) of the documents with the lowest digests.
+
+        They are a random sample, and the same one for all processes.
+        """
+        query = self.table.query().where(LIVE).order_by([ColumnOrdering(column_name="digest")])
+        # the table must have the column that orders it
+        found = query.select(["id", "digest"]).with_row_id().limit(count)
+        return await found.to_arrow()
 
     async def select(self, where: Expr, columns: list[str], limit: int) -> pa.Table:
         """Columns of the matching documents, in no order."""

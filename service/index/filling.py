@@ -7,7 +7,7 @@ import structlog
 from lancedb.expr import col, lit
 
 from service import executors
-from service.index.documents import LIVE, Index
+from service.index.documents import Index
 from service.index.rows import terms
 from service.index.rows.checksums import Part, texts
 
@@ -27,8 +27,7 @@ async def complete(index: Index) -> bool:
     """
     if terms.COLUMN not in index.schema.names:
         return False
-    query = index.table.query().where(LIVE).select(["digest"]).with_row_id()
-    rows = (await query.to_arrow()).sort_by("digest").slice(0, CHUNK)["_rowid"].to_pylist()
+    rows = (await index.sample(CHUNK))["_rowid"].to_pylist()
     if not rows:
         return True
     found = await index.table.take_row_ids(rows).select([terms.COLUMN]).to_arrow()

@@ -16,7 +16,7 @@ from lancedb.expr import col, lit
 
 from ranking.adaptation import LEAST_HALVES, Gain, Profile, Sample
 from service import executors
-from service.index.documents import LIVE, Index, matrix
+from service.index.documents import Index, matrix
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.keyed import KeyedTable
@@ -165,9 +165,8 @@ class Profiles:
 
 
 async def _sample(index: Index) -> Sample:
-    """The statistics of the documents with the lowest digests, a random sample."""
-    found = await index.table.query().where(LIVE).select(["id", "digest"]).to_arrow()
-    ids = found.sort_by("digest").slice(0, SAMPLE)["id"].to_pylist()
+    """The statistics of a random sample of the documents."""
+    ids = (await index.sample(SAMPLE))["id"].to_pylist()
     sample = Sample(index.schema.field("vector").type.list_size)
     parts = (Part.VECTOR, Part.WINDOWS, Part.LINKS)
     among = set(ids)

@@ -34,7 +34,7 @@ from service.index.rows.checksums import Part
 from windowing.pooling import Vectors, normalise
 
 # documents that a search by windows gives at least
-CANDIDATES = 100
+CANDIDATES = 50
 # documents that a search by words gives: BM25 ranks a long document low for a few of its words
 WORDED = 200
 # characters and bytes of windows read at a time, besides those of one document

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 from ranking.bags import Bag, bag
 from ranking.terms import SAMPLE, Frequencies, count
 from service import executors
-from service.index.documents import LIVE, Index
+from service.index.documents import Index
 from service.index.rows import checksums, terms
 
 # number of those without stored terms, and of characters of each
@@ -64,10 +64,8 @@ class Vocabulary:
 
 
 async def sample(index: Index) -> list[Bag]:
-    """The documents with the lowest digests, so that all replicas draw the same sample."""
-    query = index.table.query().where(LIVE).select(["digest"]).with_row_id()
-    found = (await query.to_arrow()).sort_by("digest").slice(0, SAMPLE)
-    rows = found["_rowid"].to_pylist()
+    """The words of a random sample of the documents, the same one for all replicas."""
+    rows = (await index.sample(SAMPLE))["_rowid"].to_pylist()
     bags: list[Bag] = []
     if terms.COLUMN in index.schema.names and rows:
         stored = await index.table.take_row_ids(rows).select(["digest", terms.COLUMN]).to_arrow()
