@@ -199,6 +199,8 @@ _LIST_FIELDS = [
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"links":%s}'),
     ("POST", "/indexes/{name}/documents/get", b'{"ids":%s}'),
     ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
+    ("POST", "/indexes/{name}/links/find", b'{"rules":%s}'),
+    ("POST", "/indexes/{name}/links/find", b'{"fields":%s}'),
     ("POST", "/similar", b'{"index":"worst","queries":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","facets":%s}'),

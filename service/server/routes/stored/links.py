@@ -73,9 +73,12 @@ class FindRequest(BaseModel):
     ids: bool = Field(True, description="look for the documents' ids that have a digit")
     titles: bool = Field(True, description="look for the documents' titles")
     fields: list[FieldName] = Field(
-        default_factory=list, max_length=8, description="metadata with identifiers, such as a DOI"
+        default_factory=list,
+        max_length=8,
+        fail_fast=True,
+        description="metadata with identifiers, such as a DOI",
     )
-    rules: list[RuleIn] = Field(default_factory=list, max_length=32)
+    rules: list[RuleIn] = Field(default_factory=list, max_length=32, fail_fast=True)
 
 
 class FoundOut(BaseModel):
