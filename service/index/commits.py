@@ -9,9 +9,9 @@ from itertools import chain
 import pyarrow as pa
 
 from service.errors import ConflictError, NotFoundError, UncertainError, VersionError
-from service.index.documents import Index, applied, microseconds
+from service.index.documents import Index, applied
 from service.index.rows import records, versions
-from service.index.rows.versions import Condition, Standing
+from service.index.rows.versions import Condition, Standing, microseconds
 
 
 @dataclass(slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from service.index.documents import Index, microseconds
+from service.index.documents import Index
 from service.index.indexes import Indexes
+from service.index.rows.versions import microseconds
 
 
 async def delete(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import structlog
 from lancedb.expr import Expr, col, lit
@@ -18,10 +16,9 @@ from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
-from service.index.rows.record import Record, Windows
+from service.index.rows.record import Record, Stored, Windows
 from service.index.rows.schema import Identity
-from service.index.rows.versions import Standing
-from windowing.pooling import Vectors
+from service.index.rows.versions import Standing, microseconds
 
 if TYPE_CHECKING:
     from lancedb._lancedb import MergeResult
@@ -35,24 +32,6 @@ _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
 _OLDER = "target.updated < source.updated"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A document as the client gave it, with its vector.
-
-    Attributes:
-        metadata: a JSON object.
-        updated: when it was written, in microseconds since the epoch.
-    """
-
-    id: str
-    text: str
-    title: str | None
-    metadata: str
-    links: list[str]
-    updated: int
-    vector: Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +243,7 @@ class Index:
         """
         found = await self.one(document_id, Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR)
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
-        return Stored(**row, vector=matrix(found)[0])
+        return Stored(**row, vector=vectors.matrix(found)[0])
 
     async def one(self, document_id: str, *parts: Part) -> pa.Table:
         """The columns of some parts of one document, and of its state.
@@ -360,18 +339,6 @@ class Index:
         return await query.select(columns).limit(limit).to_arrow()
 
 
-def matrix(found: pa.Table) -> Vectors:
-    """The ``vector`` column as float32 ``[rows, dimensions]``."""
-    column = found["vector"].combine_chunks()
-    flat: Vectors = np.asarray(column.flatten(), dtype=np.float32)
-    return flat.reshape(len(column), -1)
-
-
 def applied(result: MergeResult) -> int:
     """The number of rows that a commit wrote."""
     return int(result.num_updated_rows + result.num_inserted_rows)
-
-
-def microseconds() -> int:
-    """The time now, since the epoch."""
-    return time.time_ns() // 1000

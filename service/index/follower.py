@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import structlog
 
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index.documents import Index, microseconds
+from service.index.documents import Index
 from service.index.generations import Generation, by_index, is_of, progress, stem
 from service.index.indexes import Indexes
 from service.index.reembed import Embed, catch_up
+from service.index.rows.versions import microseconds
 
 log = structlog.get_logger("docsplit.index")
 

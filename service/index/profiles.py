@@ -16,10 +16,11 @@ from lancedb.expr import col, lit
 
 from ranking.adaptation import LEAST_HALVES, Gain, Profile, Sample
 from service import executors
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.keyed import KeyedTable
+from service.index.rows.vectors import matrix
 from service.index.storage.database import Database
 from service.logs import outline
 

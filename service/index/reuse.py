@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from lancedb.expr import col, lit
 
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding, Record
+from service.index.rows.vectors import matrix
 
 # reads texts and windows of this many documents at once
 _CHUNK = 128

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.index.documents import Index, microseconds
+from service.index.documents import Index
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding, Record, digest
+from service.index.rows.versions import microseconds
 from service.integrity import rows as reading
 
 _CONTENT = {"head", "links", "text", "digest"}

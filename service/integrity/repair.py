@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from service import executors
-from service.index.documents import Index, microseconds
+from service.index.documents import Index
 from service.index.indexes import Indexes, connect
 from service.index.maintenance import KEEP_TOMBSTONES, optimize
 from service.index.reembed import Embed, embed_rows
 from service.index.rows.columns import prepare
 from service.index.rows.record import Record
+from service.index.rows.versions import microseconds
 from service.index.storage import files, layout, manifest
 from service.index.storage.ledger import Recorder, read
 from service.integrity import own, rows, salvage, table_files

@@ -9,9 +9,10 @@ from lancedb.expr import col, lit
 
 from heads.bounds import MOST_UNLABELLED
 from service.errors import DamagedError, InvalidError
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
+from service.index.rows.vectors import matrix
 from windowing.pooling import Vectors
 
 # ids in one query

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from heads.examples import digest
 from heads.network import Floats, Scorer
 from service import executors
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.query.filters import Where, live
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
+from service.index.rows.vectors import matrix
 from service.learning import sources
 from windowing.pooling import Vectors
 

@@ -9,9 +9,9 @@ import pytest
 from service.errors import NotFoundError
 from service.index import indexes as indexes_module
 from service.index import maintenance
-from service.index.documents import microseconds
 from service.index.indexes import LISTING_SECONDS
 from service.index.query import listing
+from service.index.rows.versions import microseconds
 from service.index.storage.database import table_names
 from tests.index.processes import HOUR, Replicas, follower, record, run
 

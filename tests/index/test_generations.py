@@ -22,11 +22,11 @@ from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
 from heads.citation import vector_features
 from heads.network import Network
-from service.index.documents import matrix
 from service.index.generations import is_of
 from service.index.indexes import connect
 from service.index.leases import Leases
 from service.index.rows.schema import identity
+from service.index.rows.vectors import matrix
 from service.index.storage.database import Database, table_names
 from service.learning.store import Head, Heads
 from tests.conftest import ROOT, Server, serving

@@ -12,8 +12,8 @@ import pytest
 from service.embedding.embedder import Document, EmptyInputError, UnusableInputError
 from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import deletions, reembed
-from service.index.documents import microseconds
 from service.index.generations import Generation
+from service.index.rows.versions import microseconds
 from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
 
 

@@ -17,7 +17,7 @@ from ranking import passages as ranking
 from ranking.fusion import fuse
 from service import executors
 from service.errors import InvalidError
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.query.filters import Where
 from service.index.query.passage_candidates import (
     SCORED,
@@ -31,6 +31,7 @@ from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of
 from service.index.query.search import Query
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
+from service.index.rows.vectors import matrix
 from windowing.pooling import Vectors, normalise
 
 # documents that a search by windows gives at least

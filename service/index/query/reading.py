@@ -14,12 +14,13 @@ from threadpoolctl import ThreadpoolController
 
 from ranking.adaptation import Profile
 from service import executors
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import COMPARED, Found
 from service.index.rows import checksums, terms
 from service.index.rows.checksums import Part, texts
 from service.index.rows.fields import HEAD_BYTES
+from service.index.rows.vectors import matrix
 from windowing.pooling import Vectors
 
 Direction = Literal["cites", "cited_by"]

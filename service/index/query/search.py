@@ -14,7 +14,7 @@ import numpy as np
 from ranking import fusion, tokens
 from ranking.fusion import DEEP
 from service import executors
-from service.index.documents import Index, matrix
+from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where
@@ -23,6 +23,7 @@ from service.index.query.reading import Hit as Hit
 from service.index.query.reading import Query as Query
 from service.index.query.reading import Ranks, read
 from service.index.rows.checksums import Part, sound
+from service.index.rows.vectors import matrix
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncStandardQuery

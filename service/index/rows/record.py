@@ -90,3 +90,21 @@ def digest(
     """32 hex digits that change with a document's content or with the model."""
     content = json.dumps([text, title, metadata, list(links), revision], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A document as the client gave it, with its vector.
+
+    Attributes:
+        metadata: a JSON object.
+        updated: when it was written, in microseconds since the epoch.
+    """
+
+    id: str
+    text: str
+    title: str | None
+    metadata: str
+    links: list[str]
+    updated: int
+    vector: Vectors

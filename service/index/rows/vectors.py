@@ -56,3 +56,10 @@ def _blobs(chunk: pa.ListArray) -> list[bytes | None]:
         found.append(None if length is None else flat[at:end].tobytes())
         at = end
     return found
+
+
+def matrix(found: pa.Table) -> Vectors:
+    """The ``vector`` column as float32 ``[rows, dimensions]``."""
+    column = found["vector"].combine_chunks()
+    flat: Vectors = np.asarray(column.flatten(), dtype=np.float32)
+    return flat.reshape(len(column), -1)

@@ -7,6 +7,7 @@ have the same version.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -84,3 +85,8 @@ def clause(conditions: Mapping[str, Condition]) -> str:
             f"(CAST(target.updated AS string) || ':' || target.id) IN ({', '.join(exact)})"
         )
     return f"target.deleted = false AND ({' OR '.join(parts) or 'false'})"
+
+
+def microseconds() -> int:
+    """The time now, since the epoch."""
+    return time.time_ns() // 1000
