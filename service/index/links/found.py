@@ -119,6 +119,8 @@ class FoundLinks:
             report: of the search.
         """
         rows = rows.replace_schema_metadata({_REPORT: json.dumps(asdict(report))})
+        # Lance warns about a table that it must create in order to overwrite it
+        await self._database.provide(_name(uid), SCHEMA)
         table = await self._database.create_table(_name(uid), rows, mode="overwrite")
         for column in ("citing", "cited") if rows.num_rows else ():
             await table.create_index(column, config=BTree())
