@@ -18,6 +18,13 @@ class Span(TypedDict):
     end: int
 
 
+class Place(Span):
+    """Characters of a stored document, and where they begin in the file that it came from."""
+
+    page: NotRequired[int | None]
+    heading: NotRequired[str | None]
+
+
 class Window(Span):
     """A window of a document with its vector ``[dimensions]``."""
 
@@ -78,7 +85,7 @@ class Pair(TypedDict):
 
     cosine: float
     query: Span
-    document: Span
+    document: Place
 
 
 class Hit(TypedDict):
@@ -127,6 +134,8 @@ class Passage(Span):
     score: float
     cosine: float
     words: float
+    page: int | None
+    heading: str | None
     snippet: Snippet
 
 
@@ -153,6 +162,7 @@ class Info(TypedDict):
     max_batch_tokens: int
     version: str
     dimensions: int
+    matryoshka: list[int]
     window_tokens: int
     prompts: list[str]
     licence: str

@@ -68,6 +68,7 @@ class SearchOptions(TypedDict, total=False):
     filter: Filter | None
     adapt: bool
     explain: bool
+    unlinked: bool
 
 
 class SimilarOptions(Query, SearchOptions, total=False):
@@ -117,6 +118,23 @@ class DuplicatesOptions(Query, total=False):
 
     threshold: float
     top_k: int
+
+
+class LinkRule(TypedDict):
+    """A further name of documents; ``*`` stands for the same characters in both forms."""
+
+    ids: str
+    name: str
+    texts: NotRequired[str]
+
+
+class FindLinksOptions(TypedDict, total=False):
+    """The names to look for in texts."""
+
+    ids: bool
+    titles: bool
+    fields: list[str]
+    rules: list[LinkRule]
 
 
 class TrainOptions(TypedDict, total=False):

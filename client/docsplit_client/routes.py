@@ -83,6 +83,11 @@ class Routes:
     upsert_all = Route(calls.batches.upsert_all)
     get_all = Route(calls.batches.get_all)
 
+    find_links = Route(calls.links.find_links)
+    found_links = Route(calls.links.found_links)
+    forget_found_links = Route(calls.links.forget_found_links)
+    document_links = Route(calls.links.document_links)
+
     classify = Route(calls.classifiers.classify)
     explain_labels = Route(calls.classifiers.explain_labels)
     train_classifier = Route(calls.classifiers.train_classifier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from docsplit_client.answers import Prediction, Span
+from docsplit_client.answers import Direction, Prediction, Span
 
 FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
 
@@ -164,12 +164,52 @@ class Groups(TypedDict):
     groups: list[Group]
 
 
+class FoundLinks(TypedDict):
+    """What the last search for links in texts read and found."""
+
+    documents: int
+    names: int
+    ambiguous: int
+    left_out: int
+    links: int
+    places: int
+    cut: int
+    seconds: float
+
+
+class LinkPlace(Span):
+    """A place in the text of the citing document."""
+
+    kind: Literal["identifier", "title"]
+
+
+class Link(TypedDict):
+    """A link of a document, with the first places where it stands in the citing text."""
+
+    id: str
+    direction: Direction
+    title: str | None
+    exists: bool
+    given: bool
+    found: bool
+    places: int
+    first_places: list[LinkPlace]
+
+
+class Links(TypedDict):
+    """Links in the order of direction and id; ``next`` is None on the last page."""
+
+    links: list[Link]
+    next: str | None
+
+
 class CitationHead(TypedDict):
     """The head that predicts citations, and its quality."""
 
     links: int
     citing: int
     inputs: NotRequired[Literal["features", "vectors"]]
+    links_from: NotRequired[Literal["given", "found", "both"]]
     links_used: int
     citing_used: int
     held_out: int

@@ -59,10 +59,12 @@ def delete_alias(alias: str) -> Call[None]:
 
 
 def train_citation_head(
-    index: str, inputs: Literal["features", "vectors"] | None = None
+    index: str,
+    inputs: Literal["features", "vectors"] | None = None,
+    links: Literal["given", "found", "both"] | None = None,
 ) -> Call[CitationHead]:
     """Learn from the links of the documents who cites whom: use ``with_timeout``."""
-    place = path("indexes", index, "citation", inputs=inputs)
+    place = path("indexes", index, "citation", inputs=inputs, links=links)
     return Call("POST", place, parsed, idempotent=False)
 
 
