@@ -70,7 +70,16 @@ def quantise(
                 backend_params={BackendParameters.COMPRESS_WEIGHTS: False},
             ),
         )
+    _forget_setting(quantised)
     return quantised
+
+
+def _forget_setting(quantised: ov.Model) -> None:
+    """Describe the graph as it is written, with weights in int8."""
+    path = ["nncf", "quantization", "advanced_parameters"]
+    stated = quantised.get_rt_info(path).astype(str)
+    setting = f"{BackendParameters.COMPRESS_WEIGHTS!r}: False"
+    quantised.set_rt_info(stated.replace(setting, ""), path)
 
 
 def write_int8(quantised: ov.Model, folder: Path) -> dict[str, int]:
