@@ -17,6 +17,7 @@ from export.checkpoint.tokenizer import batches
 from export.checks.engines import open_engine, openvino_engine
 from export.graphs.fp16 import FILE, fuse, write_fp16
 from export.graphs.graph import write_graph
+from tests.conftest import NIGHTLY
 from tests.export.checkpoints import WINDOW, cosines, save_encoder
 
 # the pooling of each, and another one that gives other vectors
@@ -57,7 +58,11 @@ def encode(source: Source, graph: Path, runtime: str, texts: list[str], size: in
     return np.concatenate([engine(batch) for batch in inputs])
 
 
-@pytest.mark.parametrize("family", sorted(KINDS))
+# Mistral's and Qwen2's layers have the parts of Qwen3's
+BY_DAY = [family for family in KINDS if NIGHTLY or family not in ("mistral", "qwen2")]
+
+
+@pytest.mark.parametrize("family", BY_DAY)
 def test_the_graphs_of_each_family_agree_with_their_source(
     family: str, bert_folder: Path, roberta_folder: Path, sentences: list[str], tmp_path: Path
 ) -> None:
