@@ -28,7 +28,7 @@ RUN --mount=type=secret,id=pip.conf \
     && python -m venv --without-pip /opt/venv \
     && if [ -z "${HASHES}" ]; then \
          PIP_CONSTRAINT="${pins}" PIP_BUILD_CONSTRAINT=constraints.txt \
-         pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing]"; \
+         pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing,mcp]"; \
        else \
          python -m venv /opt/build \
          && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \
@@ -59,6 +59,7 @@ WORKDIR /app
 COPY models/docsplit-minilm-l6-w512 ./models/docsplit-minilm-l6-w512
 COPY bundles ./bundles
 COPY corpora ./corpora
+COPY extraction ./extraction
 COPY heads ./heads
 COPY ranking ./ranking
 COPY service ./service
@@ -66,7 +67,7 @@ COPY windowing ./windowing
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
     && python -m compileall -q --invalidation-mode unchecked-hash \
-         bundles corpora heads ranking service windowing \
+         bundles corpora extraction heads ranking service windowing \
     && mkdir /data
 
 FROM ${BASE}
@@ -91,6 +92,7 @@ COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/models ./models
 COPY --from=build /app/bundles ./bundles
 COPY --from=build /app/corpora ./corpora
+COPY --from=build /app/extraction ./extraction
 COPY --from=build /app/heads ./heads
 COPY --from=build /app/ranking ./ranking
 COPY --from=build /app/service ./service

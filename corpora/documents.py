@@ -2,15 +2,18 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from corpora.errors import DataError
 from corpora.fields import Fields
-from corpora.files import TEXTS, files, suffix, text
+from corpora.files import files, suffix, whole
 from corpora.tables import Row, rows
+from extraction.content import Content, Heading, StartError
+from extraction.kinds import KINDS
+from extraction.reading import Reader
 
 _FIELDS = Fields()
 
@@ -20,9 +23,13 @@ class Document:
     """One document.
 
     Attributes:
-        id: from the source; for a text file its path below the folder.
+        id: from the source; for a file that is one document its path below the folder, and for a
+            file in an archive the archive's path and the path in it.
         text: the whole text.
-        title, metadata, links: from ``read_documents``; empty from ``read_texts``.
+        title, metadata, links: of a table, from ``read_documents`` only. A file may state a title,
+            and the metadata ``author`` and ``date``.
+        pages: the first character of each page, if the file has pages.
+        headings: of the text, if the file tells them apart.
     """
 
     id: str
@@ -30,12 +37,31 @@ class Document:
     title: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     links: list[str] = field(default_factory=list)
+    pages: list[int] = field(default_factory=list)
+    headings: list[Heading] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A file that cannot be read.
+
+    Attributes:
+        id: that its document would have; for an archive, that its documents' ids begin with.
+        reason: and the remedy.
+    """
+
+    id: str
+    reason: str
+
+
+# gets the files that cannot be read; without it, the first one ends the reading
+Refuse = Callable[[Refused], None]
 
 
 def read_texts(path: Path, fields: Fields = _FIELDS) -> Iterator[Document]:
     """Stream ids and texts in a fixed order; raises like ``read_documents``."""
-    for where, row in _rows(path, fields, [fields.text], [fields.id]):
-        yield text_of(row, where, fields)
+    for found in _read(path, [fields.text], [fields.id]):
+        yield found if isinstance(found, Document) else text_of(found[1], found[0], fields)
 
 
 def text_of(row: Mapping[str, Any], where: str, fields: Fields) -> Document:
@@ -54,9 +80,14 @@ def text_of(row: Mapping[str, Any], where: str, fields: Fields) -> Document:
 
 
 def read_documents(
-    path: Path, fields: Fields = _FIELDS, *, typed: Collection[str] = (), links: Path | None = None
+    path: Path,
+    fields: Fields = _FIELDS,
+    *,
+    typed: Collection[str] = (),
+    links: Path | None = None,
+    refuse: Refuse | None = None,
 ) -> Iterator[Document]:
-    """Stream whole documents in a fixed order; each row must have an id.
+    """Stream whole documents in a fixed order; each row of a table must have an id.
 
     The columns ``metadata`` (an object) and ``links`` (a list of ids) are read if they exist. In
     CSV and TSV files they hold JSON. Other columns with plain values become metadata, and ``typed``
@@ -67,16 +98,36 @@ def read_documents(
         fields: names of columns.
         typed: metadata columns that hold JSON instead of text in CSV and TSV files.
         links: a table of further links, as for ``read_links``; it may be in the folder.
+        refuse: gets each file that cannot be read, tables excepted; the others follow.
 
     Raises:
-        DataError: a file or field is missing, or a row is malformed; names file and line.
+        DataError: a file or field is missing, or a row is malformed; names file and line. Without
+            ``refuse``, also for a file that cannot be read.
     """
     further: dict[str, list[str]] = defaultdict(list)
     for citing, cited in read_links(links) if links else ():
         further[citing].append(cited)
     needed = [fields.id, fields.text]
-    found = _rows(path, fields, needed, None, {"metadata", "links", *typed}, links)
-    return (_document(row, where, fields, further, typed) for where, row in found)
+    found = _read(path, needed, None, {"metadata", "links", *typed}, links, refuse)
+    return (
+        replace(one, links=list(further.get(one.id, ())))
+        if isinstance(one, Document)
+        else _document(one[1], one[0], fields, further, typed)
+        for one in found
+    )
+
+
+def entries(path: Path, links: Path | None = None) -> Iterator[object]:
+    """An item for each row of a table and for each other file, which stays closed.
+
+    Raises:
+        DataError: a table is malformed.
+    """
+    for file in files(path, links):
+        if suffix(file) in KINDS:
+            yield file
+        else:
+            yield from rows(file, [], [])
 
 
 def _document(
@@ -118,17 +169,44 @@ def read_links(path: Path) -> Iterator[tuple[str, str]]:
         yield str(row["citing"]), str(row["cited"])
 
 
-def _rows(
+def _read(
     path: Path,
-    fields: Fields,
     needed: Sequence[str],
     wanted: Sequence[str] | None,
     typed: Collection[str] = (),
     but: Path | None = None,
-) -> Iterator[tuple[str, Row]]:
-    for file in files(path, but):
-        if suffix(file) in TEXTS:
-            name = file.name if file == path else file.relative_to(path).as_posix()
-            yield str(file), {fields.id: name, fields.text: text(file)}
-        else:
-            yield from rows(file, needed, wanted, typed=typed)
+    refuse: Refuse | None = None,
+) -> Iterator[Document | tuple[str, Row]]:
+    """Files as documents, and rows of tables with their places."""
+    with Reader() as reader:
+        for file in files(path, but):
+            if suffix(file) in KINDS:
+                name = file.name if file == path else file.relative_to(path).as_posix()
+                yield from _contents(file, name, reader, refuse)
+            else:
+                yield from rows(file, needed, wanted, typed=typed)
+
+
+def _contents(file: Path, name: str, reader: Reader, refuse: Refuse | None) -> Iterator[Document]:
+    try:
+        with whole(file) as source:
+            for inner, outcome in reader.read(suffix(file), source):
+                if isinstance(outcome, Content):
+                    yield _of_file(f"{name}/{inner}" if inner else name, outcome)
+                elif refuse is None:
+                    raise DataError(f"{file}{inner and f': {inner}'}: {outcome}")
+                else:
+                    refuse(Refused(f"{name}/{inner}" if inner else name, str(outcome)))
+    except StartError as error:
+        raise DataError(f"{file}: {error}") from error
+    except DataError as error:
+        if refuse is None:
+            raise
+        refuse(Refused(name, str(error).removeprefix(f"{file}: ")))
+
+
+def _of_file(name: str, content: Content) -> Document:
+    stated = {"author": content.author, "date": content.date}
+    metadata = {key: value for key, value in stated.items() if value}
+    pages, headings = content.pages, content.headings
+    return Document(name, content.text, content.title, metadata, [], pages, headings)

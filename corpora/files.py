@@ -1,23 +1,27 @@
 """Files of documents: their formats, and their bytes, compressed or not."""
 
 import io
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from corpora.errors import DataError
+from extraction.kinds import KINDS
 
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl")
-TEXTS = (".txt", ".md", ".rst")
-FORMATS = ", ".join((*TABLES, *TEXTS))
+TYPES = (*TABLES, *KINDS)
+FORMATS = ", ".join(TYPES)
 # values are pyarrow's names
-COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-# limit of an unpacked line, text file or compressed Parquet file, which must fit into memory
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".tgz": "gzip"}
+# limit of an unpacked line, of a file other than a table, and of a compressed Parquet file
 MOST_BYTES = 1 << 28
+_CHUNK = 1 << 20
 
 
 def files(path: Path, but: Path | None = None) -> list[Path]:
-    """The file itself, or all tables and texts below a folder except one, sorted by path.
+    """The file itself, or all files of known types below a folder except one, sorted by path.
 
     Raises:
         DataError: no such path, a file of another type, or a folder without suitable files.
@@ -25,7 +29,7 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    kept = [p for p in found if suffix(p) in (*TABLES, *TEXTS) and (but is None or p != but)]
+    kept = [p for p in found if suffix(p) in TYPES and (but is None or p != but)]
     if not kept:
         packed = ", ".join(COMPRESSED)
         raise DataError(
@@ -61,11 +65,6 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}:{number + 1}: not readable ({error.strerror or error})") from None
 
 
-def text(path: Path) -> str:
-    """A text file, strictly UTF-8; raises like ``content`` and ``lines``."""
-    return _decoded(content(path), path, 1)
-
-
 def content(path: Path) -> bytes:
     """All bytes of a file, unpacked.
 
@@ -79,6 +78,30 @@ def content(path: Path) -> bytes:
         raise DataError(f"{path}: not readable ({error.strerror or error})") from None
     _check_size(len(found), str(path))
     return found
+
+
+def whole(path: Path) -> IO[bytes]:
+    """An open file of the unpacked bytes of a path: that file, or a temporary one.
+
+    Raises:
+        DataError: not readable, or more than ``MOST_BYTES``.
+    """
+    with ExitStack() as stack:
+        try:
+            if path.suffix.lower() not in COMPRESSED:
+                _check_size(path.stat().st_size, str(path))
+                return path.open("rb")
+            unpacked = stack.enter_context(tempfile.TemporaryFile())
+            with _open(path) as stream:
+                while chunk := stream.read(_CHUNK):
+                    unpacked.write(chunk)
+                    _check_size(unpacked.tell(), str(path))
+        except OSError as error:
+            raise DataError(f"{path}: not readable ({error.strerror or error})") from None
+        unpacked.seek(0)
+        # the caller closes it
+        stack.pop_all()
+        return unpacked
 
 
 def _decoded(found: bytes, path: Path, line: int) -> str:
@@ -95,7 +118,9 @@ def _check_size(size: int, where: str) -> None:
 
 
 def _unpacked(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    if path.suffix.lower() not in COMPRESSED:
+        return path
+    return path.with_suffix(".tar" if path.suffix.lower() == ".tgz" else "")
 
 
 def _open(path: Path) -> IO[bytes]:

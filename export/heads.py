@@ -13,6 +13,7 @@ from bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
 from export.errors import ExportError
 from heads.citation import SIGNALS
 from heads.network import Network
+from heads.pair_features import FEATURES
 
 OPSET = 17
 TOLERANCE = 1e-5
@@ -75,24 +76,24 @@ def add_head(
     Args:
         root: folder of the bundle.
         name: name of the head; lower-case letters, digits, ``-`` and ``_``.
-        network: its inputs are the bundle's dimensions (classifier), or those of
-            ``[u; v; u * v]`` and ``SIGNALS`` more (citation).
+        network: its inputs are the bundle's dimensions (classifier); the ``FEATURES`` of a pair,
+            or ``[u; v; u * v]`` and ``SIGNALS`` more (citation).
         labels: outputs in order.
         report: measurements of the training.
 
-        Raises:
-            BundleError: the bundle is not valid, or the head does not fit it.
+    Raises:
+        BundleError: the bundle is not valid, or the head does not fit it.
         ExportError: the graph differs from the network.
     """
     manifest = bundle.load(root).manifest
-    inputs = manifest.dimensions
+    fitting = [manifest.dimensions]
     if kind == "citation":
-        inputs = 3 * inputs + SIGNALS
-    shape = network.weights[0].shape[0], network.weights[-1].shape[1]
-    if shape != (inputs, len(labels)):
+        fitting = [FEATURES, 3 * manifest.dimensions + SIGNALS]
+    inputs, outputs = network.weights[0].shape[0], network.weights[-1].shape[1]
+    if inputs not in fitting or outputs != len(labels):
         raise BundleError(
-            f"{root}: head {name!r} maps {shape[0]} values to {shape[1]} labels, not {inputs} to "
-            f"{len(labels)}"
+            f"{root}: head {name!r} maps {inputs} values to {outputs} labels, not "
+            f"{' or '.join(map(str, fitting))} to {len(labels)}"
         )
     blob = head_graph(network).SerializeToString()
     _check(blob, network, inputs)

@@ -16,8 +16,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from heads.network import Floats, Learnt, Network, Vectors
-from ranking.fusion import BEST
+from heads.network import Learnt, Network, Vectors
 
 NEGATIVES = 4  # for each link, among the citing document's other candidates
 HELD_OUT = 5  # every fifth citing document is for testing
@@ -96,21 +95,6 @@ def sample(citing: Sequence[Id], dimensions: int) -> list[Id]:
     most = min(MOST_CITING, max(1, MOST_NUMBERS // (CANDIDATES * dimensions)))
     draw = np.random.default_rng(0)
     return [citing[i] for i in draw.permutation(len(citing))[:most]]
-
-
-def signals(
-    cosines: Floats, words: Floats, fused: Floats, popularity: NDArray[np.int64]
-) -> Vectors:
-    """``Candidates.signals``, float32 ``[candidates, 4]``.
-
-    Args:
-        cosines: of the query and each candidate.
-        words: score of the words as a share of the span from the last to the best.
-        fused: sum of the reciprocal ranks.
-        popularity: number of other documents that cite the candidate.
-    """
-    columns = (cosines, words, fused / BEST, np.log1p(popularity))
-    return np.column_stack(columns).astype(np.float32)
 
 
 def learn(

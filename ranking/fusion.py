@@ -14,6 +14,10 @@ Id = TypeVar("Id", bound=Hashable)
 RRF = 60
 # the score of a document that is first in both rankings
 BEST = 2 / (RRF + 1)
+# the share of the vectors in a hybrid score, and in that for a short query
+DENSE, DENSE_SHORT = 0.3, 0.6
+# least depth of a search for words that are then compared exactly
+DEEP = 200
 
 
 def fuse(*rankings: Sequence[Id]) -> dict[Id, float]:
@@ -39,3 +43,17 @@ def standard(scores: NDArray[np.float64]) -> NDArray[np.float64]:
         return scores
     found: NDArray[np.float64] = (scores - scores.mean()) / max(float(scores.std()), 1e-9)
     return found
+
+
+def hybrid(
+    dense: NDArray[np.float64], words: NDArray[np.float64], *, brief: bool = False
+) -> NDArray[np.float64]:
+    """The hybrid score: a weighted mean of two standard scores.
+
+    Args:
+        dense: the vectors' cosines.
+        words: the words' cosines, whose long tail the root shortens; BM25 for a short query.
+        brief: whether the query is short.
+    """
+    share = DENSE_SHORT if brief else DENSE
+    return share * standard(dense) + (1 - share) * standard(words if brief else np.sqrt(words))

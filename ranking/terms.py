@@ -12,6 +12,11 @@ from ranking.tokens import hashes, words
 
 # docs/explanation/experiments.md, "Which words of a document to search for"
 MOST_WORDS = 128
+# documents whose words are counted
+SAMPLE = 2048
+# words of a search for candidates in an index of so many documents, because its time grows
+# with both; docs/explanation/experiments.md, "How many words find the candidates?"
+DEEP_WORDS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,10 @@ class Frequencies:
         names = list(counts)
         weights = np.fromiter(counts.values(), np.float32) * self.of_words(names)
         return " ".join(names[place] for place in np.argsort(-weights, kind="stable")[:most])
+
+    def deep_terms(self, text: str) -> str:
+        """The top terms of a search for candidates that are then compared word by word."""
+        return self.top_terms(text, DEEP_WORDS if self.documents >= SAMPLE else MOST_WORDS)
 
     def of_words(self, words: Sequence[str]) -> NDArray[np.float32]:
         """The idf of each word."""

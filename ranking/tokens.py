@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 # scripts without blanks: Thai, Lao, Burmese, Khmer, kana and Han
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_UNSPACED += "\U00020000-\U0003ffff"
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+UNSPACED += "\U00020000-\U0003ffff"
 # vowel signs of Arabic, Hebrew and the Indian scripts, which ``\w`` lacks
-_MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
+MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 # sets of characters only: a group would keep a state for each character of an endless word
-_RUN = re.compile(rf"[\w{_MARKS}{_UNSPACED}]+")
-_PART = re.compile(rf"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
+_RUN = re.compile(rf"[\w{MARKS}{UNSPACED}]+")
+_PART = re.compile(rf"([{UNSPACED}]+)|[^{UNSPACED}]+")
 
 
 def words(text: str) -> Iterator[str]:

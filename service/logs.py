@@ -48,6 +48,8 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    # the SDK logs every request, and messages that contain what callers sent
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     # our access log replaces uvicorn's; it has ids and no query string
     logging.getLogger("uvicorn.access").disabled = True
 

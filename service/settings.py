@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -139,6 +140,8 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """addresses and networks whose X-Forwarded-For names the client, separated by commas; none: the
     header is ignored"""
+    mcp: bool = False
+    """whether agents can use the service at /mcp by the Model Context Protocol"""
     model_aliases: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """further model names that /v1 accepts, separated by commas"""
 
@@ -196,6 +199,13 @@ class Settings(BaseSettings):
             if origin != "*" and (parts.scheme not in ("http", "https") or origin != whole):
                 raise ValueError("each origin must be https://host, https://host:port or *")
         return origins
+
+    @field_validator("mcp")
+    @classmethod
+    def _installed(cls, wanted: bool) -> bool:
+        if wanted and find_spec("mcp") is None:
+            raise ValueError("the protocol needs pip install 'docsplit[mcp]'")
+        return wanted
 
     @field_validator("workers")
     @classmethod

@@ -2,13 +2,16 @@
 
     docsplit-index documents.jsonl --index papers --links citations.csv --index-path data/papers
     python -m studies.citation_features data/papers papers
+    python -m studies.citation_features data/papers papers --transfer data/specs specs
 
-The study works on a copy of the index. The candidates of each citing document are the 100 best hits
-of a hybrid search with the raw cosine. Each head learns from the citing documents of four folds and
-ranks the candidates of the fifth.
+The study works on copies of the indexes. The candidates of each citing document are the 100 best
+hits of a hybrid search with the raw cosine. Each head learns from the citing documents of four
+folds and ranks the candidates of the fifth.
 
 MRR takes the first cited document among the candidates, 0 if there is none. Recall at 10 is the
 share of the cited documents among the best 10. Both are means over the citing documents.
+
+With ``--transfer`` it adds heads that learnt from all citing documents of another index.
 """
 
 import argparse
@@ -17,7 +20,6 @@ import math
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,14 +32,12 @@ from rich.table import Table
 from benchmarks.rig.stored_index import opened
 from heads import citation
 from heads.citation import Candidates, Inputs
-from heads.network import Network, Vectors
+from heads.network import Vectors
 from heads.pair_features import FEATURES
 from service.index.query.links import citations
 from service.learning.citing import search_of
 
 FOLDS = 5
-
-Fit = Callable[[list[Candidates]], Network]
 
 
 def main() -> None:
@@ -48,22 +48,39 @@ def main() -> None:
     parser.add_argument("path", type=Path, help="--index-path of docsplit-index")
     parser.add_argument("index")
     parser.add_argument("--queries", type=int, help="citing documents; default all")
+    parser.add_argument("--transfer", nargs=2, metavar=("PATH", "INDEX"))
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        shutil.copytree(given.path, f"{work}/index")
-        searches, cited = asyncio.run(read(Path(work, "index"), given.index, given.queries))
+    searches, cited = copied(given.path, given.index, given.queries)
     table = Table("order", "MRR", "recall@10", title=f"{len(searches)} citing documents")
-    short = [replace(one, features=one.features[:, :FEATURES]) for one in searches]
+    short = without_fields(searches)
     rows = {
         "hybrid": [one.features[:, 0] for one in searches],
         "network on vectors and signals": learnt(searches, "vectors"),
         "features without fields": learnt(short, "features"),
         "features": learnt(searches, "features"),
     }
+    if given.transfer:
+        path, index = given.transfer
+        known = without_fields(copied(Path(path), index, given.queries)[0])
+        known = [one for one in known if one.linked.any() and not one.linked.all()]
+        rows[f"network, learnt from {index}"] = applied(known, short, "vectors")
+        rows[f"features without fields, learnt from {index}"] = applied(known, short, "features")
     for name, scores in rows.items():
         mrr, recall = figures(scores, searches, cited)
         table.add_row(name, f"{mrr:.3f}", f"{recall:.3f}")
     Console().print(table)
+
+
+def copied(path: Path, name: str, most: int | None) -> tuple[list[Candidates], list[int]]:
+    """The result of ``read`` from a copy of an index."""
+    with tempfile.TemporaryDirectory() as work:
+        shutil.copytree(path, f"{work}/index")
+        return asyncio.run(read(Path(work, "index"), name, most))
+
+
+def without_fields(searches: list[Candidates]) -> list[Candidates]:
+    """The searches without the features of fields."""
+    return [replace(one, features=one.features[:, :FEATURES]) for one in searches]
 
 
 async def read(path: Path, name: str, most: int | None) -> tuple[list[Candidates], list[int]]:
@@ -88,11 +105,18 @@ def learnt(searches: list[Candidates], inputs: Inputs) -> list[Vectors]:
     for held in track(range(FOLDS), inputs):
         known = [searches[i] for i in np.flatnonzero(fold != held)]
         known = [one for one in known if one.linked.any() and not one.linked.all()]
-        network = citation.fit(known, inputs, math.inf)
-        for place in np.flatnonzero(fold == held):
-            logits = network.logits(citation.inputs_of(searches[place], inputs))
-            scores[place] = logits[:, 1] - logits[:, 0]
+        asked = np.flatnonzero(fold == held)
+        found = applied(known, [searches[place] for place in asked], inputs)
+        for place, own in zip(asked, found, strict=True):
+            scores[place] = own
     return scores
+
+
+def applied(known: list[Candidates], searches: list[Candidates], inputs: Inputs) -> list[Vectors]:
+    """The scores of each document's candidates by a head that learnt from other documents."""
+    network = citation.fit(known, inputs, math.inf)
+    logits = [network.logits(citation.inputs_of(one, inputs)) for one in searches]
+    return [own[:, 1] - own[:, 0] for own in logits]
 
 
 def figures(

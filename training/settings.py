@@ -41,8 +41,9 @@ class DataSettings(_Section):
     """Where the documents come from."""
 
     path: str
-    """file or folder (.parquet, .csv, .tsv, .jsonl, .txt, .md, .rst, each also with .gz, .bz2 or
-    .zst), a folder written by Dataset.save_to_disk, or a dataset's name on the hub"""
+    """file or folder (.parquet, .csv, .tsv, .jsonl, or any other kind that docsplit-index reads,
+    each also with .gz, .bz2 or .zst), a folder written by Dataset.save_to_disk, or a dataset's name
+    on the hub"""
     text_field: str = "text"
     """field or column that holds the text"""
     id_field: str = "id"

@@ -184,6 +184,7 @@ _TEXT_FIELDS = [
     ("/rerank", b'{"query":"a","documents":%s}'),
     ("/v1/rerank", b'{"query":"a","documents":%s}'),
     ("/v2/rerank", b'{"query":"a","documents":%s}'),
+    ("/v2/embed", b'{"model":"docsplit-minilm-l6-w512","input_type":"clustering","texts":%s}'),
 ]
 _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),
@@ -194,11 +195,15 @@ _ONE_TEXT_FIELDS = [
     ("/rerank", b'{"texts":["a"],"query":%s}'),
 ]
 _LIST_FIELDS = [
+    ("POST", "/v2/embed", b'{"model":"a","input_type":"clustering","inputs":%s}'),
+    ("POST", "/v2/embed", b'{"model":"a","input_type":"clustering","embedding_types":%s}'),
     ("POST", "/indexes/{name}/documents", b'{"documents":%s}'),
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"metadata":%s}'),
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"links":%s}'),
     ("POST", "/indexes/{name}/documents/get", b'{"ids":%s}'),
     ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
+    ("POST", "/indexes/{name}/links/find", b'{"rules":%s}'),
+    ("POST", "/indexes/{name}/links/find", b'{"fields":%s}'),
     ("POST", "/similar", b'{"index":"worst","queries":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","exclude":%s}'),
     ("POST", "/similar", b'{"index":"worst","text":"a","facets":%s}'),

@@ -10,6 +10,7 @@ import asyncio
 import re
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -17,11 +18,12 @@ from rich.console import Console
 
 from bundles import format as bundle
 from bundles.manifest import BundleError
-from corpora.documents import read_documents
+from corpora.documents import Refused, entries, read_documents
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
 from service.bulk import integrity
+from service.bulk.link_flags import add_link_flags, find_links, link_names
 from service.bulk.progress import IndexProgress
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
@@ -37,8 +39,27 @@ if TYPE_CHECKING:
 
     from corpora.documents import Document
     from service.bulk.encoding import Encoder
+    from service.bulk.loader import Report
     from service.index.documents import Index
     from service.index.indexes import Indexes
+    from service.index.links.search import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a run reads.
+
+    Attributes:
+        documents: read while the run goes on.
+        entries: rows and files, counted for the time left.
+        unread: gets the files that cannot be read.
+        prune: whether to delete what the source lacks.
+    """
+
+    documents: Iterable[Document]
+    entries: Iterable[object]
+    unread: list[Refused]
+    prune: bool
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,7 +90,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
+    parser.add_argument(
+        "--prune", action="store_true", help="delete the index's documents that SOURCE lacks"
+    )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
+    add_link_flags(parser)
     add_field_flags(parser, "text", "id", "title")
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="embed on a Ray cluster: auto, host:port, local"
@@ -82,12 +107,15 @@ def main(arguments: list[str] | None = None) -> int:
         if not re.fullmatch(INDEX_NAME, given.index):
             raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
         fields = dict(_field(item) for item in given.field)
-        typed = [name for name, kind in fields.items() if kind not in ("string", "date")]
-
-        def read() -> Iterable[Document]:
-            return read_documents(given.source, Fields.given(given), typed=typed, links=given.links)
-
-        documents, counted = read(), read()
+        unread: list[Refused] = []
+        documents = read_documents(
+            given.source,
+            Fields.given(given),
+            typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
+            links=given.links,
+            refuse=unread.append,
+        )
+        source = Source(documents, entries(given.source, given.links), unread, given.prune)
         # environment variables for the service would leave cores idle here, or prevent the start
         settings = load(rest).model_copy(update={"keys_file": None})
         with ExitStack() as stack:
@@ -96,7 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
                 from service.bulk.cluster import on_cluster
 
                 cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-            return asyncio.run(_index(settings, documents, counted, given.index, fields, cluster))
+            names = link_names(given)
+            return asyncio.run(_index(settings, source, given.index, fields, cluster, names))
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
@@ -115,11 +144,11 @@ def _field(item: str) -> tuple[str, FieldType]:
 
 async def _index(
     settings: Settings,
-    documents: Iterable[Document],
-    counted: Iterable[Document],
+    source: Source,
     name: str,
     fields: dict[str, FieldType],
     cluster: Encoder | None,
+    names: Names | None,
 ) -> int:
     console = Console(stderr=True)
     service = Service(settings, bundle.load(settings.bundle))
@@ -128,7 +157,8 @@ async def _index(
         return 2
     try:
         from service.bulk.encoding import here
-        from service.bulk.loader import Report, load_documents
+        from service.bulk.loader import load_documents
+        from service.index import filling
         from service.index.maintenance import optimize
 
         indexes = await service.store.indexes()
@@ -136,8 +166,10 @@ async def _index(
             await indexes.create(name, fields)
         with IndexProgress(console) as progress:
             index = await _current(indexes, name, service.running.reembedder, progress)
+            if await filling.add(index):
+                index = await indexes.open(name)
             task = progress.start(name)
-            progress.count(task, counted)
+            progress.count(task, source.entries)
 
             def show(report: Report) -> None:
                 progress.update(task, report.seen, report.tokens)
@@ -146,20 +178,41 @@ async def _index(
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
             encode = cluster or here(embedder)
             sync = indexes.database.sync
-            report = await load_documents(index, encode, documents, show, sync)
+            report = await load_documents(index, encode, source.documents, show, sync)
+            pruned = await _prune(indexes, name, index, report, source)
         await optimize(index.table, sync)
         if await indexes.profiles.wanted(index):
             await indexes.profiles.fit(index)
+        found = None if names is None else await find_links(indexes, index, names)
         await service.store.record(name)
     finally:
         await service.stop()
-    for line in report.refused:
-        console.print(f"refused: {line}", style="red", markup=False)
+    refused = [*(f"{one.id}: {one.reason}" for one in source.unread), *report.refused]
+    for line in refused:
+        console.print(f"refused: {_printable(line)}", style="red", markup=False)
     console.print(
         f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
-        f"{len(report.refused)} refused"
+        f"{len(refused)} refused" + (f", {pruned} pruned" if source.prune else "")
     )
-    return 1 if report.refused else 0
+    if found is not None:
+        console.print(
+            f"{found.links} links in the texts of {found.documents} documents; {found.names} "
+            f"names, {found.ambiguous} of them ambiguous, {found.left_out} more beyond the limits"
+        )
+    return 1 if refused else 0
+
+
+def _printable(line: str) -> str:
+    """The line without what a terminal obeys: names in an archive come from its author."""
+    return "".join(one if one.isprintable() else "?" for one in line)
+
+
+async def _prune(indexes: Indexes, name: str, index: Index, report: Report, source: Source) -> int:
+    if not source.prune:
+        return 0
+    from service.bulk.pruning import prune
+
+    return await prune(indexes, name, index, report.ids, {one.id for one in source.unread})
 
 
 async def _current(

@@ -7,8 +7,9 @@ from corpora.documents import Document
 from service.bulk.encoding import Encoder, Work
 from service.errors import InvalidError
 from service.index.documents import Index
-from service.index.reuse import kept
+from service.index.reuse import digests, kept
 from service.index.rows import fields
+from service.index.rows.outline import Outline, outline
 from service.index.rows.record import digest, record
 
 # a batch is one commit; more characters would not fit into the queue
@@ -18,13 +19,21 @@ BATCH_DOCUMENTS = 256
 
 @dataclass(slots=True)
 class Report:
-    """The results of a run."""
+    """The results of a run.
+
+    Attributes:
+        written, unchanged, repeated: numbers of documents.
+        tokens: number of embedded tokens.
+        refused: a line for each document that the index cannot hold.
+        ids: of all documents, refused ones too.
+    """
 
     written: int = 0
     unchanged: int = 0
     repeated: int = 0
     tokens: int = 0
     refused: list[str] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
 
     @property
     def seen(self) -> int:
@@ -48,7 +57,9 @@ async def load_documents(
     report = Report()
     async for work, result in encode(_works(index, sources, report)):
         encodings = work.known | result.encodings
-        records = [record(s, encodings[s.id]) for s in work.sources if s.id in encodings]
+        records = [
+            record(s, encodings[s.id], _outline(s)) for s in work.sources if s.id in encodings
+        ]
         if records:
             await index.put(records)
             await sync()
@@ -60,20 +71,23 @@ async def load_documents(
 
 
 async def _works(index: Index, sources: Iterable[Document], report: Report) -> AsyncIterator[Work]:
-    seen: set[str] = set()
     for batch in _batches(sources):
         fresh = []
         for source in batch:
-            if source.id in seen:
+            if source.id in report.ids:
                 report.repeated += 1
             else:
-                seen.add(source.id)
+                report.ids.add(source.id)
                 if _fits(index, source, report):
                     fresh.append(source)
-        held = await index.digests([source.id for source in fresh]) if fresh else {}
-        changed = [s for s in fresh if held.get(s.id) != _digest(index, s)]
+        held = await digests(index, [source.id for source in fresh]) if fresh else {}
+        changed = [s for s in fresh if held.get(s.id) != (_digest(index, s), _outline(s))]
         report.unchanged += len(fresh) - len(changed)
         yield Work(changed, await kept(index, {source.id: source.text for source in changed}))
+
+
+def _outline(source: Document) -> Outline | None:
+    return outline(source.pages, [(heading.start, heading.title) for heading in source.headings])
 
 
 def _fits(index: Index, source: Document, report: Report) -> bool:

@@ -3,6 +3,14 @@
 from bundles.manifest import Manifest
 from service.errors import InvalidError
 
+# names that encoders give to the prompt for a purpose
+_NAMES = {
+    "query": ("query", "search_query", "retrieval.query"),
+    "document": ("document", "passage", "search_document", "retrieval.passage"),
+    "classification": ("classification",),
+    "clustering": ("clustering", "separation"),
+}
+
 
 def resolve(manifest: Manifest, name: str | None) -> str:
     """The text before every window: the prompt ``name``, else the default prompt, else nothing."""
@@ -15,3 +23,8 @@ def resolve(manifest: Manifest, name: str | None) -> str:
             f"prompt_name: this model has no such prompt; it has: {known}", "prompt_name"
         )
     return manifest.prompts[wanted]
+
+
+def for_purpose(manifest: Manifest, purpose: str) -> str | None:
+    """The name of the prompt for a purpose; None if the model has no prompt for it."""
+    return next((name for name in _NAMES[purpose] if name in manifest.prompts), None)

@@ -16,7 +16,7 @@ from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
 from service.index.rows import checksums, records, vectors
 from service.index.rows.checksums import Part
-from service.index.rows.record import Record, Stored, Windows
+from service.index.rows.record import Record, Stored
 from service.index.rows.schema import Identity
 from service.index.rows.versions import Standing, microseconds
 
@@ -245,8 +245,8 @@ class Index:
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
         return Stored(**row, vector=vectors.matrix(found)[0])
 
-    async def one(self, document_id: str, *parts: Part) -> pa.Table:
-        """The columns of some parts of one document, and of its state.
+    async def one(self, document_id: str, *parts: Part, further: Sequence[str] = ()) -> pa.Table:
+        """The columns of some parts of one document, of its state, and further ones.
 
         Raises:
             NotFoundError: the index has no such document.
@@ -255,30 +255,13 @@ class Index:
         parts = (*parts, Part.STATE)
         # the code checks deletion here: a second condition would cost a fifth more
         query = self.table.query().where(col("id").eq(lit(document_id)))
-        found = await query.select(checksums.columns(*parts)).limit(1).to_arrow()
+        found = await query.select([*checksums.columns(*parts), *further]).limit(1).to_arrow()
         there = found.num_rows > 0
         if there and not (found := await self.sound(found, *parts)).num_rows:
             raise DamagedError
         if not there or found["deleted"][0].as_py():
             raise NotFoundError("no document of that id in this index")
         return found
-
-    async def windows(self, ids: Sequence[str]) -> dict[str, Windows]:
-        """Windows of documents by id, without damaged ones."""
-        columns = checksums.columns(Part.WINDOWS)
-        found = await self.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
-        found = await self.sound(found, Part.WINDOWS)
-        ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
-        return {
-            name: records.windows(*own)
-            for name, *own in zip(ids, vectors.blobs(found["windows"]), ends, strict=True)
-        }
-
-    async def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of the contents of the documents that the index has."""
-        found = await self.select(col("id").isin([lit(i) for i in ids]), ["id", "digest"], len(ids))
-        digests = map(checksums.content, checksums.texts(found["digest"]))
-        return dict(zip(checksums.texts(found["id"]), digests, strict=True))
 
     async def sound(self, found: pa.Table, *parts: Part) -> pa.Table:
         """The rows whose parts match their checksums; the others are logged and counted.

@@ -1,4 +1,4 @@
-"""Adds the column ``terms`` to a table of an earlier version, and fills it."""
+"""Adds the optional columns to a table of an earlier version, and fills ``terms``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.rows import terms
 from service.index.rows.checksums import Part, texts
+from service.index.rows.schema import OPTIONAL
 
 log = structlog.get_logger("docsplit.index")
 
@@ -21,11 +22,11 @@ _SAME = f"target.digest = source.digest AND target.{terms.COLUMN} IS NULL"
 
 
 async def complete(index: Index) -> bool:
-    """Whether all documents have their terms.
+    """Whether the table has all columns, and all documents their terms.
 
     ``fill`` takes the documents with the lowest digests last: this looks only at them.
     """
-    if terms.COLUMN not in index.schema.names:
+    if _missing(index):
         return False
     rows = (await index.sample(CHUNK))["_rowid"].to_pylist()
     if not rows:
@@ -35,11 +36,15 @@ async def complete(index: Index) -> bool:
 
 
 async def add(index: Index) -> bool:
-    """Add the column if the table lacks it; the caller opens the index again."""
-    if terms.COLUMN in index.schema.names:
-        return False
-    await index.table.add_columns(pa.schema([pa.field(terms.COLUMN, pa.binary())]))
-    return True
+    """Add the columns that the table lacks, if any; the caller opens the index again."""
+    missing = _missing(index)
+    if missing:
+        await index.table.add_columns(pa.schema(missing))
+    return bool(missing)
+
+
+def _missing(index: Index) -> list[pa.Field]:
+    return [field for field in OPTIONAL if field.name not in index.schema.names]
 
 
 async def fill(index: Index) -> int:

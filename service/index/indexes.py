@@ -30,6 +30,7 @@ from service.index.generations import (
 )
 from service.index.generations import Model as Model
 from service.index.leases import Leases
+from service.index.links.found import FoundLinks
 from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
@@ -76,6 +77,7 @@ class Indexes:
         self.registry = Registry(shared)
         self.aliases = Aliases(shared)
         self.profiles = Profiles(shared, fitted)
+        self.found_links = FoundLinks(shared)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
         self._listed: list[str] = []

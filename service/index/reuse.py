@@ -1,16 +1,18 @@
-"""Vectors that an index already has: a document with unchanged text is not embedded again."""
+"""What an index already has: a document with unchanged text is not embedded again."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lancedb.expr import col, lit
 
 from service.index.documents import Index
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
-from service.index.rows.record import Encoding, Record
+from service.index.rows.outline import Outline
+from service.index.rows.record import Encoding, Record, Windows
 from service.index.rows.vectors import matrix
 
 # reads texts and windows of this many documents at once
@@ -41,6 +43,29 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
     return found
 
 
+async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outline | None]]:
+    """Digests of the contents, and outlines, of the documents that the index has."""
+    columns = ["id", "digest", *outline.columns(index.schema.names)]
+    found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    contents = map(checksums.content, checksums.texts(found["digest"]))
+    pairs = zip(contents, records.outlines(found), strict=True)
+    return dict(zip(checksums.texts(found["id"]), pairs, strict=True))
+
+
+async def windows(index: Index, ids: Sequence[str]) -> dict[str, Windows]:
+    """Windows of documents by id, without damaged ones."""
+    columns = [*checksums.columns(Part.WINDOWS), *outline.columns(index.schema.names)]
+    found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    found = await index.sound(found, Part.WINDOWS)
+    ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
+    return {
+        name: replace(records.windows(*own), outline=known or outline.NONE)
+        for name, known, *own in zip(
+            ids, records.outlines(found), vectors.blobs(found["windows"]), ends, strict=True
+        )
+    }
+
+
 async def whole(index: Index, document_id: str) -> tuple[Record, int]:
     """A document as the index stores it, and when it was written, in microseconds.
 
@@ -48,8 +73,9 @@ async def whole(index: Index, document_id: str) -> tuple[Record, int]:
         NotFoundError: the index has no such document.
         DamagedError: the stored document does not match its checksums.
     """
-    found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS)
-    [row] = found.drop_columns(["vector", "windows", "digest", "deleted"]).to_pylist()
+    further = outline.columns(index.schema.names)
+    found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS, further=further)
+    [row] = found.drop_columns(["vector", "windows", "deleted"]).to_pylist()
     windows = records.windows(vectors.blobs(found["windows"])[0], row["window_ends"])
     record = Record(
         id=row["id"],
@@ -58,6 +84,7 @@ async def whole(index: Index, document_id: str) -> tuple[Record, int]:
         metadata=json.loads(row["metadata"]),
         links=row["links"],
         encoding=Encoding(matrix(found)[0], windows.vectors, windows.ends),
+        outline=outline.opened(row.get(outline.COLUMN), row["digest"]),
     )
     return record, row["updated"]
 

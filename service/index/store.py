@@ -246,6 +246,7 @@ class Store:
         indexes = await self.indexes()
         uid = (await indexes.generations(name))[0].index.identity.uid
         await indexes.drop(name)
+        await self.volume.freeing(partial(indexes.found_links.forget, uid))
         if self.on_drop is not None:
             await self.volume.freeing(partial(self.on_drop, uid))
         self.volume.wrote()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.index.documents import Index
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding, Record, digest
 from service.index.rows.versions import microseconds
@@ -85,7 +85,9 @@ def _row(row: pa.Table, bad: set[str], index: Index, distrust: bool, judged: Jud
     windows = records.windows(vectors.blobs(row["windows"])[0], row["window_ends"][0].as_py())
     vector = np.asarray(row["vector"][0].as_py(), dtype=np.float32)
     given = Encoding(vector, windows.vectors, windows.ends)
-    record = Record(held["id"], held["text"], held["title"], metadata, held["links"], given)
+    known = outline.opened(held.get(outline.COLUMN), sealed)
+    content_of = (held["id"], held["text"], held["title"], metadata, held["links"])
+    record = Record(*content_of, given, known)
     judged.sound.append((record, held["updated"]))
 
 

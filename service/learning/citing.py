@@ -10,26 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heads.citation import (
-    CANDIDATES,
-    SIGNALS,
-    Candidates,
-    sample,
-    signals,
-    vector_features,
-)
-from heads.network import Floats, Scorer
-from heads.pair_features import FEATURES, Pairs, features
-from ranking.bags import title_in, titles_in
-from ranking.fusion import fuse, shares
+from heads.citation import CANDIDATES, SIGNALS, Candidates, sample, vector_features
+from heads.network import Scorer
+from heads.pair_features import FEATURES
+from heads.pairs import Facts, Scores, of_pairs, signals
 from service import executors
 from service.errors import ConflictError, DamagedError, NotFoundError
 from service.index.documents import Index
+from service.index.links.graph import Graph
 from service.index.query.filters import Where
-from service.index.query.links import citations, cited_counts
 from service.index.query.search import Direction, Hit, Query, candidates, first, stored
 from service.learning import facts
-from service.learning.facts import Facts
 from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
@@ -42,6 +33,7 @@ async def citation(
     limit: int,
     where: Where | None,
     head: Scorer,
+    graph: Graph,
     direction: Direction | None = None,
 ) -> list[Hit]:
     """The hybrid candidates by the probability that one of the two documents cites the other.
@@ -57,22 +49,24 @@ async def citation(
         return []
     names = [hit.id for hit in hits]
     own = [query.id] if query.id is not None else []
-    counts = await cited_counts(index, names + own, query.id)
+    counts = await graph.cited_counts(names + own, query.id)
     popularity = np.array([counts[name] for name in names])
     here = np.full(len(hits), counts[query.id] if query.id is not None else 0)
-    if head.shape[0] == FEATURES + 2 * len(facts.fields(index)):
+    width = head.shape[0]
+    # a head of a bundle does not know the fields of an index, which come last
+    if width in (FEATURES, FEATURES + 2 * len(facts.fields(index))):
         about = await facts.of_query(index, query)
         held = await facts.of_hits(index, hits, words=direction != "cites")
         inputs = partial(_features, index, hits, about, held)
-    elif head.shape[0] == 3 * query.vector.size + SIGNALS:
+    elif width == 3 * query.vector.size + SIGNALS:
         inputs = partial(_vectors, query, hits)
     else:
         raise ConflictError("the citation head has other inputs than this index: train it again")
     cites, cited = np.zeros(len(hits)), np.zeros(len(hits))
     if direction != "cited_by":
-        cites = head.probabilities(await inputs(popularity, "cites"))[:, 1]
+        cites = head.probabilities((await inputs(popularity, "cites"))[:, :width])[:, 1]
     if direction != "cites":
-        cited = head.probabilities(await inputs(here, "cited_by"))[:, 1]
+        cited = head.probabilities((await inputs(here, "cited_by"))[:, :width])[:, 1]
     ranked = [
         replace(
             hit,
@@ -91,7 +85,7 @@ async def _vectors(
     found = np.stack([hit.vector for hit in hits])
     asked = np.broadcast_to(query.vector, found.shape)
     pair = (asked, found) if direction == "cites" else (found, asked)
-    return vector_features(*pair, _signals(hits, popularity))
+    return vector_features(*pair, signals(_scores(hits), popularity))
 
 
 async def _features(
@@ -113,47 +107,25 @@ async def _features(
         direction: of the pairs.
     """
     idf = (await index.vocabulary.frequencies(index)).idf
-    own = np.full(len(hits), float(about.length))
-    lengths = np.array([one.length for one in held], dtype=np.float64)
-    differences = about.values - np.stack([one.values for one in held])
-    if direction == "cites":
-        titles = [one.title for one in held]
-        title = await executors.STORE.run(titles_in, titles, about.words, idf)
-    else:
-        bags = [one.words for one in held]
-        title = await executors.STORE.run(title_in, about.title, bags, idf)
-        own, lengths, differences = lengths, own, -differences
-    cosines, words, fused = _scores(hits)
-    return features(Pairs(cosines, words, fused, popularity, title, own, lengths, differences))
-
-
-def _signals(hits: Sequence[Hit], popularity: NDArray[np.int64]) -> Vectors:
-    cosines, words, _ = _scores(hits)
-    by_cosine, by_words = (np.argsort(-one, kind="stable").tolist() for one in (cosines, words))
-    fused, share = fuse(by_cosine, by_words), shares(by_words, words[by_words].tolist())
-    places = range(len(hits))
-    return signals(
-        cosines,
-        np.array([share[place] for place in places]),
-        np.array([fused[place] for place in places]),
-        popularity,
+    return await executors.STORE.run(
+        of_pairs, _scores(hits), about, held, popularity, idf, direction
     )
 
 
-def _scores(hits: Sequence[Hit]) -> tuple[Floats, Floats, Floats]:
+def _scores(hits: Sequence[Hit]) -> Scores:
     rows = [(hit.cosine, hit.words, hit.score) for hit in hits]
-    cosines, words, fused = np.reshape(rows, (-1, 3)).astype(np.float64).T
-    return cosines, words, fused
+    return Scores(*np.reshape(rows, (-1, 3)).astype(np.float64).T)
 
 
-async def examples(index: Index) -> tuple[list[Candidates], int, int]:
-    """Candidates of citing documents, for training a head.
+async def examples(graph: Graph) -> tuple[list[Candidates], int, int]:
+    """Candidates of citing documents, for training a head on the links of a graph.
 
     Returns:
         The searches that found a cited document, the number of links, and the number of citing
         documents. ``sample`` chooses the documents to search for.
     """
-    links = await citations(index)
+    index = graph.index
+    links = await graph.citations()
     citing = sorted(links)
     popularity: dict[str, int] = {}
     for cited in links.values():
@@ -192,7 +164,7 @@ async def search_of(
     return Candidates(
         query.vector,
         np.stack([hit.vector for hit in hits]).astype(np.float32),
-        _signals(hits, others),
+        signals(_scores(hits), others),
         np.array([hit.id in cited for hit in hits], dtype=np.bool_),
         await _features(index, hits, about, held, others, "cites"),
     )

@@ -1,40 +1,26 @@
-"""What a citation head reads of documents, besides the scores of a search."""
+"""What a citation head reads of documents, besides the scores of a search.
+
+It only ranks, so these columns are not verified.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from lancedb.expr import col, lit
 
-from heads.network import Floats
 from heads.pair_features import MOST_FIELDS
-from ranking.bags import Bag, bag
+from heads.pairs import Facts
+from ranking.bags import bag
 from service import executors
 from service.index.documents import Index
 from service.index.query.search import Hit, Query
 from service.index.rows import terms
 from service.index.rows.checksums import texts
 from service.index.rows.schema import PREFIX
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts about one document; they only rank, so they are not verified.
-
-    Attributes:
-        title: "" if it is unknown.
-        words: empty if they are unknown.
-        length: characters of the text.
-        values: of the fields that ``fields`` names, float64 ``[fields]``; NaN if unknown.
-    """
-
-    title: str
-    words: Bag
-    length: int
-    values: Floats
 
 
 def fields(index: Index) -> list[str]:

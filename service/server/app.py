@@ -1,9 +1,12 @@
 """The FastAPI application."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -24,6 +27,7 @@ from service.server.routes import (
     citation,
     classifiers,
     classify,
+    cohere,
     embed,
     openai,
     rerank,
@@ -37,15 +41,22 @@ from service.server.routes.stored import (
     documents,
     duplicates,
     indexes,
+    links,
     many,
     passages,
     patches,
 )
 
+if TYPE_CHECKING:
+    from service.server.mcp.endpoint import Endpoint
+
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
     "authorization",
     "content-type",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
     "traceparent",
     "x-request-id",
     "x-request-timeout",
@@ -62,6 +73,7 @@ _TOLD_HEADERS = [
     "x-total-time",
     "x-truncated",
 ]
+MCP = "/mcp"
 
 
 def create_app(service: Service) -> FastAPI:
@@ -73,6 +85,8 @@ def create_app(service: Service) -> FastAPI:
     async def start() -> None:
         await service.start()
         service.follow()
+
+    endpoint = _endpoint(service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -87,7 +101,8 @@ def create_app(service: Service) -> FastAPI:
             # until the engine runs, the other workers take all connections
             await starting
         try:
-            yield
+            async with nullcontext() if endpoint is None else endpoint.running():
+                yield
         finally:
             for task in beside:
                 task.cancel()
@@ -118,11 +133,13 @@ def create_app(service: Service) -> FastAPI:
         indexes,
         aliases,
         citation,
+        links,
         documents,
         many,
         patches,
         duplicates,
         openai,
+        cohere,
         status,
     ):
         app.include_router(module.router)
@@ -134,6 +151,10 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(
         Repeats, answers=service.answers, tenants=service.tenants, metrics=service.metrics
     )
+    if endpoint is not None:
+        from service.server.mcp.endpoint import Mcp
+
+        app.add_middleware(Mcp, endpoint=endpoint, origins=settings.cors_origins)
     app.add_middleware(
         Guard,
         max_body_bytes=settings.max_body_bytes,
@@ -154,8 +175,17 @@ def create_app(service: Service) -> FastAPI:
             expose_headers=_TOLD_HEADERS,
         )
     app.add_middleware(SecurityHeaders)
-    paths = frozenset(app.openapi()["paths"])
+    paths = frozenset(app.openapi()["paths"]) | ({MCP} if endpoint is not None else set())
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     if settings.trusted_proxies:
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
     return app
+
+
+def _endpoint(service: Service) -> Endpoint | None:
+    """The server of the Model Context Protocol; without the setting nothing is imported."""
+    if not service.settings.mcp:
+        return None
+    from service.server.mcp.endpoint import Endpoint
+
+    return Endpoint()

@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import json
+import tarfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.files.making import made, packed
+from benchmarks.files.source import AUTHOR, sources
 from corpora import files
-from corpora.documents import Document, read_documents, read_links, read_texts
+from corpora.documents import Document, Refused, read_documents, read_links, read_texts
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 
@@ -62,7 +65,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     ".csv": lambda content: content + b'c,"open',
     ".tsv": lambda content: content + b"c\td\n",
     ".parquet": lambda content: content[:-5],
-    ".txt": lambda content: content + b"\xff",
+    ".txt": lambda content: content + bytes(range(256)),
 }
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -103,12 +106,13 @@ def test_every_format_packed_or_not_gives_the_same_documents(
 def test_a_damaged_file_is_named(tmp_path: Path, kind: str, packed: str) -> None:
     path = tmp_path / f"d{kind}{packed}"
     path.write_bytes(PACKED[packed](DAMAGE[kind](FORMATS[kind]())))
-    place = rf"d{kind}{packed}: " if kind == ".parquet" else rf"d{kind}{packed}:[2-5]: "
+    whole = kind in (".parquet", ".txt")
+    place = rf"d{kind}{packed}: " if whole else rf"d{kind}{packed}:[2-5]: "
     with pytest.raises(DataError, match=place):
         list(read_documents(path))
     if packed:
-        whole = PACKED[packed](FORMATS[kind]())
-        for content in (whole[:-6], b"not packed"):
+        sound = PACKED[packed](FORMATS[kind]())
+        for content in (sound[:-6], b"not packed"):
             path.write_bytes(content)
             with pytest.raises(DataError, match=rf"d{kind}{packed}.*: not readable"):
                 list(read_documents(path))
@@ -125,7 +129,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, kind: str, packed: str) -> None
         ("d.csv", b"id,text\n1,a\n2,b,c\n", r"d\.csv:3: the number of values differs"),
         ("d.csv", b"id,text\n1,a\n2\n", r"d\.csv:3: the number of values differs"),
         ("d.csv", b"id,body\n1,a\n", r"d\.csv:2: no column text; there are id, body"),
-        ("d.docx", b"", r"d\.docx: no file of a known type; known are \.parquet"),
+        ("d.docx", b"", r"d\.docx: no DOCX file, or a damaged one"),
+        ("d.png", b"", r"d\.png: no file of a known type; known are \.parquet"),
     ],
 )
 def test_a_bad_row_is_named_with_its_line(
@@ -184,6 +189,42 @@ def test_a_folder_is_read_by_path_without_its_links(tmp_path: Path) -> None:
     found = list(read_documents(tmp_path, links=links))
     assert [(d.id, d.links) for d in found] == [("b.txt", ["sub/a.md"]), ("sub/a.md", [])]
     with pytest.raises(DataError, match=r"links\.tsv:2: no column id and text"):
+        list(read_documents(tmp_path))
+
+
+def test_a_folder_of_files_goes_on_after_those_that_cannot_be_read(tmp_path: Path) -> None:
+    [source] = sources(1)
+    for kind in (".pdf", ".docx", ".eml"):
+        (tmp_path / f"a{kind}").write_bytes(made(kind, source).content)
+    (tmp_path / "b.html.gz").write_bytes(gzip.compress(made(".html", source).content))
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(tmp_path / "a.docx", "deep/a.docx")
+    (tmp_path / "c.tgz").write_bytes(archive.getvalue())
+    (tmp_path / "d.zip").write_bytes(packed({"a.txt": "A text.", "b.pdf": b"%PDF-1.7"}))
+    (tmp_path / "e.pdf").write_bytes(made(".pdf", source).content[:500])
+    (tmp_path / "f.txt.gz").write_bytes(b"not packed")
+    refused: list[Refused] = []
+    found = {one.id: one for one in read_documents(tmp_path, refuse=refused.append)}
+    assert list(found) == [
+        "a.docx",
+        "a.eml",
+        "a.pdf",
+        "b.html.gz",
+        "c.tgz/deep/a.docx",
+        "d.zip/a.txt",
+    ]
+    assert [one.id for one in refused] == ["d.zip/b.pdf", "e.pdf", "f.txt.gz"]
+    assert refused[1].reason == "a damaged PDF file"
+    assert refused[2].reason.startswith("not readable")
+    word, page = found["a.docx"], found["a.pdf"]
+    assert (word.title, word.metadata) == (
+        source.title,
+        {"author": AUTHOR, "date": f"{source.date}T00:00:00+00:00"},
+    )
+    assert word.headings
+    assert page.pages == [0]
+    with pytest.raises(DataError, match=r"d\.zip: b\.pdf: a damaged PDF file"):
         list(read_documents(tmp_path))
 
 

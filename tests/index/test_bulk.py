@@ -53,15 +53,18 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
     assert "?: a text has half a surrogate pair" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
-    write(file, *rows[:2], rows[2] | {"text": "changed"}, {"id": "d", "text": "new"})
-    second = run(file, store, *flags)
+    write(file, rows[0], rows[2] | {"text": "changed"}, {"id": "d", "text": "as in form 7"})
+    second = run(file, store, *flags, "--prune", "--find-links", "--link-rule", "a=Form 7")
     assert second.returncode == 0
-    assert "2 written, 2 unchanged, 0 repeated ids, 0 refused" in second.stderr
+    assert "2 written, 1 unchanged, 0 repeated ids, 0 refused, 1 pruned" in second.stderr
+    assert "1 links in the texts of 3 documents" in second.stderr
     with serving(tmp_path / "log") as server:
-        assert call(server, "GET", "/indexes/bulk")["documents"] == 4
+        assert call(server, "GET", "/indexes/bulk")["documents"] == 3
         held = call(server, "GET", "/indexes/bulk/documents/a")
         assert (held["links"], held["metadata"]) == (["b", "c"], {"year": 2000})
         assert call(server, "GET", "/indexes/bulk/documents/c")["text"] == "changed"
+        [link] = call(server, "GET", "/indexes/bulk/documents/d/links")["links"]
+        assert (link["id"], link["given"], link["found"]) == ("a", False, True)
 
 
 def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
@@ -75,9 +78,13 @@ def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
         stream.write("id,body,title,year\na,text a,Title a,2000\nb,text b,Title b,2000\n")
     table = pa.Table.from_pylist(rows[2:]).rename_columns(["id", "body", "title", "year"])
     pq.write_table(table, folder / "late.parquet")
+    (folder / "bad\x1b.pdf").write_bytes(b"%PDF-1.7")
     flags = ("--field", "year=integer", "--links", str(folder / "links.csv"))
     first = run(folder, tmp_path / "index", *flags, "--text-field", "body")
-    assert "4 written, 0 unchanged, 0 repeated ids, 0 refused" in first.stderr
+    assert first.returncode == 1
+    assert "4 written, 0 unchanged, 0 repeated ids, 1 refused" in first.stderr
+    # a terminal would obey the name as it is
+    assert "refused: bad?.pdf: a damaged PDF file" in first.stderr
     file = write(tmp_path / "documents.jsonl", *rows[:3], rows[3] | {"year": 2001})
     second = run(file, tmp_path / "index", *flags)
     assert "1 written, 3 unchanged, 0 repeated ids, 0 refused" in second.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from service.embedding.embedder import Document, EmptyInputError, UnusableInputError
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index import deletions, reembed
+from service.index import deletions, reembed, reuse
 from service.index.generations import Generation
 from service.index.rows.versions import microseconds
 from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
@@ -147,7 +147,7 @@ async def test_a_document_without_tokens_is_kept(replicas: Replicas) -> None:
 
     await copy(b, a, strict)
     assert await text(b, "odd") == "\u200b"
-    windows = (await b.windows(["odd"]))["odd"]
+    windows = (await reuse.windows(b, ["odd"]))["odd"]
     assert (windows.ends, len(windows.vectors)) == ([1], 1)
     assert await text(b, "even") == "text"
 

@@ -15,7 +15,7 @@ import numpy as np
 from heads.examples import Examples
 from heads.network import Network
 from service.embedding.embedder import Document
-from service.index import deletions
+from service.index import deletions, reuse
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
@@ -157,7 +157,7 @@ async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
             if made is None or not np.array_equal(hit.vector, made):
                 wrong.append(f"{mode.__name__} {hit.id}")
     try:
-        windows = await index.windows(ids)
+        windows = await reuse.windows(index, ids)
     except Exception:  # noqa: BLE001
         return wrong
     for name, stored in windows.items():

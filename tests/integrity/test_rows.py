@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from service.errors import DamagedError
+from service.index import reuse
 from service.index.documents import Index
 from service.index.query import search
 from service.index.reuse import kept
@@ -94,7 +95,7 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
         else:
             assert outcome.lost == []
             assert (await index.get(NAME)).text == TEXT
-            assert NAME in await index.windows([NAME])
+            assert NAME in await reuse.windows(index, [NAME])
 
     stores.run(scenario())
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from service.embedding.embedder import Document
+from service.index import reuse
 from service.index.follower import Follower
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import search
@@ -58,7 +59,7 @@ def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -
             held = await index.get(given.id)
             assert (held.text, held.title, held.links) == (given.text, given.title, given.links)
             assert np.array_equal(held.vector, given.encoding.vector)
-            windows = (await index.windows([given.id]))[given.id]
+            windows = (await reuse.windows(index, [given.id]))[given.id]
             assert np.array_equal(windows.vectors, given.encoding.windows.astype("<f2"))
         query = search.Query(make.vector(make.record(3).text), make.record(3).text)
         [first, *_] = await search.cosine(index, query, 7, None)

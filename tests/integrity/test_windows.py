@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.index import deletions, maintenance
+from service.index import deletions, maintenance, reuse
 from service.index.documents import Index
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.passages import Form, Found, part_of, search
@@ -133,7 +133,7 @@ def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str
             assert best.cosine == pytest.approx(1, abs=1e-3)
         await index.put([make.record(9)])
         await maintenance.optimize(index.table)
-        windows = (await index.windows(["d9"]))["d9"].vectors
+        windows = (await reuse.windows(index, ["d9"]))["d9"].vectors
         assert np.array_equal(windows, make.record(9).encoding.windows.astype("<f2"))
 
     stores.run(scenario())

@@ -178,6 +178,7 @@ def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
         "search": ("POST", "/similar", {"index": "left", "text": text[:3000]}),
         "passages": ("POST", "/passages", {"index": "left", "text": text[:3000]}),
         "duplicates": ("GET", "/indexes/left/duplicates", None),
+        "links": ("POST", "/indexes/left/links/find", {}),
         "page": ("GET", "/indexes/left/documents", None),
         "delete": ("DELETE", f"/indexes/left/documents/n{number % 10}", None),
         "describe": ("GET", "/classifiers/held", None),

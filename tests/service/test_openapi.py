@@ -16,7 +16,8 @@ from tests.conftest import NIGHTLY, Server
 # Filters nest, so 7,700 of this phase's 8,600 requests would test wrong filters at every depth. The
 # other phases send wrong filters at random.
 # A document may have the id "get". So the path of the second entry accepts more methods than its
-# own POST, and Allow names them.
+# own POST, and Allow names them. An id may end in "/links", so the path of the last entry also
+# accepts PATCH.
 _CONFIGURATION = """
 [checks.positive_data_acceptance]
 enabled = false
@@ -30,6 +31,10 @@ phases.coverage.enabled = false
 [[operations]]
 include-path = ["/indexes/{name}/documents/get"]
 checks.allow_header_conformance.enabled = false
+
+[[operations]]
+include-path = ["/indexes/{name}/documents/{document_id}/links"]
+checks.unsupported_method.enabled = false
 """
 
 
@@ -77,9 +82,13 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/documents/{document_id}",
         "/indexes/{name}/documents/get",
         "/indexes/{name}/documents/delete",
+        "/indexes/{name}/documents/{document_id}/links",
+        "/indexes/{name}/links",
+        "/indexes/{name}/links/find",
         "/rerank",
         "/v1/rerank",
         "/v2/rerank",
+        "/v2/embed",
         "/v1/embeddings",
         "/v1/models",
         "/health",

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import Server
 
+MODEL = "docsplit-minilm-l6-w512"
 QUERY = "How do bees find their way back to the hive?"
 TEXTS = [
     "The parliament passed the budget after a long debate.",
@@ -70,6 +71,19 @@ def test_cohere_form(server: Server, path: str) -> None:
     whole = post(server, path, query=QUERY, documents=TEXTS)
     assert [set(one) for one in whole["results"]] == [{"index", "relevance_score"}] * 3
     assert whole["id"] != answer["id"]
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank"])
+@pytest.mark.parametrize("asked", [{}, {"return_documents": True}], ids=["Open WebUI", "Dify"])
+def test_bodies_of_other_programs(server: Server, path: str, asked: dict[str, Any]) -> None:
+    """As Open WebUI's external re-ranker and Dify's plugin and SDK for such services send them."""
+    body = {"model": MODEL, "query": QUERY, "documents": TEXTS, "top_n": len(TEXTS), **asked}
+    results = post(server, path, **body)["results"]
+    assert sorted(one["index"] for one in results) == [0, 1, 2]
+    scores = [one["relevance_score"] for one in results]
+    assert scores == sorted(scores, reverse=True)
+    shown = [one.get("document", {}).get("text") for one in results]
+    assert shown == [TEXTS[one["index"]] if asked else None for one in results]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,10 @@ def test_heads_go_into_the_bundle_and_are_served(
     assert "2 labels" in capsys.readouterr().out
     documents, links = write_papers(tmp_path)
     papers = ["--documents", str(documents), "--links", str(links)]
-    assert main(["citation", *papers, "--bundle", str(bundle), *cache]) == 0
+    for inputs in ("vectors", "features"):
+        flags = ["--bundle", str(bundle), "--inputs", inputs, *cache]
+        assert main(["citation", *papers, *flags]) == 0
+        assert load(bundle).manifest.heads["citation"].report["inputs"] == inputs
     after = load(bundle).manifest
     assert after.revision == before.revision
     assert load(DEFAULT_BUNDLE).manifest == before

@@ -9,7 +9,7 @@ from typing import Any
 from corpora.documents import Document, read_texts, text_of
 from corpora.errors import DataError
 from corpora.fields import Fields
-from corpora.files import TABLES, TEXTS, suffix
+from corpora.files import TYPES, suffix
 from corpora.tables import check
 from training.settings import DataSettings
 
@@ -30,7 +30,7 @@ def read_documents(settings: DataSettings) -> Iterator[Document]:
         yield from read_texts(path, _fields(settings))
     elif path.exists():
         yield from _records(_saved_dataset(path, settings), settings)
-    elif path.is_absolute() or settings.path[0] == "." or suffix(path) in (*TABLES, *TEXTS):
+    elif path.is_absolute() or settings.path[0] == "." or suffix(path) in TYPES:
         raise DataError(f"{path}: no such file or folder (data.path)")
     else:
         yield from _records(_hub_dataset(settings), settings)

@@ -5,14 +5,15 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 
-from corpora.documents import read_documents, read_links
+from corpora.documents import Document, read_documents, read_links
 from corpora.fields import Fields, add_field_flags
 from corpora.reading import links_among
 from export.heads import add_head
-from heads.citation import learn
+from heads.citation import Inputs, learn
 from training.errors import HeadError
 from training.heads.embedding import add_cache_flag, embed
 from training.heads.searches import searches
@@ -31,16 +32,24 @@ def main(arguments: Sequence[str]) -> int:
         "--documents", type=Path, required=True, help="a file or folder, as for docsplit-index"
     )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
-    add_field_flags(parser, "text", "id")
+    add_field_flags(parser, "text", "id", "title")
+    parser.add_argument(
+        "--inputs",
+        choices=get_args(Inputs),
+        default="features",
+        help="a logistic regression on features of each pair, or a network on both vectors",
+    )
     parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
     parser.add_argument("--name", default="citation", help="default: citation")
     add_cache_flag(parser)
     given = parser.parse_args(arguments)
-    texts, links = _read(given.documents, given.links, Fields.given(given))
+    held, links = _read(given.documents, given.links, Fields.given(given))
     started = time.monotonic()
-    found = searches(texts, embed(given.bundle, given.cache, texts), links)
+    vectors = embed(given.bundle, given.cache, [one.text for one in held])
+    found = searches(held, vectors, links)
+    total = sum(map(len, links.values()))
     try:
-        learnt = learn(found, sum(map(len, links.values())), len(links), math.inf, inputs="vectors")
+        learnt = learn(found, total, len(links), math.inf, inputs=given.inputs)
     except ValueError as error:
         raise HeadError(str(error)) from None
     report = learnt.report | {"training_seconds": time.monotonic() - started}
@@ -54,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     Console(highlight=False).print(
         f"{given.bundle}: citation head {given.name} of {report['links']} links; on held-out "
-        f"documents its MRR is {report['mrr']:.3f}, that of reciprocal rank fusion "
+        f"documents its MRR is {report['mrr']:.3f}, that of the search without it "
         f"{report['hybrid_mrr']:.3f}",
         markup=False,
         soft_wrap=True,
@@ -64,14 +73,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _read(
     documents: Path, links: Path | None, fields: Fields
-) -> tuple[list[str], dict[int, set[int]]]:
-    """Texts and the numbers of cited documents; the first document of each id counts."""
-    texts: dict[str, str] = {}
+) -> tuple[list[Document], dict[int, set[int]]]:
+    """Documents and the numbers of cited ones; the first document of each id counts."""
+    held: dict[str, Document] = {}
     pairs = [] if links is None else list(read_links(links))
     for document in read_documents(documents, fields):
-        if document.text.strip() and document.id not in texts:
-            texts[document.id] = document.text
+        if document.text.strip() and document.id not in held:
+            held[document.id] = document
             pairs += [(document.id, cited) for cited in document.links]
     # sorted by id as in the service, so the same documents are held out
-    names = sorted(texts)
-    return [texts[name] for name in names], links_among(names, pairs)[0]
+    names = sorted(held)
+    return [held[name] for name in names], links_among(names, pairs)[0]

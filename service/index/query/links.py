@@ -1,8 +1,7 @@
-"""The links of an index's documents: counts and pairs of citations."""
+"""The links that users gave to the documents of an index."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from lancedb.expr import lit
@@ -10,20 +9,20 @@ from lancedb.expr import lit
 from service.index.documents import LIVE, Index
 
 
-async def cited_counts(index: Index, ids: Sequence[str], citing: str | None) -> Counter[str]:
-    """How many documents cite each of some; links of ``citing`` do not count."""
+async def links_to(index: Index, ids: Sequence[str]) -> set[tuple[str, str]]:
+    """Citing and cited ids of the links to some documents, without links to itself."""
     if not ids:
-        return Counter()
+        return set()
     # the expression builder has no lists; it quotes every id
     some = ", ".join(lit(i).to_sql() for i in ids)
     where = f"deleted = false AND array_has_any(links, [{some}])"
     found = await index.table.query().where(where).select(["id", "links"]).to_arrow()
     wanted = set(ids)
-    counts: Counter[str] = Counter()
-    for row in found.to_pylist():
-        if row["id"] != citing:
-            counts.update(wanted.intersection(row["links"]) - {row["id"]})
-    return counts
+    return {
+        (row["id"], cited)
+        for row in found.to_pylist()
+        for cited in wanted.intersection(row["links"]) - {row["id"]}
+    }
 
 
 async def citations(index: Index) -> dict[str, set[str]]:

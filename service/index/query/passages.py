@@ -29,8 +29,9 @@ from service.index.query.passage_candidates import (
 )
 from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
 from service.index.query.search import Query
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
+from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
 from windowing.pooling import Vectors, normalise
 
@@ -71,6 +72,8 @@ class Passage:
         words: share of the query's words that it contains, by weight, 0 to 1.
         snippet: characters ``[start, end)`` of its part that fits the query's words best.
         text: of that part.
+        page: that the part begins on, from 1; None if the document has no pages.
+        heading: above the part's first character; None if there is none.
     """
 
     start: int
@@ -80,6 +83,8 @@ class Passage:
     words: float
     snippet: tuple[int, int]
     text: str
+    page: int | None
+    heading: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +165,26 @@ async def _answer(
     """The first documents, from one read of each; skips damaged and deleted ones."""
     found: list[Found] = []
     rest = list(ranked)
+    further = outline.columns(index.schema.names)
     while rest and len(found) < form.documents:
         wanted = form.documents - len(found)
         part, rest = rest[:wanted], rest[wanted:]
-        async for rows in _rows(index, part, _ANSWERED):
+        async for rows in _rows(index, part, _ANSWERED, further):
             found += await executors.STORE.run(_found, rows, asked, form)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
 
 
 async def _rows(
-    index: Index, candidates: Sequence[Candidate], parts: Sequence[Part]
+    index: Index,
+    candidates: Sequence[Candidate],
+    parts: Sequence[Part],
+    further: Sequence[str] = (),
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
     for chunk in _chunks(candidates, text=Part.TEXT in parts):
         ids, places = [one.id for one in chunk], [one.row for one in chunk]
-        found = await index.read(ids, checksums.columns(*parts), places)
+        columns = [*checksums.columns(*parts), *further]
+        found = await index.read(ids, columns, places)
         found = await index.sound(found, *parts)
         if found.num_rows:
             yield found
@@ -203,15 +213,24 @@ def _found(rows: pa.Table, asked: Asked, form: Form) -> list[Found]:
             title=row["title"],
             metadata=row["metadata"],
             cosine=float(cosine),
-            passages=_passages(row["text"], windows, ends, asked, form),
+            passages=_passages(
+                row["text"],
+                known or NONE,
+                windows,
+                ends,
+                asked,
+                form,
+            ),
         )
-        for row, blob, ends, cosine in zip(held, blobs, ends_of(rows), documents, strict=True)
+        for row, blob, ends, cosine, known in zip(
+            held, blobs, ends_of(rows), documents, records.outlines(rows), strict=True
+        )
         if (windows := windows_of(blob, ends, asked)) is not None
     ]
 
 
 def _passages(
-    text: str, windows: Vectors, ends: list[int], asked: Asked, form: Form
+    text: str, known: Outline, windows: Vectors, ends: list[int], asked: Asked, form: Form
 ) -> list[Passage]:
     scores, cosines, shares = asked.scores(windows, ends, text)
     best = np.argsort(-scores, kind="stable")[: form.passages].tolist()
@@ -219,6 +238,20 @@ def _passages(
     for place in best:
         start, end = ends[place - 1] if place else 0, ends[place]
         first, last = ranking.snippet(text, start, end, form.characters, asked.terms)
+        # blank lines may stand before a heading
+        begins = last - len(text[first:last].lstrip())
         score, cosine, share = (float(of[place]) for of in (scores, cosines, shares))
-        found.append(Passage(start, end, score, cosine, share, (first, last), text[first:last]))
+        found.append(
+            Passage(
+                start=start,
+                end=end,
+                score=score,
+                cosine=cosine,
+                words=share,
+                snippet=(first, last),
+                text=text[first:last],
+                page=known.page(begins),
+                heading=known.heading(begins),
+            )
+        )
     return found

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ranking import tokens
-from ranking.fusion import standard
-from ranking.terms import MOST_WORDS
+from ranking import fusion, tokens
+from ranking.fusion import DEEP
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
@@ -23,7 +22,6 @@ from service.index.query.reading import Direction as Direction
 from service.index.query.reading import Hit as Hit
 from service.index.query.reading import Query as Query
 from service.index.query.reading import Ranks, read
-from service.index.query.words import SAMPLE
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
@@ -32,13 +30,6 @@ if TYPE_CHECKING:
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
-# least depth of the search for words that are then compared exactly
-DEEP = 200
-# words of that search in an index of more than a few thousand documents, because its time grows
-# with both; docs/explanation/experiments.md, "How many words find the candidates?"
-DEEP_WORDS = 48
-# the share of the vectors in the score of the mode hybrid
-DENSE, DENSE_SHORT = 0.3, 0.6
 # a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
 # whole documents"
 SHORT = 100
@@ -95,12 +86,7 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
-    """The candidates of both searches, by a weighted mean of two standard scores.
-
-    The standard score of the cosine has the weight ``DENSE``, or ``DENSE_SHORT`` for a short query.
-    The other standard score is that of BM25 for a short query, otherwise of the root of the words'
-    cosine, whose long tail the root shortens.
-    """
+    """The candidates of both searches, by ``ranking.fusion.hybrid``."""
     brief = await executors.STORE.run(short, query.text)
     ranked = await candidates(index, query, limit, where, brief=brief)
     return await first(index, ranked, limit, query.offset)
@@ -138,9 +124,7 @@ async def candidates(
         lexical = await similarities(index, query.text, found.documents)
     places = np.flatnonzero(kept)
     vectors, lexical = found.dense[places].astype(np.float64), lexical[places]
-    share = DENSE_SHORT if brief else DENSE
-    spread = lexical if brief else np.sqrt(lexical)
-    scores = share * standard(vectors) + (1 - share) * standard(spread)
+    scores = fusion.hybrid(vectors, lexical, brief=brief)
     order = np.argsort(-scores, kind="stable").tolist()
     return (found.hit(int(places[at]), float(scores[at]), float(lexical[at])) for at in order)
 
@@ -196,10 +180,8 @@ async def _by_words(
     index: Index, query: Query, limit: int, where: Where | None, *, brief: bool
 ) -> Ranks:
     frequencies = await index.vocabulary.frequencies(index)
-    most = MOST_WORDS
-    if not brief and frequencies.documents >= SAMPLE:
-        most = DEEP_WORDS
-    words = await executors.STORE.run(frequencies.top_terms, query.text, most)
+    chosen = frequencies.top_terms if brief else frequencies.deep_terms
+    words = await executors.STORE.run(chosen, query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
     return await _rows(search, _most(query, limit), where, "_score")
 

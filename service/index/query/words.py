@@ -9,13 +9,11 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from ranking.bags import Bag, bag
-from ranking.terms import Frequencies, count
+from ranking.terms import SAMPLE, Frequencies, count
 from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, terms
 
-# number of counted documents
-SAMPLE = 2048
 # number of those without stored terms, and of characters of each
 SAMPLE_TEXTS = 512
 SAMPLE_CHARACTERS = 20_000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.embedding.embedder import Document
+from service.index.rows.outline import NONE, Outline
 from windowing.pooling import Vectors, normalise
 
 
@@ -29,7 +30,11 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document as an index stores it."""
+    """A document as an index stores it.
+
+    Attributes:
+        outline: pages and headings, if the document comes from a file that has them.
+    """
 
     id: str
     text: str
@@ -37,6 +42,7 @@ class Record:
     metadata: dict[str, Any]
     links: list[str]
     encoding: Encoding
+    outline: Outline | None = None
 
 
 def encoded(document: Document) -> Encoding:
@@ -60,7 +66,7 @@ class Content(Protocol):
     def links(self) -> list[str]: ...
 
 
-def record(given: Content, encoding: Encoding) -> Record:
+def record(given: Content, encoding: Encoding, outline: Outline | None = None) -> Record:
     """The document as an index stores it."""
     return Record(
         id=given.id,
@@ -69,19 +75,27 @@ def record(given: Content, encoding: Encoding) -> Record:
         metadata=given.metadata,
         links=given.links,
         encoding=encoding,
+        outline=outline,
     )
 
 
 @dataclass(slots=True)
 class Windows:
-    """Windows of a stored document: vectors and character ranges."""
+    """Windows of a document: vectors, character ranges, and the outline of a stored one."""
 
     vectors: Vectors
     ends: list[int]
+    outline: Outline = NONE
 
     def span(self, index: int) -> dict[str, int]:
         """The first character of a window, and one past its last."""
         return {"start": self.ends[index - 1] if index else 0, "end": self.ends[index]}
+
+    def place(self, index: int) -> dict[str, Any]:
+        """The span of a window, and the page and the heading where it begins."""
+        span = self.span(index)
+        page, heading = self.outline.page(span["start"]), self.outline.heading(span["start"])
+        return span | {"page": page, "heading": heading}
 
 
 def digest(

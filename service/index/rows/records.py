@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.index.rows import terms, vectors
-from service.index.rows.checksums import restate, seal
+from service.index.rows import outline, terms, vectors
+from service.index.rows.checksums import restate, seal, texts
 from service.index.rows.fields import FieldType, column
+from service.index.rows.outline import Outline
 from service.index.rows.record import Record, Windows, digest
-from service.index.rows.schema import PREFIX
+from service.index.rows.schema import OPTIONAL, PREFIX
 
 
 def table(
@@ -41,21 +42,30 @@ def table(
         "updated": updated,
         "deleted": [False] * len(records),
     }
+    pairs = list(zip(records, digests, strict=True))
     if terms.COLUMN in schema.names:
-        pairs = zip(records, digests, strict=True)
         columns[terms.COLUMN] = [terms.sealed(r.text, held) for r, held in pairs]
+    if outline.COLUMN in schema.names:
+        columns[outline.COLUMN] = [outline.sealed(r.outline, held) for r, held in pairs]
     for name, kind in fields.items():
         columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
 
 
 def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with empty terms if the table has got this column since they were made."""
-    if terms.COLUMN in rows.schema.names or terms.COLUMN not in schema.names:
-        return rows
-    field = schema.field(terms.COLUMN)
-    rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    """The rows with empty values of optional columns that the table got since they were made."""
+    for field in OPTIONAL:
+        if field.name in schema.names and field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(schema.names) if set(schema.names) == set(rows.schema.names) else rows
+
+
+def outlines(rows: pa.Table) -> list[Outline | None]:
+    """The outlines of rows with the column ``digest``; none if the table lacks theirs."""
+    if outline.COLUMN not in rows.schema.names:
+        return [None] * rows.num_rows
+    pairs = zip(rows[outline.COLUMN].to_pylist(), texts(rows["digest"]), strict=True)
+    return [outline.opened(*pair) for pair in pairs]
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:

@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from service.errors import ConflictError
-from service.index.rows import terms, vectors
+from service.index.rows import outline, terms, vectors
 from service.index.rows.fields import FieldType
 
 FORMAT = "1"
 PREFIX = "metadata_"
 # Without it, two simultaneous upserts of one new id both insert a row, without an error.
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+
+OPTIONAL = (pa.field(terms.COLUMN, pa.binary()), pa.field(outline.COLUMN, pa.binary()))
 
 _ARROW = {
     "string": pa.string(),
@@ -67,8 +69,8 @@ def create(
     each: the windows joined are the document.
     ``updated`` is when a client wrote or deleted the document, in microseconds since the epoch. A
     deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
-    it may come from another generation. ``terms`` is described in ``service.index.rows.terms``;
-    tables of earlier versions lack it.
+    it may come from another generation. ``OPTIONAL`` are columns that tables of earlier versions
+    lack; ``service.index.rows.terms`` and ``outline`` describe them.
     """
     return pa.schema(
         [
@@ -83,7 +85,7 @@ def create(
             pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
             pa.field("updated", pa.int64(), nullable=False),
             pa.field("deleted", pa.bool_(), nullable=False),
-            pa.field(terms.COLUMN, pa.binary()),
+            *OPTIONAL,
             *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
         ],
         metadata={

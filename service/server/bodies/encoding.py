@@ -12,7 +12,10 @@ import orjson
 from fastapi.responses import Response
 from numpy.typing import NDArray
 
-EncodingFormat = Literal["float", "base64"]
+EncodingFormat = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
+
+# the range of int8 in standard deviations of a component of a random unit vector
+_RANGE = 6.0
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -20,9 +23,30 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def encode(vectors: NDArray[np.float32], form: EncodingFormat) -> list[Any]:
     """One entry per row: an array for JSON numbers, or base64 of little-endian float32."""
-    if form == "float":
-        return list(np.ascontiguousarray(vectors))
-    return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in vectors]
+    match form:
+        case "float":
+            return list(np.ascontiguousarray(vectors))
+        case "base64":
+            return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+        case "int8":
+            return list(small_integers(vectors))
+        case "uint8":
+            # 128 stands for 0
+            return list(small_integers(vectors).view(np.uint8) ^ 0x80)
+        case "ubinary":
+            return list(np.packbits(vectors > 0, axis=-1))
+        case "binary":
+            return list((np.packbits(vectors > 0, axis=-1) ^ 0x80).view(np.int8))
+
+
+def small_integers(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Unit vectors ``[n, dimensions]`` as integers from -127 to 127, all in one scale.
+
+    So cosines and dot products of these integers rank as those of the vectors do.
+    """
+    scale = 127 / min(1.0, _RANGE / vectors.shape[-1] ** 0.5)
+    integers: NDArray[np.int8] = np.clip(np.rint(vectors * scale), -127, 127).astype(np.int8)
+    return integers
 
 
 def stored_object(metadata: str) -> orjson.Fragment:

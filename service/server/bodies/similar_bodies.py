@@ -65,6 +65,9 @@ class SimilarRequest(BaseModel):
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="only in the mode citation: what the text cites, or what cites it"
     )
+    unlinked: bool = Field(
+        False, description="only with the direction cites: leave out what the document cites"
+    )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
     adapt: bool = Field(
         True, description="in the modes cosine and hybrid: adapt the cosine to the index"
@@ -91,6 +94,8 @@ class SimilarRequest(BaseModel):
             )
         if self.direction is not None and self.mode != "citation":
             raise ValueError("direction: use it only with the mode citation")
+        if self.unlinked and self.direction != "cites":
+            raise ValueError("unlinked: use it only with the direction cites")
         return self
 
 
@@ -101,12 +106,19 @@ class Span(BaseModel):
     end: int
 
 
+class Place(Span):
+    """Characters of a stored document, and where they begin in the file that it came from."""
+
+    page: int | None = Field(None, description="from 1")
+    heading: str | None = Field(None, description="the last one up to there")
+
+
 class PairOut(BaseModel):
     """Two windows that resemble each other."""
 
     cosine: float
     query: Span
-    document: Span
+    document: Place
 
 
 class HitOut(BaseModel):

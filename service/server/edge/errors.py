@@ -26,7 +26,7 @@ from service.logs import outline
 
 log = structlog.get_logger("docsplit")
 
-COHERE_ROUTES = {"/v1/rerank", "/v2/rerank"}
+COHERE_ROUTES = {"/v1/rerank", "/v2/rerank", "/v2/embed"}
 
 
 class NativeError(BaseModel):

@@ -20,6 +20,7 @@ from service.server.routes import inference
 from service.server.routes.trainings import TURN
 
 Inputs = Literal["features", "vectors"]
+Source = Literal["given", "found", "both"]
 
 if TYPE_CHECKING:
     from service.index.documents import Index
@@ -39,6 +40,9 @@ class CitationOut(BaseModel):
     citing: int = Field(description="documents with at least one link")
     # former heads, and those of bundles, read vectors
     inputs: Inputs = Field("vectors", description="what the head reads of a pair")
+    links_from: Source = Field(
+        "given", description="whose links count: given by users, found in texts, or both"
+    )
     links_used: int = Field(description="links to candidates, of those tested")
     citing_used: int = Field(description="citing documents of these links")
     held_out: int = Field(description="citing documents held out for the two measures")
@@ -54,24 +58,27 @@ class CitationOut(BaseModel):
 
 @router.post("", responses=documented(401, 404, 408, 409, 413, 415, 422, 503))
 async def train_citation_head(
-    request: Request, name: Name, inputs: Inputs = "features"
+    request: Request, name: Name, inputs: Inputs = "features", links: Source = "given"
 ) -> CitationOut:
     """Train the index's citation head on the links of its documents; replace a former head."""
     service = inference.service_of(request)
     async with deadline.within(request), TURN.taken():
-        index = await (await service.store.indexes()).open(name)
+        indexes = await service.store.indexes()
+        index = await indexes.open(name)
         from heads.citation import learn
+        from service.index.links.graph import Graph
         from service.learning.citing import examples
 
         started = time.monotonic()
-        searches, links, citing = await examples(index)
+        searches, total, citing = await examples(Graph(index, indexes.found_links, links))
         try:
             learnt = await executors.TRAINING.run_stoppable(
-                partial(learn, searches, links, citing, deadline.of(request), inputs=inputs)
+                partial(learn, searches, total, citing, deadline.of(request), inputs=inputs)
             )
         except ValueError as error:
             raise InvalidError(str(error), "links") from error
-        report = learnt.report | {"training_seconds": time.monotonic() - started}
+        seconds = time.monotonic() - started
+        report = learnt.report | {"links_from": links, "training_seconds": seconds}
         from service.learning.store import Head
 
         uid = index.identity.uid

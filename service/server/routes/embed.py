@@ -44,7 +44,7 @@ class EmbedRequest(BaseModel):
         None, ge=1, description="keep only the first components; the vectors are renormalised"
     )
     encoding_format: EncodingFormat = Field(
-        "float", description="JSON numbers, or base64 of little-endian float32"
+        "float", description="JSON numbers, base64 of little-endian float32, or smaller numbers"
     )
     windows: bool = Field(
         False, description="answer with an object that shows the windows of each document"

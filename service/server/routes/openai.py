@@ -1,13 +1,21 @@
-"""POST /v1/embeddings and GET /v1/models: OpenAI's dialect."""
+"""POST /v1/embeddings and GET /v1/models: OpenAI's dialect, with the fields that Jina adds."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
+from service.embedding.prompts import for_purpose
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import OpenAIError, documented
@@ -18,8 +26,36 @@ from service.server.routes import inference
 router = APIRouter(route_class=BodyRoute, prefix="/v1", tags=["openai"])
 
 
+# Jina's tasks, and the purpose of each
+_PURPOSES = {
+    "retrieval.query": "query",
+    "retrieval.passage": "document",
+    "classification": "classification",
+    "separation": "clustering",
+    "clustering": "clustering",
+    "text-matching": None,
+}
+_TASKS = WithJsonSchema({"anyOf": [{"enum": [*_PURPOSES]}, {"type": "null"}]})
+_FALSE = WithJsonSchema({"anyOf": [{"const": False}, {"type": "null"}]})
+
+
+def _task(value: Any) -> Any:
+    if value is not None and (not isinstance(value, str) or value not in _PURPOSES):
+        raise ValueError(f"this service knows only the tasks {', '.join(_PURPOSES)}")
+    return value
+
+
+def _not_late(value: Any) -> Any:
+    if value:
+        raise ValueError(
+            "the service embeds each window by itself: leave late_chunking out, or ask POST /embed "
+            "for the windows of a document"
+        )
+    return value
+
+
 class EmbeddingsRequest(BaseModel):
-    """OpenAI's request; `user` and other fields are ignored."""
+    """OpenAI's and Jina's request; `user`, `truncate` and other fields are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -27,6 +63,27 @@ class EmbeddingsRequest(BaseModel):
     model: str = Field(description="the bundle's name, or one of its aliases")
     dimensions: int | None = Field(None, ge=1)
     encoding_format: EncodingFormat = "float"
+    embedding_type: EncodingFormat | None = Field(
+        None, description="Jina's name of encoding_format; give only one of them"
+    )
+    task: Annotated[str | None, BeforeValidator(_task), _TASKS] = Field(
+        None, description="Jina's: chooses the model's prompt, if the model has one for it"
+    )
+    late_chunking: Annotated[bool | None, BeforeValidator(_not_late), _FALSE] = Field(
+        None, description="Jina's: not supported"
+    )
+    normalized: bool = Field(True, description="Jina's: scale each vector to unit length")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> EmbeddingsRequest:
+        if self.embedding_type is not None and "encoding_format" in self.model_fields_set:
+            raise ValueError("give either encoding_format or embedding_type")
+        return self
+
+    @property
+    def form(self) -> EncodingFormat:
+        """The form of the vectors."""
+        return self.encoding_format if self.embedding_type is None else self.embedding_type
 
 
 class EmbeddingOut(BaseModel):
@@ -34,7 +91,7 @@ class EmbeddingOut(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str
+    embedding: list[float] | list[int] | str
 
 
 class UsageOut(BaseModel):
@@ -82,15 +139,17 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     inference.check_model(service, body.model)
     inference.check_dimensions(service, body.dimensions)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    result = await inference.embed(request, texts)
-    vectors = inference.vectors(result, dimensions=body.dimensions)
+    purpose = None if body.task is None else _PURPOSES[body.task]
+    prompt = None if purpose is None else for_purpose(service.bundle.manifest, purpose)
+    result = await inference.embed(request, texts, prompt_name=prompt)
+    vectors = inference.vectors(result, unit=body.normalized, dimensions=body.dimensions)
     tokens = sum(document.computed for document in result.documents)
     repeatable(request.scope)
     content = {
         "object": "list",
         "data": [
             {"object": "embedding", "index": index, "embedding": vector}
-            for index, vector in enumerate(encode(vectors, body.encoding_format))
+            for index, vector in enumerate(encode(vectors, body.form))
         ],
         "model": service.bundle.manifest.name,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},

@@ -46,13 +46,15 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
+        indexes = await service.store.indexes()
+        index = await indexes.open(name)
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         head = await citation_head(request, index, name) if body.mode == "citation" else None
         from service.index.query import facets, search
 
         facets.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body)
+        from service.index.links.graph import Graph
         from service.learning.citing import citation
 
         profile = None
@@ -62,9 +64,16 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
             query, windows = await _query(body, place, texts.get(place), index)
+            graph = Graph(index, indexes.found_links)
+            if body.unlinked and query.id is not None:
+                cited = await graph.cites(query.id)
+                query = replace(query, exclude=query.exclude | cited)
             with Stage("search") as stage:
                 if head is not None:
-                    hits = await citation(index, query, limit, where, head.network, body.direction)
+                    graph = replace(graph, source=head.report.get("links_from", "given"))
+                    hits = await citation(
+                        index, query, limit, where, head.network, graph, body.direction
+                    )
                 else:
                     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                         body.mode
@@ -106,6 +115,7 @@ async def _query(
     body: SimilarRequest, place: int, embedded: Document | None, index: Index
 ) -> tuple[Query, Windows | None]:
     """The query at a position, and its windows if the request asks for them."""
+    from service.index import reuse
     from service.index.query.search import Query, stored
 
     one = body if body.queries is None else body.queries[place]
@@ -123,7 +133,7 @@ async def _query(
             if body.queries is not None:
                 error.message = f"queries.{place}: {error.message}"
             raise
-        windows = (await index.windows([name])).get(name) if body.explain else None
+        windows = (await reuse.windows(index, [name])).get(name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
     return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
@@ -152,9 +162,10 @@ def _hit(hit: Hit) -> dict[str, Any]:
 
 
 async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) -> None:
+    from service.index import reuse
     from service.index.query import pairs
 
-    stored = await index.windows([hit["id"] for hit in content])
+    stored = await reuse.windows(index, [hit["id"] for hit in content])
     for hit in content:
         # absent if its windows are damaged, or if it was deleted between the two reads
         document = stored.get(hit["id"])
@@ -162,7 +173,7 @@ async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) 
             {
                 "cosine": pair.cosine,
                 "query": query.span(pair.query),
-                "document": document.span(pair.document),
+                "document": document.place(pair.document),
             }
             for pair in pairs.best(query, document, PAIRS)
         ]

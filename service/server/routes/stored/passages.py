@@ -65,6 +65,8 @@ class PassageOut(Span):
     score: float = Field(description="the mode's ranking score")
     cosine: float
     words: float = Field(description="share of the query's words in it, by their weight")
+    page: int | None = Field(description="where the snippet begins, from 1")
+    heading: str | None = Field(description="the last one above the snippet's beginning")
     snippet: SnippetOut
 
 
@@ -124,6 +126,8 @@ def _document(found: Found) -> dict[str, Any]:
                 "score": passage.score,
                 "cosine": passage.cosine,
                 "words": passage.words,
+                "page": passage.page,
+                "heading": passage.heading,
                 "snippet": {
                     "start": passage.snippet[0],
                     "end": passage.snippet[1],

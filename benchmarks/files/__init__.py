@@ -1,0 +1,1 @@
+"""Files of every kind that ``docsplit-index`` reads: made from the PEPs, and read."""

@@ -1,0 +1,171 @@
+"""What the service answers. The keys are those of its interface (docs/reference/api.md)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+Direction = Literal["cites", "cited_by"]
+
+
+class Span(TypedDict):
+    """Characters of a document, counted in Unicode code points."""
+
+    start: int
+    end: int
+
+
+class Place(Span):
+    """Characters of a stored document, and where they begin in the file that it came from."""
+
+    page: NotRequired[int | None]
+    heading: NotRequired[str | None]
+
+
+class Window(Span):
+    """A window of a document with its vector ``[dimensions]``."""
+
+    tokens: int
+    embedding: Vectors
+
+
+class Usage(TypedDict):
+    """The tokens of a document."""
+
+    tokens: int
+    used_tokens: int
+    windows: int
+    cached_windows: int
+    truncated: bool
+
+
+class Detailed(TypedDict):
+    """Vectors ``[documents, dimensions]`` with the windows of each document."""
+
+    model: str
+    revision: str
+    embeddings: Vectors
+    windows: list[list[Window]]
+    usage: list[Usage]
+
+
+class Rank(TypedDict):
+    """A ranked text: its position in the request, and its score."""
+
+    index: int
+    score: float
+    text: NotRequired[str | None]
+
+
+class Prediction(TypedDict):
+    """A label and its calibrated probability, or logit."""
+
+    label: str
+    score: float
+
+
+class Share(Span):
+    """A window, and by how much the first label's probability falls without it."""
+
+    contribution: float
+
+
+class Explained(TypedDict):
+    """The labels of a document, with the windows that decided."""
+
+    labels: list[Prediction]
+    windows: list[Share]
+
+
+class Pair(TypedDict):
+    """Two windows that resemble each other."""
+
+    cosine: float
+    query: Span
+    document: Place
+
+
+class Hit(TypedDict):
+    """A document that a search found."""
+
+    id: str
+    score: float
+    cosine: float
+    title: str | None
+    metadata: dict[str, Any]
+    link_probability: NotRequired[float | None]
+    direction: NotRequired[Direction | None]
+    pairs: NotRequired[list[Pair] | None]
+
+
+class Count(TypedDict):
+    """A value and the number of documents that have it."""
+
+    value: str | int | bool
+    count: int
+
+
+class Facet(TypedDict):
+    """Values of a field, the most frequent first."""
+
+    values: list[Count]
+    others: int
+
+
+class Faceted(TypedDict):
+    """Hits, and the values of fields over all documents that pass the filter."""
+
+    hits: list[Hit] | list[list[Hit]]
+    facets: dict[str, Facet]
+
+
+class Snippet(Span):
+    """The part of a passage that has the most of the query's words."""
+
+    text: str
+
+
+class Passage(Span):
+    """A window of a document."""
+
+    score: float
+    cosine: float
+    words: float
+    page: int | None
+    heading: str | None
+    snippet: Snippet
+
+
+class Passages(TypedDict):
+    """A document with its best passages, the best first."""
+
+    id: str
+    score: float
+    cosine: float
+    title: str | None
+    metadata: dict[str, Any]
+    passages: list[Passage]
+
+
+class Info(TypedDict):
+    """The served model and the limits of the service."""
+
+    model_id: str
+    model_sha: str
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_client_batch_size: int
+    max_batch_tokens: int
+    version: str
+    dimensions: int
+    matryoshka: list[int]
+    window_tokens: int
+    prompts: list[str]
+    licence: str
+    source: str
+    precisions: dict[str, Any]
+    engine: dict[str, Any] | None

@@ -1,0 +1,13 @@
+"""The requests to the service as values: a function for each, and for several of them."""
+
+from docsplit_client.calls import (
+    batches,
+    classifiers,
+    documents,
+    embedding,
+    indexes,
+    links,
+    search,
+)
+
+__all__ = ["batches", "classifiers", "documents", "embedding", "indexes", "links", "search"]

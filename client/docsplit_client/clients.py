@@ -1,0 +1,233 @@
+"""``Client`` and ``AsyncClient``: they send requests, and repeat them where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Generic, Self, TypeVar
+
+import httpx2
+
+from docsplit_client import errors, retries
+from docsplit_client.calls.call import Call, Steps
+from docsplit_client.routes import Routes
+from docsplit_client.stored import DocumentHead
+
+T = TypeVar("T")
+H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
+
+# the answer may take longer than the service's work
+GRACE = 10.0
+# for a service that chooses the deadline: above the longest that it allows by default
+LONGEST = 600.0
+
+try:
+    _VERSION = version("docsplit-client")
+except PackageNotFoundError:
+    # a checkout that is not installed
+    _VERSION = "0"
+
+
+class _Base(Routes, Generic[H]):
+    _http: H
+
+    def __init__(self, url: str, key: str | None, timeout: float | None, tries: int) -> None:
+        self._url = url.rstrip("/")
+        self._key = key
+        self._timeout = timeout
+        self._tries = tries
+
+    def with_timeout(self, seconds: float) -> Self:
+        """A client on the same connections whose requests may take this long in the service."""
+        other = copy.copy(self)
+        other._timeout = seconds
+        return other
+
+    def _request(self, call: Call[Any]) -> httpx2.Request:
+        headers = {"accept": "application/json", "user-agent": f"docsplit-client/{_VERSION}"}
+        if self._key is not None:
+            headers["authorization"] = f"Bearer {self._key}"
+        if self._timeout is not None:
+            headers["x-request-timeout"] = f"{self._timeout:g}"
+        if call.body is not None:
+            headers["content-type"] = "application/json"
+        seconds = GRACE + (LONGEST if self._timeout is None else self._timeout)
+        return self._http.build_request(
+            call.method,
+            self._url + call.path,
+            content=call.content,
+            headers={**headers, **call.headers},
+            timeout=httpx2.Timeout(seconds, connect=GRACE),
+        )
+
+    def _wait(
+        self, call: Call[Any], outcome: httpx2.Response | httpx2.TransportError, tries: int
+    ) -> float | None:
+        """Seconds until the next try; None if the outcome is final."""
+        if isinstance(outcome, httpx2.Response) and outcome.is_success:
+            return None
+        return retries.wait(call, outcome, tries, self._tries)
+
+    def _result(
+        self, call: Call[T], outcome: httpx2.Response | httpx2.TransportError, perhaps: bool
+    ) -> T:
+        """The result; ``perhaps``: an earlier try may have been carried out."""
+        if isinstance(outcome, httpx2.TransportError):
+            raise errors.UnreachableError(
+                f"no answer from the service ({type(outcome).__name__}): check its URL, and "
+                "GET /readyz"
+            ) from outcome
+        deleted = perhaps and call.method == "DELETE" and outcome.status_code == 404
+        if outcome.is_success or deleted:
+            return call.read(outcome)
+        raise errors.of(outcome, retries.retry_after(outcome))
+
+
+class Client(_Base[httpx2.Client]):
+    """A client that blocks. Threads may share it.
+
+    Args:
+        url: of the service.
+        key: API key, if the service requires one.
+        timeout: seconds that the service may work on a request; None leaves that to the service.
+        tries: how often a request is sent at most.
+        http: settings of the connections, such as proxies or certificates.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://localhost:8080",
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+        tries: int = 5,
+        http: httpx2.Client | None = None,
+    ) -> None:
+        super().__init__(url, key, timeout, tries)
+        self._http = httpx2.Client() if http is None else http
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def send(self, work: Call[T] | Steps[T]) -> T:
+        """Send a request, or several, and return the result.
+
+        Raises:
+            DocsplitError: no answer came, or the service refused the request.
+        """
+        if isinstance(work, Call):
+            return self._send(work)
+        result: Any = None
+        try:
+            while True:
+                step = work.send(result)
+                result = None
+                if isinstance(step, Call):
+                    result = self._send(step)
+                else:
+                    time.sleep(step)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    def _send(self, call: Call[T]) -> T:
+        tries = 0
+        perhaps = False
+        while True:
+            outcome: httpx2.Response | httpx2.TransportError
+            try:
+                outcome = self._http.send(self._request(call))
+            except httpx2.TransportError as error:
+                outcome = error
+            tries += 1
+            if (seconds := self._wait(call, outcome, tries)) is None:
+                return self._result(call, outcome, perhaps)
+            perhaps = perhaps or retries.may_be_done(outcome)
+            time.sleep(seconds)
+
+    def all_documents(self, index: str) -> Iterator[DocumentHead]:
+        """Every document of an index in the order of ids, without its text."""
+        after: str | None = None
+        while True:
+            page = self.list_documents(index, after, 1000)
+            yield from page["documents"]
+            if (after := page["next"]) is None:
+                return
+
+
+class AsyncClient(_Base[httpx2.AsyncClient]):
+    """A client for coroutines; see ``Client``. Tasks of one event loop may share it."""
+
+    def __init__(
+        self,
+        url: str = "http://localhost:8080",
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+        tries: int = 5,
+        http: httpx2.AsyncClient | None = None,
+    ) -> None:
+        super().__init__(url, key, timeout, tries)
+        self._http = httpx2.AsyncClient() if http is None else http
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(self, work: Call[T] | Steps[T]) -> T:
+        """``Client.send`` for coroutines."""
+        if isinstance(work, Call):
+            return await self._send(work)
+        result: Any = None
+        try:
+            while True:
+                step = work.send(result)
+                result = None
+                if isinstance(step, Call):
+                    result = await self._send(step)
+                else:
+                    await asyncio.sleep(step)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    async def _send(self, call: Call[T]) -> T:
+        tries = 0
+        perhaps = False
+        while True:
+            outcome: httpx2.Response | httpx2.TransportError
+            try:
+                outcome = await self._http.send(self._request(call))
+            except httpx2.TransportError as error:
+                outcome = error
+            tries += 1
+            if (seconds := self._wait(call, outcome, tries)) is None:
+                return self._result(call, outcome, perhaps)
+            perhaps = perhaps or retries.may_be_done(outcome)
+            await asyncio.sleep(seconds)
+
+    async def all_documents(self, index: str) -> AsyncIterator[DocumentHead]:
+        """``Client.all_documents`` for coroutines."""
+        after: str | None = None
+        while True:
+            page = await self.list_documents(index, after, 1000)
+            for document in page["documents"]:
+                yield document
+            if (after := page["next"]) is None:
+                return

@@ -1,0 +1,106 @@
+"""``docsplit-mcp``: the service's /mcp for agents that start a program and use its pipes.
+
+It passes requests on, so tools, resources and rights are those of the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import httpx2
+from mcp import types
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+KEY = "DOCSPLIT_KEY"
+TIMEOUT = httpx2.Timeout(610.0, connect=10.0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve standard input and output until it ends.
+
+    Returns:
+        Exit status: 0, or 1 if the service cannot be reached.
+    """
+    parser = argparse.ArgumentParser(
+        "docsplit-mcp",
+        description="Connect an agent to a docsplit service that runs with --mcp. The "
+        f"environment variable {KEY} holds the API key, if the service needs one.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("url", nargs="?", default="http://localhost:8080", help="of the service")
+    url: str = parser.parse_args(arguments).url
+    status = 0
+    try:
+        asyncio.run(serve(url, os.environ.get(KEY)))
+    except* (httpx2.HTTPError, MCPError):
+        print(  # noqa: T201
+            f"docsplit-mcp: no connection to {url}/mcp: check the address, the key in {KEY}, and "
+            "whether the service runs with --mcp",
+            file=sys.stderr,
+        )
+        status = 1
+    return status
+
+
+async def serve(url: str, key: str | None) -> None:
+    """Pass requests from standard input to the service, and its answers to standard output."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=TIMEOUT) as http,
+        Client(streamable_http_client(f"{url.rstrip('/')}/mcp", http_client=http)) as service,
+        stdio_server() as (incoming, outgoing),
+    ):
+        server = _bridge(service)
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _cursor(page: types.PaginatedRequestParams | None) -> str | None:
+    return None if page is None else page.cursor
+
+
+def _bridge(service: Client) -> Server[Any]:
+    async def list_tools(
+        _: Any, page: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return await service.list_tools(cursor=_cursor(page))
+
+    async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
+        return await service.call_tool(asked.name, asked.arguments)
+
+    async def list_resources(
+        _: Any, page: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return await service.list_resources(cursor=_cursor(page))
+
+    async def list_templates(
+        _: Any, page: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return await service.list_resource_templates(cursor=_cursor(page))
+
+    async def read_resource(
+        _: Any, asked: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await service.read_resource(asked.uri)
+
+    return Server(
+        "docsplit",
+        instructions=service.instructions,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

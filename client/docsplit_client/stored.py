@@ -1,0 +1,262 @@
+"""What the service answers about stored things: indexes, documents and trained heads."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from docsplit_client.answers import Direction, Prediction, Span
+
+FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
+
+
+class Generation(TypedDict):
+    """The documents of an index that one bundle has embedded."""
+
+    revision: str
+    documents: int
+    state: Literal["complete", "building"]
+    current: bool
+
+
+class Progress(TypedDict):
+    """Documents that are re-embedded, and all."""
+
+    done: int
+    total: int
+
+
+class Adaptation(TypedDict):
+    """The adapted cosine of an index, and what it gains."""
+
+    used: bool
+    documents: int
+    halves: int
+    raw: float
+    adapted: float
+    gain: float
+    low: float
+    high: float
+
+
+class IndexHead(TypedDict):
+    """An index, as a key may see it that only writes."""
+
+    name: str
+    model: str
+    revision: str
+    current: bool
+    fields: dict[str, FieldType]
+
+
+class Index(IndexHead):
+    """An index."""
+
+    documents: int
+    generations: list[Generation]
+    adaptation: Adaptation | None
+    progress: Progress | None
+
+
+class Alias(TypedDict):
+    """An alias and its index."""
+
+    alias: str
+    index: str
+
+
+class Duplicate(TypedDict):
+    """A document of the index that is nearly the same as one of the request."""
+
+    id: str
+    resemblance: float
+
+
+class Duplicates(TypedDict):
+    """Near-duplicates of the document at a position of the request."""
+
+    position: int
+    duplicates: list[Duplicate]
+
+
+class Upserted(TypedDict):
+    """All documents are durable; versions are in the order of the request."""
+
+    upserted: int
+    versions: list[str]
+    duplicates: NotRequired[list[Duplicates] | None]
+
+
+class DocumentHead(TypedDict):
+    """A stored document without its text."""
+
+    id: str
+    title: str | None
+    metadata: dict[str, Any]
+    version: str
+
+
+class Document(DocumentHead):
+    """A stored document."""
+
+    text: str
+    links: list[str]
+
+
+class DocumentText(DocumentHead):
+    """A stored document without its links."""
+
+    text: NotRequired[str | None]
+
+
+class Page(TypedDict):
+    """Documents in the order of their ids; ``next`` is None on the last page."""
+
+    documents: list[DocumentHead]
+    next: str | None
+
+
+class Got(TypedDict):
+    """Documents of some ids; ``remaining`` are those to ask for again."""
+
+    documents: list[DocumentText]
+    missing: list[str]
+    damaged: list[str]
+    remaining: list[str]
+
+
+class Deleted(TypedDict):
+    """The number of deleted documents."""
+
+    deleted: int
+
+
+class Patched(TypedDict):
+    """The new version of a document."""
+
+    version: str
+
+
+class Match(TypedDict):
+    """A near-duplicate, and the windows in which it differs."""
+
+    id: str
+    resemblance: float
+    containment: float
+    cosine: float
+    title: str | None
+    metadata: dict[str, Any]
+    differs: list[Span]
+
+
+class Group(TypedDict):
+    """Documents that near-duplicates connect."""
+
+    size: int
+    ids: list[str]
+    resemblance: float
+
+
+class Groups(TypedDict):
+    """Groups of near-duplicates, the largest first."""
+
+    documents: int
+    groups_found: int
+    groups: list[Group]
+
+
+class FoundLinks(TypedDict):
+    """What the last search for links in texts read and found."""
+
+    documents: int
+    names: int
+    ambiguous: int
+    left_out: int
+    links: int
+    places: int
+    cut: int
+    seconds: float
+
+
+class LinkPlace(Span):
+    """A place in the text of the citing document."""
+
+    kind: Literal["identifier", "title"]
+
+
+class Link(TypedDict):
+    """A link of a document, with the first places where it stands in the citing text."""
+
+    id: str
+    direction: Direction
+    title: str | None
+    exists: bool
+    given: bool
+    found: bool
+    places: int
+    first_places: list[LinkPlace]
+
+
+class Links(TypedDict):
+    """Links in the order of direction and id; ``next`` is None on the last page."""
+
+    links: list[Link]
+    next: str | None
+
+
+class CitationHead(TypedDict):
+    """The head that predicts citations, and its quality."""
+
+    links: int
+    citing: int
+    inputs: NotRequired[Literal["features", "vectors"]]
+    links_from: NotRequired[Literal["given", "found", "both"]]
+    links_used: int
+    citing_used: int
+    held_out: int
+    mrr: float
+    hybrid_mrr: float
+    training_seconds: float
+
+
+class Training(TypedDict):
+    """A training that runs, has failed or was lost."""
+
+    state: Literal["running", "failed", "lost"]
+    stage: Literal["waiting", "embedding", "training"]
+    done: int
+    total: int
+    started: str
+    error: NotRequired[str | None]
+    hint: NotRequired[str | None]
+
+
+class Classifier(TypedDict):
+    """A classifier and its quality; during its first training only ``training``."""
+
+    name: str
+    training: NotRequired[Training | None]
+    revision: NotRequired[str | None]
+    current: NotRequired[bool | None]
+    bundled: NotRequired[bool | None]
+    multi_label: NotRequired[bool | None]
+    outputs: NotRequired[list[str] | None]
+    examples: NotRequired[int | None]
+    unlabelled: NotRequired[int | None]
+    labels: NotRequired[dict[str, int] | None]
+    folds: NotRequired[int | None]
+    accuracy: NotRequired[float | None]
+    subset_accuracy: NotRequired[float | None]
+    micro_f1: NotRequired[float | None]
+    macro_f1: NotRequired[float | None]
+    log_loss: NotRequired[float | None]
+    temperature: NotRequired[float | None]
+    training_seconds: NotRequired[float | None]
+
+
+class Suggestion(TypedDict):
+    """A document whose label would help."""
+
+    id: str
+    title: str | None
+    probabilities: list[Prediction]
+    margin: float

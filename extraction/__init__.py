@@ -1,0 +1,1 @@
+"""Text, pages and headings out of files such as PDF, Word, HTML and e-mail."""

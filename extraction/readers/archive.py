@@ -1,0 +1,119 @@
+"""Archives: their members, one after the other, as lines of JSON."""
+
+import json
+import lzma
+import tarfile
+import zipfile
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import IO, BinaryIO
+
+from extraction.content import Limits, UnreadableError
+from extraction.kinds import ARCHIVES, READERS, SOURCES
+
+_CHUNK = 1 << 20
+_LINK = 0xA
+_PACKED = (*ARCHIVES, ".tgz", ".gz", ".bz2", ".zst", ".csv", ".tsv", ".jsonl", ".parquet")
+_BAD = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    NotImplementedError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive.
+
+    Attributes:
+        size: in bytes; no more are read.
+        open: gives its content.
+    """
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes] | None]
+
+
+def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
+    """Lines for each member of a known kind.
+
+    A member is a line with ``name``, then lines with ``data`` in base64, then one with ``end``, or
+    one with ``refused`` and the reason.
+
+    Raises:
+        UnreadableError: the archive is damaged, or it has too many members or bytes.
+    """
+    try:
+        members = list(islice((_zip if kind == ".zip" else _tar)(stream), limits.members + 1))
+    except _BAD as error:
+        raise UnreadableError("no archive of this kind, or a damaged one") from error
+    if len(members) > limits.members:
+        raise UnreadableError(f"more than {limits.members:,} files in it; split it")
+    if sum(member.size for member in members) > limits.unpacked:
+        raise UnreadableError(f"it unpacks to more than {limits.unpacked:,} bytes; split it")
+    for member in members:
+        path = PurePosixPath(member.name)
+        ending = path.suffix.lower()
+        if ending not in (*READERS, *SOURCES, *_PACKED) or "__MACOSX" in path.parts:
+            continue
+        yield _line(name=member.name)
+        if ending in _PACKED:
+            yield _refused("a table or an archive within an archive; unpack the outer one")
+        elif ".." in path.parts or path.is_absolute():
+            yield _refused("its name leaves the archive")
+        else:
+            yield from _content(member)
+
+
+def _content(member: Member) -> Iterator[bytes]:
+    try:
+        for chunk in _chunks(member):
+            yield _line(data=b64encode(chunk).decode())
+    except _BAD as error:
+        encrypted = isinstance(error, RuntimeError) and "encrypted" in str(error)
+        yield _refused("encrypted; unpack it first" if encrypted else "damaged")
+    else:
+        yield _line(end=True)
+
+
+def _zip(stream: BinaryIO) -> Iterator[Member]:
+    archive = zipfile.ZipFile(stream)
+    for one in archive.infolist():
+        # the upper half of the attributes is the Unix mode; a link has no content of its own
+        if not one.is_dir() and (one.external_attr >> 28) != _LINK:
+            yield Member(one.filename, one.file_size, partial(archive.open, one))
+
+
+def _tar(stream: BinaryIO) -> Iterator[Member]:
+    archive = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 the process ends soon
+    for one in archive:
+        if one.isreg():
+            yield Member(one.name.removeprefix("./"), one.size, partial(archive.extractfile, one))
+
+
+def _chunks(member: Member) -> Iterator[bytes]:
+    part = member.open()
+    if part is not None:
+        with part:
+            while chunk := part.read(_CHUNK):
+                yield chunk
+
+
+def _refused(reason: str) -> bytes:
+    return _line(refused=reason, whole=False)
+
+
+def _line(**content: object) -> bytes:
+    return json.dumps(content).encode() + b"\n"

@@ -1,0 +1,81 @@
+"""Bytes to text, in any common encoding."""
+
+import codecs
+import re
+
+from charset_normalizer import from_bytes
+
+from extraction.content import Limits, UnreadableError
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    # the mark of UTF-32 begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_WESTERN = "cp1252"
+_EQUAL = 0.1
+_SAMPLE = 4096
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_MOST_CONTROLS = 0.02
+_BINARY = "binary content, no text"
+
+
+def text_of(content: bytes, limits: Limits, declared: str | None = None) -> str:
+    """The text of some bytes: by its byte order mark, as UTF-8, or in the likeliest encoding.
+
+    Args:
+        content: of a file.
+        limits: of the text.
+        declared: an encoding to try after UTF-8.
+
+    Raises:
+        UnreadableError: no text, or more than the limit.
+    """
+    found = _decoded(content, declared)
+    if len(_CONTROLS.findall(found)) > _MOST_CONTROLS * len(found):
+        raise UnreadableError(_BINARY)
+    if len(found) > limits.characters:
+        raise UnreadableError(f"more than {limits.characters:,} characters of text; split it")
+    return found
+
+
+def _decoded(content: bytes, declared: str | None) -> str:
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            return content.decode(encoding, "replace")
+    sample = content[:_SAMPLE]
+    if sample.count(0) > _MOST_CONTROLS * len(sample):
+        return _wide(content)
+    for likely in ("utf-8", declared or "ascii"):
+        try:
+            return content.decode(likely)
+        except (UnicodeError, LookupError):
+            continue
+    if b"\0" in sample:
+        raise UnreadableError(_BINARY)
+    found = from_bytes(content)
+    best = found.best()
+    if best is None:
+        raise UnreadableError("no text in a known encoding; save it as UTF-8")
+    # among encodings that fit equally, the library prefers rarer ones of East Europe and of DOS
+    for one in found:
+        if _WESTERN in one.could_be_from_charset and (
+            one.chaos <= best.chaos and one.coherence >= best.coherence - _EQUAL
+        ):
+            return content.decode(_WESTERN)
+    return str(best)
+
+
+def _wide(content: bytes) -> str:
+    """UTF-16 without a mark: most texts have a zero in every second byte."""
+    sample = content[:_SAMPLE]
+    low, high = sample[0::2].count(0), sample[1::2].count(0)
+    if max(low, high) * 4 < len(sample) or min(low, high) * 8 > max(low, high):
+        raise UnreadableError(_BINARY)
+    try:
+        return content.decode("utf-16-be" if low > high else "utf-16-le")
+    except UnicodeDecodeError:
+        raise UnreadableError(_BINARY) from None

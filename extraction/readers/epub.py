@@ -1,0 +1,33 @@
+"""EPUB: its chapters in reading order, each as HTML."""
+
+from typing import BinaryIO
+
+from extraction.building import Builder
+from extraction.content import Content, Limits, UnreadableError
+from extraction.readers.html import content_of
+from extraction.readers.package import Package, attribute, below, child, local, path
+
+_MAIN = "META-INF/container.xml"
+_LOCKED = "META-INF/encryption.xml"
+
+
+def read(stream: BinaryIO, limits: Limits) -> Content:
+    """The text of the parts in the order of the spine."""
+    package = Package(stream, limits, _MAIN, "EPUB")
+    main = attribute(next(below(package.xml(_MAIN), "rootfile"), None), "full-path")
+    book = package.xml(main)
+    folder = main.rpartition("/")[0]
+    held = {
+        attribute(item, "id"): path(folder, attribute(item, "href")) for item in below(book, "item")
+    }
+    builder = Builder(limits)
+    for item in below(book, "itemref"):
+        name = held.get(attribute(item, "idref"), "")
+        builder.append(content_of(package.content(name), limits))
+    if not builder.size and _LOCKED in package.names:
+        raise UnreadableError("encrypted; save it without protection")
+    metadata = child(book, "metadata")
+    stated: dict[str, str] = {}
+    for one in metadata if metadata is not None else ():
+        stated.setdefault(local(one), one.text or "")
+    return builder.content(stated.get("title"), stated.get("creator"), stated.get("date"))

@@ -1,0 +1,54 @@
+"""PPTX: the text of each slide and its notes; a page is a slide."""
+
+from typing import BinaryIO
+from xml.etree.ElementTree import Element
+
+from extraction.building import Builder
+from extraction.content import Content, Limits
+from extraction.readers.package import Package, attribute, below, local
+
+_MAIN = "ppt/presentation.xml"
+_TITLES = {"title", "ctrTitle"}
+# the slide's number, its date, and what the notes repeat of the slide
+_REPEATED = {"sldNum", "dt", "ftr", "hdr", "sldImg"}
+
+
+def read(stream: BinaryIO, limits: Limits) -> Content:
+    """The text of the slides in their order; titles are headings."""
+    package = Package(stream, limits, _MAIN, "PPTX")
+    builder = Builder(limits)
+    parts = package.related(_MAIN, "/slide")
+    for slide in below(package.xml(_MAIN), "sldId"):
+        # two attributes are called id: that of the relationship begins with letters
+        name = next((parts[value] for value in slide.attrib.values() if value in parts), "")
+        builder.page()
+        _shapes(package.xml(name), builder)
+        for notes in package.related(name, "/notesSlide").values():
+            _shapes(package.xml(notes), builder)
+    return package.finished(builder)
+
+
+def _shapes(slide: Element, builder: Builder) -> None:
+    for shape in slide.iter():
+        if local(shape) == "sp":
+            kind = attribute(next(below(shape, "ph"), None), "type")
+            text = "\n".join(map(_paragraph, below(shape, "p")))
+            if kind in _TITLES:
+                builder.heading(1, text)
+            elif kind not in _REPEATED:
+                builder.add(text)
+        elif local(shape) == "tbl":
+            builder.add("\n".join(map(_row, below(shape, "tr"))))
+
+
+def _row(row: Element) -> str:
+    cells = (" ".join(map(_paragraph, below(cell, "p"))) for cell in below(row, "tc"))
+    return "\t".join(" ".join(cell.split()) for cell in cells)
+
+
+def _paragraph(paragraph: Element) -> str:
+    return "".join(
+        "\n" if local(one) == "br" else one.text or ""
+        for one in paragraph.iter()
+        if local(one) in ("t", "br")
+    )

@@ -1,0 +1,194 @@
+"""Finds names of documents, such as "PEP 484" or a title, in texts.
+
+A name is a sequence of tokens: words, numbers, and single characters of scripts without blanks.
+Case, accents, leading zeros and everything between the tokens do not count, so "PEP 484" matches
+``:pep:`484```, and a title matches across line breaks. Of overlapping names the first and longest
+counts. An Aho-Corasick automaton (Aho and Corasick 1975) finds all names in linear time.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
+
+from ranking.tokens import MARKS, UNSPACED
+
+# a longer name never matches
+MOST_TOKENS = 64
+# distinct tokens of all names: Unicode has no more characters
+_MOST_CODES = 1_000_000
+# characters that one step reads; the interpreter's lock is held for some milliseconds
+_STEP = 1 << 16
+# a name that is longer in a text, by blanks for example, may be missed
+_MOST_LENGTH = 4096
+# a run of characters that is cut at this length is no word of any language
+_RUN = re.compile(rf"[\w{MARKS}]{{1,64}}")
+_TOKEN = re.compile(rf"\d+|[{UNSPACED}]|[^\d_{UNSPACED}]+")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+# codes of runs that are remembered
+_KEPT_RUNS = 1 << 17
+_SURROGATES = range(0xD800, 0xE000)
+_UNKNOWN = "\0"
+# of an arXiv paper
+_VERSION = re.compile(r"[vV]\d{1,3}(?![^\W_])")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A place where a text has a name.
+
+    Attributes:
+        name: position of the name in the list of names.
+        start: first character.
+        end: one past the last character.
+    """
+
+    name: int
+    start: int
+    end: int
+
+
+def tokens(name: str) -> list[str]:
+    """The tokens of a name, as they are compared; none has a blank."""
+    return [_folded(part[0]) for run in _RUN.finditer(name) for part in _parts(run[0])]
+
+
+class Matcher:
+    """Finds names in texts; it only reads, so threads may share it.
+
+    Args:
+        names: tokens of each with blanks between them, distinct. Names without tokens, with more
+            than ``MOST_TOKENS``, and with new tokens after the first million never match.
+
+    Attributes:
+        left_out: number of names that never match.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        codes: dict[str, str] = {}
+        patterns: list[str] = []
+        self._names = array("L")
+        for number, name in enumerate(names):
+            parts = name.split()
+            new = [token for token in dict.fromkeys(parts) if token not in codes]
+            if not 0 < len(parts) <= MOST_TOKENS or len(codes) + len(new) > _MOST_CODES:
+                continue
+            for token in new:
+                codes[token] = _character(len(codes))
+            patterns.append("".join([codes[token] for token in parts]))
+            self._names.append(number)
+        self.left_out = len(names) - len(patterns)
+        self._runs = _Runs(codes)
+        self._automaton = AhoCorasick(
+            patterns,
+            matchkind=MatchKind.LeftmostLongest,
+            store_patterns=False,
+            implementation=Implementation.ContiguousNFA,
+        )
+
+    def find(self, text: str) -> Iterator[Mention]:
+        """The names in a text in the order of their places; they do not overlap.
+
+        It takes time in proportion to the text, and memory in proportion to ``_STEP``.
+        """
+        at = 0
+        while at < len(text):
+            end = _cut(text, at)
+            # a name that begins after this may go on after the step
+            decided = end if end == len(text) else max(at + 1, end - _MOST_LENGTH)
+            after = decided
+            for mention in self._within(text, at, end):
+                if mention.start >= decided:
+                    break
+                after = max(after, mention.end)
+                if _whole(text, mention.start, mention.end):
+                    yield mention
+            at = after
+
+    def _within(self, text: str, start: int, end: int) -> Iterator[Mention]:
+        codes = [*map(self._runs.__getitem__, _RUN.findall(text, start, end))]
+        found = self._automaton.find_matches_as_indexes("".join(codes))
+        if not found:
+            return
+        spans = [run.span() for run in _RUN.finditer(text, start, end)]
+        sizes = [len(own) for own in codes]
+        # the number of tokens up to the end of each run, and before it
+        counts = np.cumsum(sizes)
+        befores = (counts - sizes).tolist()
+        numbers, firsts, ends = np.array(found).T
+        lasts = ends - 1
+        runs = (
+            np.searchsorted(counts, places, side="right").tolist() for places in (firsts, lasts)
+        )
+        for number, first, last, one, other in zip(
+            numbers.tolist(), firsts.tolist(), lasts.tolist(), *runs, strict=True
+        ):
+            begin = _token(text, spans[one], first - befores[one])[0]
+            stop = _token(text, spans[other], last - befores[other])[1]
+            yield Mention(self._names[number], begin, stop)
+
+
+class _Runs(dict[str, str]):
+    """The codes of the tokens of each run of word characters, one character for each."""
+
+    def __init__(self, codes: dict[str, str]) -> None:
+        super().__init__()
+        self._codes = codes
+
+    def __missing__(self, run: str) -> str:
+        found = "".join(self._codes.get(_folded(part[0]), _UNKNOWN) for part in _parts(run))
+        if len(self) >= _KEPT_RUNS:
+            self.clear()
+        self[run] = found
+        return found
+
+
+def _parts(run: str) -> Iterator[re.Match[str]]:
+    return _TOKEN.finditer(run)
+
+
+def _token(text: str, run: tuple[int, int], number: int) -> tuple[int, int]:
+    """First character of a token of a run, and one past its last."""
+    return next(islice(_TOKEN.finditer(text, *run), number, None)).span()
+
+
+def _folded(token: str) -> str:
+    if token.isascii():
+        return (token.lstrip("0") or "0") if token.isdigit() else token.lower()
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", token).casefold())
+    # some characters stand for several words
+    plain = "".join(plain.split()) or token
+    # of other scripts
+    return (plain.lstrip("0") or "0") if plain.isdigit() else plain
+
+
+def _character(number: int) -> str:
+    """The character of a code; 0 stands for unknown tokens."""
+    code = number + 1
+    return chr(code if code < _SURROGATES.start else code + len(_SURROGATES))
+
+
+def _cut(text: str, start: int) -> int:
+    """The end of a step: after a blank, if there is one, so that no word is cut."""
+    if len(text) - start <= _STEP:
+        return len(text)
+    latest = start + _STEP
+    blanks = [text.rfind(blank, latest - _MOST_LENGTH, latest) for blank in " \n"]
+    return max(*blanks, 0) + 1 if max(blanks) > start else latest
+
+
+def _whole(text: str, start: int, end: int) -> bool:
+    """Whether a place is not a part of a longer word or number."""
+    before = start > 0 and text[start - 1].isalnum() and not _UNSPACED.match(text[start])
+    after = end < len(text) and text[end].isalnum() and not _UNSPACED.match(text[end - 1])
+    if after and text[end - 1].isdigit():
+        after = _VERSION.match(text, end) is None
+    return not (before or after)

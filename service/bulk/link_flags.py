@@ -1,0 +1,73 @@
+"""The flags of ``docsplit-index`` that find links in the texts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ranking.references import Pattern, Rule
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.indexes import Indexes
+    from service.index.links.found import Report
+    from service.index.links.search import Names
+
+
+def add_link_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags to a parser."""
+    parser.add_argument(
+        "--find-links",
+        action="store_true",
+        help="at the end find the links that stand in the texts: ids and titles of documents",
+    )
+    parser.add_argument(
+        "--link-rule",
+        type=rule,
+        action="append",
+        default=[],
+        metavar="IDS=NAME",
+        help="with --find-links: a further name of documents, such as 'eip-*=ERC *'; with "
+        "@TEXTS at its end only in texts of documents whose ids have this form",
+    )
+    parser.add_argument(
+        "--link-field",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --find-links: metadata with identifiers, such as a DOI",
+    )
+
+
+def rule(given: str) -> Rule:
+    """A rule as ``IDS=NAME`` or ``IDS=NAME@TEXTS``, each a form with one ``*`` at most.
+
+    Raises:
+        ArgumentTypeError: it has another form.
+    """
+    ids, _, name = given.partition("=")
+    name, _, texts = name.partition("@")
+    forms = (ids, name, texts or "*")
+    if not (ids and name) or any(form.count("*") > 1 for form in forms):
+        raise argparse.ArgumentTypeError(
+            "IDS=NAME or IDS=NAME@TEXTS, each with one * at most, such as eip-*=ERC *"
+        )
+    return Rule(*map(Pattern, forms))
+
+
+def link_names(given: argparse.Namespace) -> Names | None:
+    """The names to look for; None without ``--find-links``."""
+    if not given.find_links:
+        return None
+    from service.index.links.search import Names
+
+    return Names(fields=tuple(given.link_field), rules=tuple(given.link_rule))
+
+
+async def find_links(indexes: Indexes, index: Index, names: Names) -> Report:
+    """Find the links of an index and store them."""
+    from service.index.links.search import find
+
+    rows, report = await find(index, names)
+    await indexes.found_links.replace(index.identity.uid, rows, report)
+    return report

@@ -1,0 +1,193 @@
+"""The found links of all indexes: one table for each index, next to the leases.
+
+Every search for links replaces the whole table in one commit. A row is a pair of documents with the
+places in the text of the citing one. It has a checksum, and the digest of the text that it was
+found in, so links of a text that changed since then do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import pyarrow as pa
+import structlog
+from lancedb.expr import col, lit
+from lancedb.index import BTree
+from lancedb.table import AsyncTable
+
+from ranking.references import Reference
+from service.index.storage.database import Database
+from service.index.storage.manifest import KEEP_VERSIONS
+from service.logs import outline
+
+log = structlog.get_logger("docsplit.index")
+
+_BATCH = 4096
+# places that are kept of each link
+MOST_PLACES = 20
+_INTS = pa.list_(pa.int32())
+SCHEMA = pa.schema(
+    [
+        pa.field("citing", pa.string(), nullable=False),
+        pa.field("cited", pa.string(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field("places", pa.int32(), nullable=False),
+        pa.field("starts", _INTS, nullable=False),
+        pa.field("ends", _INTS, nullable=False),
+        pa.field("titles", pa.list_(pa.bool_()), nullable=False),
+        pa.field("checksum", pa.binary(), nullable=False),
+    ]
+)
+_VALUES = [name for name in SCHEMA.names if name != "checksum"]
+_REPORT = b"docsplit.report"
+
+
+@dataclass(slots=True)
+class Link:
+    """A link that stands in a text.
+
+    Attributes:
+        citing: id of the document that has the text.
+        cited: id of the document that the text names.
+        digest: of the citing document's content at the time.
+        places: number of places, those that are not stored included.
+        starts, ends: characters ``[start, end)`` of the first places.
+        titles: whether each of these places is a title, otherwise an identifier.
+    """
+
+    citing: str
+    cited: str
+    digest: str
+    places: int = 0
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    titles: list[bool] = field(default_factory=list)
+
+    def add(self, reference: Reference) -> None:
+        """Count one more place, and keep it if it is one of the first."""
+        self.places += 1
+        if len(self.starts) < MOST_PLACES:
+            self.starts.append(reference.start)
+            self.ends.append(reference.end)
+            self.titles.append(reference.title)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a search for links read and found.
+
+    Attributes:
+        documents: whose texts were read.
+        names: identifiers and titles that it looked for.
+        ambiguous: identifiers and titles that belong to several documents.
+        left_out: names beyond the limits.
+        links: pairs of documents.
+        places: in all texts.
+        cut: documents with more links or names than are read.
+        seconds: that it took.
+    """
+
+    documents: int
+    names: int
+    ambiguous: int
+    left_out: int
+    links: int
+    places: int
+    cut: int
+    seconds: float
+
+
+class FoundLinks:
+    """The found links of all indexes, by the ``uid`` of each.
+
+    Args:
+        database: holds their tables.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def replace(self, uid: str, rows: pa.Table, report: Report) -> None:
+        """Store the result of a search in one commit.
+
+        Args:
+            uid: of the index.
+            rows: from the function ``rows``.
+            report: of the search.
+        """
+        rows = rows.replace_schema_metadata({_REPORT: json.dumps(asdict(report))})
+        # Lance warns about a table that it must create in order to overwrite it
+        await self._database.provide(_name(uid), SCHEMA)
+        table = await self._database.create_table(_name(uid), rows, mode="overwrite")
+        for column in ("citing", "cited") if rows.num_rows else ():
+            await table.create_index(column, config=BTree())
+        await self._database.sync()
+        await table.optimize(cleanup_older_than=KEEP_VERSIONS)
+
+    async def report(self, uid: str) -> Report | None:
+        """The report of the last search; None if there was none."""
+        table = await self._database.find(_name(uid))
+        held = None if table is None else ((await table.schema()).metadata or {}).get(_REPORT)
+        return None if held is None else Report(**json.loads(held))
+
+    async def citing(self, uid: str, document: str) -> list[Link]:
+        """Links in the text of a document."""
+        return await self._links(uid, "citing", [document])
+
+    async def cited(self, uid: str, documents: Sequence[str]) -> list[Link]:
+        """Links to some documents."""
+        return await self._links(uid, "cited", documents)
+
+    async def every(self, uid: str) -> AsyncIterator[Link]:
+        """All links of an index, some of them in memory at a time."""
+        table = await self._database.find(_name(uid))
+        if table is None:
+            return
+        async for batch in await table.query().to_batches(max_batch_length=_BATCH):
+            for link in _opened(pa.Table.from_batches([batch])):
+                yield link
+
+    async def forget(self, uid: str) -> None:
+        """Delete the links of an index."""
+        try:
+            await self._database.drop_table(_name(uid), ignore_missing=True)
+        except Exception as error:  # noqa: BLE001 an index can be deleted without it
+            log.error("found_links_not_deleted", outline=outline(error))
+
+    async def _links(self, uid: str, column: str, ids: Sequence[str]) -> list[Link]:
+        table: AsyncTable | None = await self._database.find(_name(uid))
+        if table is None or not ids:
+            return []
+        where = col(column).isin([lit(name) for name in ids])
+        return _opened(await table.query().where(where).to_arrow())
+
+
+def _name(uid: str) -> str:
+    return f"links.{uid}"
+
+
+def rows(links: Iterable[Link]) -> pa.Table:
+    """Links as rows with checksums."""
+    held = [asdict(link) for link in links]
+    columns = {name: [row[name] for row in held] for name in _VALUES}
+    columns["checksum"] = [_checksum(*(row[name] for name in _VALUES)) for row in held]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _opened(found: pa.Table) -> list[Link]:
+    """The links whose checksums match."""
+    links = []
+    for row in found.to_pylist():
+        checksum = row.pop("checksum")
+        if checksum == _checksum(*(row[name] for name in _VALUES)):
+            links.append(Link(**row))
+    if len(links) < found.num_rows:
+        log.error("found_links_damaged", rows=found.num_rows - len(links))
+    return links
+
+
+def _checksum(*values: object) -> bytes:
+    return hashlib.blake2b(repr(values).encode("utf-8", "replace"), digest_size=8).digest()

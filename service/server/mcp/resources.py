@@ -1,0 +1,50 @@
+"""Resources: an index as JSON, and the whole text of a document."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote, unquote, urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from service.server.bodies.names import Identifier
+from service.server.mcp.arguments import IndexName
+from service.server.mcp.inner import Caller, RefusedError
+
+SCHEME = "docsplit"
+TEMPLATE = f"{SCHEME}://{{index}}/{{id}}"
+
+_INDEX: TypeAdapter[str] = TypeAdapter(IndexName)
+_ID: TypeAdapter[str] = TypeAdapter(Identifier)
+
+
+async def indexes(caller: Caller) -> list[str]:
+    """The names of the indexes that the key may use."""
+    found: list[str] = (await caller.get("indexes"))["indexes"]
+    return found
+
+
+def uri(index: str, name: str | None = None) -> str:
+    """The address of an index, or of a document of it."""
+    return f"{SCHEME}://{index}" if name is None else f"{SCHEME}://{index}/{quote(name, safe='')}"
+
+
+async def read(caller: Caller, address: str) -> tuple[str, str]:
+    """The media type and the text of a resource.
+
+    Raises:
+        RefusedError: the address is wrong, or a route refused the request.
+    """
+    parts = urlsplit(address)
+    try:
+        index = _INDEX.validate_python(parts.netloc)
+        name = _ID.validate_python(unquote(parts.path[1:])) if parts.path[1:] else None
+    except ValidationError:
+        index = ""
+        name = None
+    if not index or parts.scheme != SCHEME or parts.query or parts.fragment:
+        raise RefusedError(f"give an address of the form {TEMPLATE}, percent-encoded") from None
+    if name is None:
+        return "application/json", json.dumps(await caller.get("indexes", index))
+    document = await caller.get("indexes", index, "documents", name)
+    return "text/plain", document["text"]

@@ -1,0 +1,230 @@
+"""/indexes/{name}/links and /documents/{id}/links: links that stand in texts, and all of one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from ranking.references import Pattern, Rule
+from service.errors import InvalidError, NotFoundError
+from service.index.rows.fields import KEY_CHARACTERS
+from service.server.bodies.encoding import json_response
+from service.server.bodies.fields import valid_text
+from service.server.bodies.names import DocumentId, Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
+from service.server.routes import inference
+from service.server.routes.stored import documents
+from service.server.routes.trainings import Turn
+
+if TYPE_CHECKING:
+    from service.index.links.listing import Entry
+    from service.index.links.search import Names
+
+router = APIRouter(
+    route_class=BodyRoute,
+    prefix="/indexes/{name}",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
+
+SEARCHES = Turn("searches for links")
+
+
+def _form(value: str) -> str:
+    if value.count("*") > 1:
+        raise ValueError("a form has one * at most")
+    return value
+
+
+Form = Annotated[
+    str,
+    BeforeValidator(valid_text),
+    AfterValidator(_form),
+    Field(min_length=1, max_length=200),
+]
+FieldName = Annotated[
+    str, BeforeValidator(valid_text), Field(min_length=1, max_length=KEY_CHARACTERS)
+]
+
+
+class RuleIn(BaseModel):
+    """A further name of documents; `*` stands for the same characters in both forms."""
+
+    model_config = ConfigDict(strict=True)
+
+    ids: Form = Field(description="form of the documents' ids, such as `eip-*`")
+    name: Form = Field(description="form of their names in texts, such as `ERC *`")
+    texts: Form = Field(
+        "*", description="form of the ids of the documents in whose texts it counts"
+    )
+
+
+class FindRequest(BaseModel):
+    """The names to look for in the texts."""
+
+    model_config = ConfigDict(strict=True)
+
+    ids: bool = Field(True, description="look for the documents' ids that have a digit")
+    titles: bool = Field(True, description="look for the documents' titles")
+    fields: list[FieldName] = Field(
+        default_factory=list,
+        max_length=8,
+        fail_fast=True,
+        description="metadata with identifiers, such as a DOI",
+    )
+    rules: list[RuleIn] = Field(default_factory=list, max_length=32, fail_fast=True)
+
+
+class FoundOut(BaseModel):
+    """What the last search for links read and found."""
+
+    documents: int = Field(description="documents whose texts were read")
+    names: int = Field(description="identifiers and titles that were looked for")
+    ambiguous: int = Field(description="of these, names of several documents, which never count")
+    left_out: int = Field(description="names beyond the limits")
+    links: int = Field(description="pairs of documents")
+    places: int = Field(description="places in the texts")
+    cut: int = Field(description="documents with more links or names than are read")
+    seconds: float
+
+
+class PlaceOut(BaseModel):
+    """A place in the text of the citing document, in code points."""
+
+    start: int
+    end: int
+    kind: Literal["identifier", "title"]
+
+
+class LinkOut(BaseModel):
+    """A link of a document."""
+
+    id: str = Field(description="the other document")
+    direction: Literal["cites", "cited_by"] = Field(description="the document cites the other one")
+    title: str | None = Field(description="of the other document")
+    exists: bool = Field(description="false if a given link names no document of the index")
+    given: bool = Field(description="the link is in the `links` of the citing document")
+    found: bool = Field(description="the link stands in the text of the citing document")
+    places: int = Field(description="number of places in that text")
+    first_places: list[PlaceOut] = Field(description="the first 20")
+
+
+class LinksOut(BaseModel):
+    """Links in the order of direction and id."""
+
+    links: list[LinkOut]
+    next: str | None = Field(description="`after` of the next page; null on the last")
+
+
+_FIND = documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
+_READ = documented(401, 404, 409, 422, 503)
+_PAGE: dict[int | str, dict[str, Any]] = {200: {"model": LinksOut}, **_READ}
+
+
+@router.post("/links/find", responses=_FIND)
+async def find_links(request: Request, name: Name, body: FindRequest) -> FoundOut:
+    """Find the links that stand in the texts, and replace those found before.
+
+    It reads every text: send a long deadline.
+    """
+    service = inference.service_of(request)
+    async with deadline.within(request), SEARCHES.taken():
+        indexes = await service.store.indexes()
+        index = await indexes.open(name)
+        from service.index.links import search
+
+        rows, report = await search.find(index, _names(body))
+        (await indexes.open(name)).require(index.identity.uid)
+        await indexes.found_links.replace(index.identity.uid, rows, report)
+    return FoundOut(**asdict(report))
+
+
+def _names(body: FindRequest) -> Names:
+    from service.index.links.search import Names
+
+    rules = (Rule(*map(Pattern, (one.ids, one.name, one.texts))) for one in body.rules)
+    return Names(body.ids, body.titles, tuple(body.fields), tuple(rules))
+
+
+@router.get("/links", responses=_READ)
+async def describe_found_links(request: Request, name: Name) -> FoundOut:
+    """What the last search for links found."""
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        index = await indexes.open(name)
+        report = await indexes.found_links.report(index.identity.uid)
+    if report is None:
+        raise NotFoundError(
+            f"no links were looked for in this index: do so with POST /indexes/{name}/links/find"
+        )
+    return FoundOut(**asdict(report))
+
+
+@router.delete("/links", status_code=204, responses=_READ, response_class=Response)
+async def forget_found_links(request: Request, name: Name) -> Response:
+    """Forget the links that were found in texts; those that users gave stay."""
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        index = await indexes.open(name)
+        await indexes.found_links.forget(index.identity.uid)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/documents/{document_id:path}/links",
+    responses=_PAGE,
+    response_model=None,
+    response_class=Response,
+)
+async def list_links(
+    request: Request,
+    name: Name,
+    document_id: DocumentId,
+    after: Annotated[str, Query(max_length=530)] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Links from and to a document: those that users gave, and those that stand in texts.
+
+    If the id of a document ends in `/links`, its path gives the document itself.
+    """
+    direction, _, other = after.partition(":")
+    if after and direction not in ("cites", "cited_by"):
+        raise InvalidError("after: give `next` of the page before", "after")
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        index = await indexes.open(name)
+        there = await index.has(f"{document_id}/links")
+        if not there:
+            from service.index.links import listing
+
+            page = await listing.page(
+                index, indexes.found_links, document_id, (direction, other), limit
+            )
+    if there:
+        return await documents.get_document(request, name, f"{document_id}/links")
+    following = ":".join(page.next) if page.next is not None else None
+    return json_response({"links": [_link(entry) for entry in page.entries], "next": following})
+
+
+def _link(entry: Entry) -> dict[str, Any]:
+    found = entry.found
+    places = [] if found is None else zip(found.starts, found.ends, found.titles, strict=True)
+    return {
+        "id": entry.id,
+        "direction": entry.direction,
+        "title": entry.title,
+        "exists": entry.exists,
+        "given": entry.given,
+        "found": found is not None,
+        "places": 0 if found is None else found.places,
+        "first_places": [
+            {"start": start, "end": end, "kind": "title" if title else "identifier"}
+            for start, end, title in places
+        ],
+    }

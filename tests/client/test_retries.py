@@ -1,0 +1,165 @@
+"""When the client sends a request again. The failures are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import formatdate
+from typing import Any
+
+import httpx2
+import pytest
+
+from docsplit_client import (
+    ApiError,
+    AsyncClient,
+    Client,
+    DeadlineError,
+    NotFoundError,
+    OverloadedError,
+    UnavailableError,
+    UnreachableError,
+    calls,
+)
+from docsplit_client.calls.call import Call
+
+READ = calls.indexes.index("papers")
+CONDITIONAL = calls.documents.upsert("papers", [{"id": "a", "text": "b", "if_version": "c"}])
+REFUSING = calls.documents.upsert("papers", [], on_duplicate="refuse")
+PATCH = calls.documents.patch_document("papers", "a", {}, if_version="c")
+TRAIN = calls.indexes.train_citation_head("papers")
+
+Outcome = httpx2.Response | httpx2.TransportError
+
+OK = httpx2.Response(200, json={"name": "papers"})
+BUSY = httpx2.Response(429, json={"error": "later"}, headers={"retry-after": "7"})
+STARTING = httpx2.Response(503, json={"error": "not ready"}, headers={"retry-after": "1"})
+LOST = httpx2.Response(503, json={"error": "the store", "error_type": "Store"})
+PROXY = httpx2.Response(502, text="<html>")
+LATE = httpx2.Response(504, json={"error": "deadline"})
+GONE = httpx2.Response(404, json={"error": "no document"})
+UNSENT = httpx2.ConnectError("refused")
+BROKEN = httpx2.ReadError("reset")
+SLOW = httpx2.ReadTimeout("slow")
+MISSPELT = httpx2.UnsupportedProtocol("htp")
+
+
+class Script(httpx2.MockTransport):
+    """Gives one outcome after the other."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        super().__init__(self._next)
+        self.left = [*outcomes]
+
+    def _next(self, request: httpx2.Request) -> httpx2.Response:
+        outcome = self.left.pop(0)
+        if isinstance(outcome, httpx2.TransportError):
+            raise outcome
+        return httpx2.Response(
+            outcome.status_code, headers=outcome.headers, content=outcome.content
+        )
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    made: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        made.append(seconds)
+
+    monkeypatch.setattr("docsplit_client.clients.time.sleep", made.append)
+    monkeypatch.setattr("docsplit_client.clients.asyncio.sleep", sleep)
+    return made
+
+
+def send(call: Call[Any], *outcomes: Outcome) -> Any:
+    """The result from both clients, which must be the same."""
+
+    async def later() -> Any:
+        async with AsyncClient(http=httpx2.AsyncClient(transport=Script(*outcomes))) as client:
+            return await client.send(call)
+
+    with Client(http=httpx2.Client(transport=Script(*outcomes))) as client:
+        found = client.send(call)
+    assert asyncio.run(later()) == found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "failure"),
+    [(READ, one) for one in (BUSY, STARTING, LOST, PROXY, UNSENT, BROKEN)]
+    + [
+        (one, failure)
+        for one in (CONDITIONAL, PATCH, TRAIN)
+        for failure in (BUSY, STARTING, UNSENT)
+    ],
+)
+def test_it_sends_again_what_was_not_begun_or_may_be_repeated(
+    waits: list[float], call: Call[Any], failure: Outcome
+) -> None:
+    assert send(call, failure, OK) == {"name": "papers"}
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "failure", "error"),
+    [
+        *[(READ, LATE, DeadlineError), (READ, GONE, NotFoundError)],
+        *[(READ, SLOW, UnreachableError), (READ, MISSPELT, UnreachableError)],
+        *[(one, LOST, UnavailableError) for one in (CONDITIONAL, REFUSING, PATCH, TRAIN)],
+        *[(one, PROXY, ApiError) for one in (CONDITIONAL, PATCH, TRAIN)],
+        *[(one, BROKEN, UnreachableError) for one in (CONDITIONAL, REFUSING, PATCH, TRAIN)],
+    ],
+)
+def test_it_does_not_repeat_what_may_have_been_done(
+    waits: list[float], call: Call[Any], failure: Outcome, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        send(call, failure)
+    assert waits == []
+
+
+def test_it_waits_as_long_as_the_service_asks(waits: list[float]) -> None:
+    send(READ, BUSY, STARTING, OK)
+    assert waits == [7, 1, 7, 1]
+
+
+def test_it_understands_a_date(waits: list[float]) -> None:
+    date = formatdate(time.time() + 30, usegmt=True)
+    send(READ, httpx2.Response(503, headers={"retry-after": date}), OK)
+    assert all(20 < one <= 31 for one in waits)
+
+
+@pytest.mark.parametrize("stated", ["soon", "-1", "²", "1e400"])
+def test_a_wrong_wait_counts_as_none(waits: list[float], stated: str) -> None:
+    send(READ, httpx2.Response(429, headers=[(b"retry-after", stated.encode())]), OK)
+    assert all(one <= 0.5 for one in waits)
+
+
+def test_waits_grow_and_end(waits: list[float]) -> None:
+    with pytest.raises(UnreachableError):
+        send(READ, *[BROKEN] * 5)
+    assert len(waits) == 4
+    assert all(0.25 * 2**n <= one <= 0.5 * 2**n for n, one in enumerate(waits))
+
+
+def test_it_does_not_wait_for_minutes(waits: list[float]) -> None:
+    later = httpx2.Response(429, json={"error": "in an hour"}, headers={"retry-after": "3600"})
+    with pytest.raises(OverloadedError, match="in an hour") as caught:
+        send(READ, later)
+    assert caught.value.retry_after == 3600
+    assert waits == []
+
+
+def test_a_deletion_that_an_earlier_try_made_is_no_error(waits: list[float]) -> None:
+    delete = calls.documents.delete_document("papers", "a")
+    assert send(delete, BROKEN, BUSY, GONE) is None
+    for first in ([], [BUSY], [STARTING], [UNSENT]):
+        with pytest.raises(NotFoundError):
+            send(delete, *first, GONE)
+
+
+def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
+    with pytest.raises(ApiError, match="a proxy") as caught:
+        send(TRAIN, PROXY)
+    assert (caught.value.status, caught.value.kind) == (502, "")

@@ -1,0 +1,180 @@
+"""Each kind of file, made from PEPs by other programs' writers, gives its text back."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import docx
+import pytest
+from docx.oxml import OxmlElement
+
+from benchmarks.files.fidelity import fidelity, right_pages
+from benchmarks.files.making import KINDS, made, packed
+from benchmarks.files.pdf import pdf
+from benchmarks.files.source import AUTHOR, Source, sources
+from extraction.content import Content, UnreadableError
+from extraction.kinds import ARCHIVES
+from extraction.kinds import KINDS as READ
+from tests.extraction.conftest import Read, content_of
+
+SOURCES = list(sources(3))
+LONG = max(SOURCES, key=lambda source: len(source.text))
+
+
+def test_every_kind_is_made_here() -> None:
+    assert {*KINDS, *ARCHIVES, ".htm", ".xhtml"} == set(READ)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_gives_its_text_pages_and_headings(read: Read, kind: str) -> None:
+    for source in SOURCES:
+        file = made(kind, source)
+        found = content_of(read(kind, file.content))
+        # a header cannot be known as one on a single page
+        single = file.pages is not None and len(file.pages) == 1
+        assert fidelity(file.text, found.text) >= (0.95 if single else 0.995)
+        assert right_pages(file.pages or [], found.text, found.pages) == len(file.pages or [])
+        for heading in found.headings:
+            words = found.text[heading.start :].split()
+            assert words[: len(heading.title.split())] == heading.title.split() or kind == ".md"
+        if file.headings and kind != ".md":
+            assert [heading.title for heading in found.headings] == file.headings
+
+
+def test_another_text_has_less_fidelity(read: Read) -> None:
+    first, second = (made(".docx", source) for source in SOURCES[:2])
+    assert fidelity(second.text, content_of(read(".docx", first.content)).text) < 0.5
+    found = content_of(read(".pdf", pdf(LONG)[0]))
+    pages = pdf(LONG)[1]
+    assert right_pages(pages[::-1], found.text, found.pages) < len(pages)
+
+
+@pytest.mark.parametrize(
+    ("kind", "date"),
+    [
+        (".docx", "2012-03-07T00:00:00+00:00"),
+        (".odt", "2012-03-07T10:00:00"),
+        (".epub", "2012-03-07"),
+        (".html", "2012-03-07"),
+        (".eml", "2012-03-07T00:00:00+00:00"),
+        (".rtf", "2012-03-07"),
+        (".pdf", None),
+        (".xlsx", None),
+    ],
+)
+def test_a_file_states_title_author_and_date(read: Read, kind: str, date: str | None) -> None:
+    source = Source("Tags & Wheels", "2012-03-07", SOURCES[0].blocks)
+    found = content_of(read(kind, made(kind, source).content))
+    assert found.title == source.title
+    assert found.author is not None
+    assert found.author.startswith(AUTHOR)
+    assert found.date == date if date else found.date is not None
+
+
+@pytest.mark.parametrize("kind", [".md", ".rst"])
+def test_the_first_heading_is_the_title_of_a_text(read: Read, kind: str) -> None:
+    source = Source("Not stated", "2012-03-07", [(1, "The first"), (0, "A text."), (2, "Second")])
+    assert content_of(read(kind, made(kind, source).content)).title == "The first"
+
+
+def test_columns_are_read_one_after_the_other(read: Read) -> None:
+    content, pages = pdf(LONG, columns=2)
+    found = content_of(read(".pdf", content))
+    assert fidelity("\n".join(pages), found.text) >= 0.995
+    assert right_pages(pages, found.text, found.pages) == len(pages)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "cp1252", "cp1251", "cp932"]
+)
+def test_a_text_in_any_common_encoding(read: Read, encoding: str) -> None:
+    text = "Größe und Maß für schöne Übungen, naïve café – “so”. " * 5
+    if encoding == "cp1251":
+        text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 5
+    elif encoding == "cp932":
+        text = "日本語のテキストです。これは長い文章の例です。" * 5
+    assert content_of(read(".txt", text.encode(encoding))).text == text
+
+
+def test_a_page_begins_where_word_laid_it_out(read: Read) -> None:
+    document = docx.Document()
+    document.add_paragraph("First page")
+    paragraph = document.add_paragraph("still the first, ")
+    run = paragraph.add_run()
+    run._r.append(OxmlElement("w:lastRenderedPageBreak"))
+    run.add_text("then the second.")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "left", "right"
+    target = io.BytesIO()
+    document.save(target)
+    found = content_of(read(".docx", target.getvalue()))
+    assert found.text == "First page\n\nstill the first, then the second.\n\nleft\tright"
+    assert found.pages == [0, found.text.index("then")]
+
+
+def test_headings_of_markdown_and_restructured_text(read: Read) -> None:
+    text = "# One #\n\n```\n# code\n```\n\nTwo\n---\n\n- item\n\n####### no\n"
+    found = content_of(read(".md", text.encode()))
+    assert [(h.level, h.title, text[h.start :][:3]) for h in found.headings] == [
+        (1, "One", "# O"),
+        (2, "Two", "Two"),
+    ]
+    text = "=====\nTitle\n=====\n\nPart\n====\n\nlast line\nof a text\n---------\n"
+    text += "\nSub\n---\n\nPart 2\n======\n"
+    found = content_of(read(".rst", text.encode()))
+    assert [(h.level, h.title, text[h.start :][:3]) for h in found.headings] == [
+        (1, "Title", "Tit"),
+        (2, "Part", "Par"),
+        (3, "Sub", "Sub"),
+        (2, "Part 2", "Par"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [".md", ".rst"])
+def test_a_long_line_costs_linear_time(read: Read, kind: str) -> None:
+    # in quadratic time this would take hours
+    text = f"# a{' ' * 3_000_000}b\n{'=' * 3_000_000} x\n\nOne\n===\n"
+    assert [h.title for h in content_of(read(kind, text.encode())).headings] == ["One"]
+
+
+def test_html_shows_what_a_reader_of_the_page_sees(read: Read) -> None:
+    page = (
+        "<title>T</title><body><h1>One <i>two</i></h1><p>a<b>b</b>\n c<p>d<pre> x\n  y</pre>"
+        "<table><tr><th>1<td>2<tr><td>3<td>4</table><script>no()</script><!-- no --><ul><li>e<li>f"
+    )
+    found = content_of(read(".html", page.encode()))
+    assert found.text == "One two\n\nab c\n\nd\n\n x\n  y\n\n1\t2\n3\t4\n\ne\n\nf"
+
+
+def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> None:
+    parts: dict[str, str | bytes] = {
+        "a.txt": "A text.",
+        "deep/b.docx": made(".docx", SOURCES[0]).content,
+        "c.pdf": b"no PDF",
+        "d.png": b"\x89PNG",
+        "e.csv": "id,text\n1,a\n",
+        "../f.txt": "outside",
+        "__MACOSX/._a.txt": "resource",
+        "g.zip": packed({"h.txt": "inner"}),
+    }
+    found = read(".zip", packed(parts))
+    assert [name for name, one in found if isinstance(one, Content)] == ["a.txt", "deep/b.docx"]
+    assert {name: str(one) for name, one in found if isinstance(one, UnreadableError)} == {
+        "c.pdf": "no PDF file",
+        "e.csv": "a table or an archive within an archive; unpack the outer one",
+        "../f.txt": "its name leaves the archive",
+        "g.zip": "a table or an archive within an archive; unpack the outer one",
+    }
+
+
+def test_a_tar_archive_gives_its_files_without_links(read: Read) -> None:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        member = tarfile.TarInfo("./a.txt")
+        member.size = 7
+        archive.addfile(member, io.BytesIO(b"A text."))
+        link = tarfile.TarInfo("b.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    assert read(".tar", target.getvalue()) == [("a.txt", Content("A text."))]

@@ -1,0 +1,61 @@
+"""What a PDF's pages repeat goes, what only looks alike stays; divided words become whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from extraction.readers.pdf_lines import HYPHEN, joined, without_repeated
+
+
+def test_headers_footers_and_page_numbers_go() -> None:
+    pages = [
+        ["A header", f"{n + 7} Chapter", f"{letter} begins", f"{letter} ends", f"Page {n + 1} of 6"]
+        for n, letter in enumerate("abcdef")
+    ]
+    assert without_repeated(pages) == [[f"{one} begins", f"{one} ends"] for one in "abcdef"]
+
+
+def test_left_and_right_pages_may_have_other_headers() -> None:
+    headers = ["A title of the book", "The author's name"]
+    pages = [[headers[n % 2], f"Words {chr(97 + n)}"] for n in range(4)]
+    assert without_repeated(pages) == [[f"Words {letter}"] for letter in "abcd"]
+
+
+def test_the_header_of_a_short_chapter_goes_if_it_counts_the_pages() -> None:
+    heads = ["Chapter 1: One", "Chapter 2: Two", "Chapter 3: Three", "Chapter 4: Four"]
+    pages = [[f"{heads[n // 3]} {n + 9}", f"Words {chr(97 + n)}"] for n in range(12)]
+    assert without_repeated(pages) == [[words] for _, words in pages]
+    # without the number it may be the beginning of the text
+    pages = [[heads[n // 3], words] for n, (_, words) in enumerate(pages)]
+    assert without_repeated(pages) == pages
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        # numbers that do not count the pages
+        [["12 apples", "3 pears"], ["12 plums", "9 figs"], ["4 kiwis", "3 limes"]],
+        # the same short line at the edge of two pages, as in code
+        [["a = {", "}"], ["b = {", "}"]],
+        # a year that happens to open the first page
+        [["1999", "was warm"], ["and then", "it rained"]],
+    ],
+)
+def test_lines_that_only_look_alike_stay(pages: list[list[str]]) -> None:
+    assert without_repeated(pages) == pages
+
+
+def test_a_single_page_loses_its_number_only() -> None:
+    assert without_repeated([["A header", "Text", "- 1 -"]]) == [["A header", "Text"]]
+
+
+def test_a_divided_word_is_whole_and_a_hyphen_stays_where_it_belongs() -> None:
+    divided = [
+        f"para{HYPHEN}graph",
+        f"well{HYPHEN}known",
+        f"pages 12{HYPHEN}34",
+        f"non{HYPHEN}English",
+        f"a{HYPHEN} b",
+    ]
+    whole = ["paragraph", "well-known", "pages 12-34", "non-English", "a-\n b"]
+    assert joined([*divided, "It is well-known."]) == [*whole, "It is well-known."]

@@ -1,0 +1,78 @@
+"""A folder of files in an index: changed, renamed, removed and unreadable ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from benchmarks.files.making import made, packed
+from benchmarks.files.source import AUTHOR, sources
+from corpora.documents import Refused, read_documents
+from service.bulk.encoding import Encoded, Work
+from service.bulk.loader import Report, load_documents
+from service.bulk.pruning import prune
+from service.index.indexes import Indexes
+from service.index.reuse import whole
+from service.index.rows.record import encoded
+from tests.index.processes import Replicas, embedded, run
+
+FIRST, SECOND = sources(2)
+
+
+async def load(indexes: Indexes, folder: Path) -> tuple[Report, list[str], int]:
+    """What ``docsplit-index FOLDER --prune`` does; the model does not matter here."""
+
+    async def encode(works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]:
+        async for work in works:
+            yield work, Encoded({n: encoded(embedded(text)) for n, text in work.new.items()})
+
+    unread: list[Refused] = []
+    index = await indexes.open("x")
+    documents = read_documents(folder, refuse=unread.append)
+    report = await load_documents(index, encode, documents, lambda _: None, indexes.database.sync)
+    names = [one.id for one in unread]
+    return report, names, await prune(indexes, "x", index, report.ids, names)
+
+
+def test_a_folder_is_followed_file_by_file(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    @run
+    async def scenario(replicas: Replicas) -> None:
+        indexes = await replicas.open("a")
+        await indexes.create("x", {})
+        (folder / "a.pdf").write_bytes(made(".pdf", FIRST).content)
+        (folder / "b.docx").write_bytes(made(".docx", FIRST).content)
+        (folder / "c.html").write_bytes(made(".html", FIRST).content)
+        (folder / "d.zip").write_bytes(packed({"one.txt": "One text.", "two.txt": "Two texts."}))
+        (folder / "e.pdf").write_bytes(b"%PDF-1.7")
+        (folder / "g.md").write_text("# A text\n")
+        report, unread, pruned = await load(indexes, folder)
+        assert (report.written, unread, pruned) == (6, ["e.pdf"], 0)
+
+        (folder / "a.pdf").unlink()
+        (folder / "b.docx").write_bytes(made(".docx", SECOND).content)
+        (folder / "c.html").rename(folder / "f.html")
+        # its documents stay, because nobody knows what it holds
+        (folder / "d.zip").write_bytes(b"damaged")
+        (folder / "e.pdf").write_bytes(made(".pdf", SECOND).content)
+        report, unread, pruned = await load(indexes, folder)
+        assert (report.written, report.unchanged) == (3, 1)
+        assert (unread, pruned) == (["d.zip"], 2)
+
+        index = await indexes.open("x")
+        for name in ("b.docx", "d.zip/one.txt", "d.zip/two.txt", "e.pdf", "f.html", "g.md"):
+            assert await index.has(name)
+        assert await index.count() == 6
+        held, _ = await whole(index, "e.pdf")
+        assert (held.title, held.metadata["author"]) == (SECOND.title, AUTHOR)
+        assert held.outline is not None
+        assert held.outline.page(0) == 1
+        assert held.outline.headings[0][1] in [text for level, text in SECOND.blocks if level]
+        assert (await whole(index, "b.docx"))[0].text.startswith(SECOND.blocks[0][1])
+        # an unchanged folder changes nothing
+        report, _, pruned = await load(indexes, folder)
+        assert (report.written, report.unchanged, pruned) == (0, 4, 0)
+
+    scenario(tmp_path / "store")

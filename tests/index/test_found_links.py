@@ -1,0 +1,119 @@
+"""The table of found links, and the limits of a search for them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.errors import TooLargeError
+from service.index.documents import Index
+from service.index.indexes import Indexes, Model, connect
+from service.index.links import listing, search
+from service.index.links.found import Report
+from service.index.links.graph import Graph, Source
+from service.index.links.search import Names
+from service.index.rows.record import Encoding, Record
+
+TEXTS = {
+    "pep-1": "See PEP 2 and PEP 3, and PEP 2.",
+    "pep-2": "See PEP 1.",
+    "pep-3": "Nothing.",
+}
+
+
+def encoding() -> Encoding:
+    own = np.array([1, 0], np.float32)
+    return Encoding(own, own[None], [6])
+
+
+async def filled(path: Path) -> tuple[Indexes, Index]:
+    databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
+    indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 2))
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    await index.put([Record(name, text, None, {}, [], encoding()) for name, text in TEXTS.items()])
+    return indexes, index
+
+
+async def cited(indexes: Indexes, index: Index, document: str) -> list[str]:
+    page = await listing.page(index, indexes.found_links, document, ("", ""), 10)
+    return [entry.id for entry in page.entries if entry.direction == "cites"]
+
+
+async def find(indexes: Indexes, index: Index) -> Report:
+    rows, report = await search.find(index, Names())
+    await indexes.found_links.replace(index.identity.uid, rows, report)
+    return report
+
+
+def test_a_damaged_link_is_left_out(tmp_path: Path) -> None:
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await find(indexes, index)
+        assert await cited(indexes, index, "pep-1") == ["pep-2", "pep-3"]
+        uid = index.identity.uid
+        table = await (await connect(f"{tmp_path}/leases")).open_table(f"links.{uid}")
+        await table.update({"places": 7}, where="cited = 'pep-3'")
+        assert await cited(indexes, index, "pep-1") == ["pep-2"]
+        graph = Graph(index, indexes.found_links, "found")
+        assert await graph.citations() == {"pep-1": {"pep-2"}, "pep-2": {"pep-1"}}
+        await find(indexes, index)
+        assert await cited(indexes, index, "pep-1") == ["pep-2", "pep-3"]
+
+    asyncio.run(run())
+
+
+def test_the_graph_counts_each_link_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await find(indexes, index)
+        given = Record("pep-4", "PEP 2.", None, {}, ["pep-2", "pep-4", "none"], encoding())
+        await index.put([given])
+        await find(indexes, index)
+        names = ["pep-1", "pep-2"]
+        counts: dict[Source, dict[str, int]] = {
+            "given": {"pep-2": 1},
+            "found": {"pep-1": 1, "pep-2": 2},
+            "both": {"pep-1": 1, "pep-2": 2},
+        }
+        for source, expected in counts.items():
+            graph = Graph(index, indexes.found_links, source)
+            assert await graph.cited_counts(names, None) == expected
+        assert await graph.cited_counts(names, "pep-1") == {"pep-1": 1, "pep-2": 1}
+        assert (await graph.citations())["pep-4"] == {"pep-2"}
+        assert await graph.cites("pep-4") == {"pep-2", "pep-4", "none"}
+        assert await graph.cites("pep-1") == {"pep-2", "pep-3"}
+
+    asyncio.run(run())
+
+
+def test_texts_that_are_read_one_by_one_give_the_same_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        _, index = await filled(tmp_path)
+        together, _ = await search.find(index, Names())
+        monkeypatch.setattr(search, "_MUCH_BYTES", 0)
+        assert (await search.find(index, Names()))[0].equals(together)
+        assert together.num_rows == 3
+
+    asyncio.run(run())
+
+
+def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        monkeypatch.setattr(search, "MOST_OF_ONE", 1)
+        report = await find(indexes, index)
+        assert (report.links, report.places, report.cut) == (2, 4, 1)
+        assert await cited(indexes, index, "pep-1") == ["pep-2"]
+        monkeypatch.setattr(search, "MOST_LINKS", 1)
+        with pytest.raises(TooLargeError, match="more than 1 links"):
+            await find(indexes, index)
+        # what was found before stays
+        assert await cited(indexes, index, "pep-1") == ["pep-2"]
+
+    asyncio.run(run())

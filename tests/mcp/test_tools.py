@@ -1,0 +1,149 @@
+"""The tools and resources, with the SDK's own client, which checks results by their schemas."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+from mcp import types
+from mcp.client.client import Client as Agent
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+
+from docsplit_client import stdio
+from tests.conftest import ROOT, free_port
+from tests.mcp.conftest import MODES, TEXTS, TOKENS, Site
+
+READING = [
+    "list_indexes",
+    "find_documents",
+    "find_passages",
+    "find_citations",
+    "explain_pair",
+    "classify",
+    "get_document",
+]
+SCHEME = "docsplit://"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_searches_are_those_of_the_routes(site: Site, mode: str) -> None:
+    query = "Where do cats sleep?"
+    listed = site.tool("reader", "list_indexes", mode)
+    assert listed["indexes"] == ["mine"]
+    assert listed["described"][0]["fields"] == {"kind": "string"}
+    kind = {"field": "kind", "eq": "cat"}
+    with site.client("reader") as client:
+        found = site.tool("reader", "find_documents", mode, index="mine", text=query, top_k=2)
+        assert found["hits"] == client.similar("mine", text=query, top_k=2, mode="hybrid")
+        narrowed = site.tool("reader", "find_documents", mode, index="mine", text="a", filter=kind)
+        assert [hit["id"] for hit in narrowed["hits"]] == ["cats"]
+        passages = site.tool("reader", "find_passages", mode, index="mine", text=query)
+        assert passages["documents"] == client.passages("mine", text=query)
+    snippet = passages["documents"][0]["passages"][0]["snippet"]
+    assert TEXTS["cats"][snippet["start"] : snippet["end"]] == snippet["text"]
+
+
+def test_a_pair_is_explained_by_places(site: Site) -> None:
+    by_id = site.tool("reader", "explain_pair", index="mine", document="kitten", id="cats")
+    by_text = site.tool(
+        "reader", "explain_pair", index="mine", document="kitten", text=TEXTS["cats"]
+    )
+    assert by_id["pairs"] == by_text["pairs"]
+    first = by_id["pairs"][0]
+    assert (
+        TEXTS["kitten"][first["document"]["start"] : first["document"]["end"]]
+        == (first["document"]["text"])
+    )
+    other = site.tool("reader", "explain_pair", index="mine", document="tax", id="cats")
+    assert other["cosine"] < by_id["cosine"]
+    assert "either" in site.tool("reader", "explain_pair", index="mine", document="tax")
+
+
+def test_a_text_is_classified_with_its_reasons(site: Site) -> None:
+    found = site.tool("reader", "classify", text="A cat plays.", top_k=1)
+    assert found["labels"][0]["label"] == "cat"
+    assert found["windows"]
+
+
+def test_a_document_is_read_in_parts(site: Site) -> None:
+    whole = TEXTS["odd/../id"]
+    first = site.tool("reader", "get_document", index="mine", id="odd/../id", characters=10)
+    rest = site.tool("reader", "get_document", index="mine", id="odd/../id", start=first["end"])
+    assert first["text"] + rest["text"] == whole
+    assert (rest["end"], first["characters"]) == (len(whole), len(whole))
+    assert first["links"] == ["cats"]
+    past = site.tool("reader", "get_document", index="mine", id="cats", start=10_000)
+    assert past["text"] == ""
+
+
+def test_citations_are_predicted_once_the_index_has_a_head(site: Site) -> None:
+    hint = site.tool("reader", "find_citations", index="mine", id="tax")
+    assert hint == ("the index has no citation head: train one with POST /indexes/mine/citation")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_resources_are_indexes_and_documents(site: Site, mode: str) -> None:
+    async def ask(agent: Agent) -> tuple[list[str], list[str], str, str]:
+        listed = [one.uri for one in (await agent.list_resources()).resources]
+        templates = await agent.list_resource_templates()
+        index = await agent.read_resource(f"{SCHEME}mine")
+        document = await agent.read_resource(f"{SCHEME}mine/odd%2F..%2Fid")
+        named = [one.uri_template for one in templates.resource_templates]
+        texts = [one.contents[0] for one in (index, document)]
+        assert all(isinstance(one, types.TextResourceContents) for one in texts)
+        return listed, named, texts[0].text, texts[1].text  # type: ignore[union-attr]
+
+    listed, named, index, document = site.asked("reader", ask, mode)
+    assert listed == [f"{SCHEME}mine"]
+    assert named == [f"{SCHEME}{{index}}/{{id}}"]
+    assert '"documents": 4' in index
+    assert document == TEXTS["odd/../id"]
+
+
+@pytest.mark.parametrize("address", ["theirs", "theirs/cats", "mine/none", "MINE", "mine/cats?a=b"])
+def test_other_resources_are_refused(site: Site, address: str) -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        site.asked("reader", lambda agent: agent.read_resource(f"{SCHEME}{address}"))
+    assert caught.group_contains(MCPError)
+
+
+def test_a_key_that_may_write_sees_tools_for_that(site: Site) -> None:
+    def names(name: str) -> list[str]:
+        found = site.asked(name, lambda agent: agent.list_tools())
+        return [tool.name for tool in found.tools]
+
+    assert names("reader") == READING
+    writing = ["upsert_documents", "delete_documents"]
+    assert names("writer") == names("boss") == READING + writing
+    new = [{"id": "new", "text": "A new document.", "metadata": {"kind": "new"}}]
+    stored = site.tool("writer", "upsert_documents", index="mine", documents=new)
+    assert stored == {"documents": 1, "done": "stored"}
+    read = site.tool("reader", "get_document", index="mine", id="new")
+    assert read["metadata"] == {"kind": "new"}
+    deleted = site.tool("writer", "delete_documents", index="mine", ids=["new", "none"])
+    assert deleted == {"documents": 1, "done": "deleted"}
+
+
+def test_a_program_passes_everything_on(site: Site) -> None:
+    command = ["-m", "docsplit_client.stdio", site.server.url]
+    env = {"PYTHONPATH": f"{ROOT}/client", "DOCSPLIT_KEY": TOKENS["reader"]}
+    program = StdioServerParameters(command=sys.executable, args=command, env=env)
+
+    async def run() -> None:
+        async with Agent(stdio_client(program)) as agent:
+            assert [tool.name for tool in (await agent.list_tools()).tools] == READING
+            found = await agent.call_tool("get_document", {"index": "mine", "id": "cats"})
+            assert found.structured_content["text"] == TEXTS["cats"]
+            refused = await agent.call_tool("get_document", {"index": "theirs", "id": "cats"})
+            assert refused.is_error
+            read = await agent.read_resource(f"{SCHEME}mine/tax")
+            assert read.contents[0].uri == f"{SCHEME}mine/tax"
+
+    asyncio.run(run())
+
+
+def test_the_program_says_why_it_has_no_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    assert stdio.main([f"http://127.0.0.1:{free_port()}"]) == 1
+    assert "check the address" in capsys.readouterr().err

@@ -1,0 +1,190 @@
+"""Cohere's and Jina's forms of embedding, and vectors of small numbers."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import cohere
+import httpx
+import numpy as np
+import pytest
+
+from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
+from service.embedding.prompts import for_purpose
+from service.server.bodies.encoding import small_integers
+from tests.conftest import Server, serving
+
+MODEL = "docsplit-minilm-l6-w512"
+TEXTS = ["The cat sat on the mat.", "Taxes are due in May.", "A kitten plays with wool."]
+FORMS = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[cohere.ClientV2]:
+    # Cohere's client does not close its connections
+    with httpx.Client() as connections:
+        yield cohere.ClientV2("none", base_url=server.url, max_retries=0, httpx_client=connections)
+
+
+def exact(server: Server, **options: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    body = {"inputs": TEXTS, **options}
+    return np.array(httpx.post(f"{server.url}/embed", json=body).json(), np.float32)
+
+
+def test_the_client_of_cohere_gets_every_form(server: Server, client: cohere.ClientV2) -> None:
+    answer = client.embed(
+        model=MODEL, texts=TEXTS, input_type="search_document", embedding_types=FORMS
+    )
+    found, vectors = answer.embeddings, exact(server)
+    assert np.array_equal(np.array(found.float_, np.float32), vectors)
+    assert found.base64 is not None
+    assert [base64.b64decode(row) for row in found.base64] == [row.tobytes() for row in vectors]
+    assert np.array_equal(found.int8 or [], small_integers(vectors))
+    assert np.array_equal(np.array(found.uint8) - 128, found.int8 or [])
+    bits = np.unpackbits(np.array(found.ubinary, np.uint8), axis=1)
+    assert np.array_equal(bits, vectors > 0)
+    assert np.array_equal(np.array(found.binary) + 128, found.ubinary or [])
+    assert answer.meta is not None
+    assert answer.meta.tokens is not None
+    assert (answer.meta.tokens.input_tokens or 0) > 15
+
+
+def test_cohere_takes_parts_and_fewer_dimensions(server: Server, client: cohere.ClientV2) -> None:
+    parts = [{"content": [{"type": "text", "text": text}]} for text in TEXTS]
+    answer = client.embed(
+        model=MODEL,
+        inputs=parts,  # type: ignore[arg-type]
+        input_type="clustering",
+        output_dimension=32,
+    )
+    assert answer.embeddings.int8 is None
+    assert np.array_equal(
+        np.array(answer.embeddings.float_, np.float32), exact(server, dimensions=32)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "hint"),
+    [
+        ({"texts": TEXTS, "model": "other"}, cohere.NotFoundError, "no such model"),
+        ({"images": ["data:image/png;base64,AA=="]}, cohere.UnprocessableEntityError, "only texts"),
+        ({"texts": TEXTS, "input_type": "image"}, cohere.UnprocessableEntityError, "input_type"),
+        ({"texts": TEXTS, "embedding_types": ["int4"]}, cohere.UnprocessableEntityError, "_types"),
+        ({"texts": []}, cohere.UnprocessableEntityError, "texts"),
+        ({}, cohere.UnprocessableEntityError, "either texts or inputs"),
+        (
+            {"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "a"}}]}]},
+            cohere.UnprocessableEntityError,
+            "inputs.0.content.0.type",
+        ),
+    ],
+)
+def test_errors_become_those_of_cohere(
+    client: cohere.ClientV2, options: dict[str, Any], error: type[Exception], hint: str
+) -> None:
+    with pytest.raises(error, match=hint):
+        client.embed(**{"model": MODEL, "input_type": "search_query", **options})
+
+
+def test_the_client_of_cohere_ranks(client: cohere.ClientV2) -> None:
+    answer = client.rerank(model=MODEL, query=TEXTS[0], documents=TEXTS[1:], top_n=1)
+    assert [one.index for one in answer.results] == [1]
+
+
+def test_small_numbers_keep_the_cosine(server: Server) -> None:
+    vectors = exact(server)
+    integers = exact(server, encoding_format="int8")
+    rows = integers / np.linalg.norm(integers, axis=1, keepdims=True)
+    assert np.allclose(rows @ rows.T, vectors @ vectors.T, atol=2e-3)
+    # far coarser numbers do not
+    coarse = np.sign(vectors) / vectors.shape[1] ** 0.5
+    assert not np.allclose(coarse @ coarse.T, vectors @ vectors.T, atol=2e-3)
+    # a component beyond the range does not wrap around
+    assert small_integers(np.eye(1, 384, dtype=np.float32))[0, 0] == 127
+
+
+def test_windows_have_the_form_of_the_vectors(server: Server) -> None:
+    body = {"inputs": TEXTS[0], "windows": True, "encoding_format": "ubinary"}
+    answer = httpx.post(f"{server.url}/embed", json=body).json()
+    assert answer["windows"][0][0]["embedding"] == answer["embeddings"][0]
+    assert len(answer["embeddings"][0]) == 48
+
+
+def jina(server: Server, **options: Any) -> httpx.Response:
+    body = {"model": MODEL, "input": TEXTS, **options}
+    return httpx.post(f"{server.url}/v1/embeddings", json=body)
+
+
+def test_the_fields_of_jina_are_accepted(server: Server) -> None:
+    options = {"task": "retrieval.query", "late_chunking": False, "embedding_type": "ubinary"}
+    data = jina(server, **options, normalized=True).json()["data"]
+    bits = np.unpackbits(np.array([one["embedding"] for one in data], np.uint8), axis=1)
+    assert np.array_equal(bits, exact(server) > 0)
+    plain = jina(server, normalized=False).json()["data"][0]["embedding"]
+    assert np.allclose(plain, exact(server, normalize=False)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"late_chunking": True}, "late_chunking: the service embeds each window by itself"),
+        ({"task": "code.query"}, "task: this service knows only the tasks retrieval.query, "),
+        ({"task": ["text-matching"]}, "task: "),
+        ({"embedding_type": "float", "encoding_format": "float"}, "either encoding_format or"),
+        ({"embedding_type": ["float"]}, "embedding_type: "),
+    ],
+)
+def test_what_jina_offers_more_is_refused_by_name(
+    server: Server, options: dict[str, Any], hint: str
+) -> None:
+    refused = jina(server, **options)
+    assert refused.status_code == 422
+    assert hint in refused.json()["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def prompted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The shipped bundle with two prompts."""
+    folder = tmp_path_factory.mktemp("prompted")
+    shutil.copytree(DEFAULT_BUNDLE, folder / "bundle")
+    fields = dict(bundle.load(folder / "bundle").manifest)
+    for computed in ("files", "revision"):
+        del fields[computed]
+    prompts = {"query": "Question: ", "passage": "Answer: "}
+    bundle.seal(folder / "bundle", **fields | {"prompts": prompts})
+    with serving(folder / "log", "--bundle", str(folder / "bundle")) as running:
+        yield running
+
+
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="NIGHTLY: starts another service"
+)
+def test_a_purpose_chooses_the_prompt(prompted: Server) -> None:
+    plain = exact(prompted)
+    for name, purpose, task in [
+        ("query", "search_query", "retrieval.query"),
+        ("passage", "search_document", "retrieval.passage"),
+    ]:
+        asked = exact(prompted, prompt_name=name)
+        assert not np.allclose(asked, plain, atol=1e-3)
+        body = {"model": MODEL, "texts": TEXTS, "input_type": purpose}
+        answer = httpx.post(f"{prompted.url}/v2/embed", json=body).json()
+        assert np.allclose(answer["embeddings"]["float"], asked, atol=1e-6)
+        data = jina(prompted, task=task).json()["data"]
+        assert np.allclose([one["embedding"] for one in data], asked, atol=1e-6)
+    body = {"model": MODEL, "texts": TEXTS, "input_type": "clustering"}
+    answer = httpx.post(f"{prompted.url}/v2/embed", json=body).json()
+    assert np.allclose(answer["embeddings"]["float"], plain, atol=1e-6)
+
+
+def test_a_purpose_has_the_names_that_encoders_give_it() -> None:
+    manifest = bundle.load(DEFAULT_BUNDLE).manifest
+    assert for_purpose(manifest, "query") is None
+    named = manifest.model_copy(update={"prompts": {"passage": "a", "search_query": "b"}})
+    found = [for_purpose(named, purpose) for purpose in ("query", "document", "clustering")]
+    assert found == ["search_query", "passage", None]
