@@ -230,7 +230,9 @@ async def _current(
     def left(documents: int) -> None:
         progress.update(task, total - documents)
 
-    return await Follower(indexes, embedder, lambda *_: None, left).build(name)
+    built = await Follower(indexes, embedder, lambda *_: None, left).build(name)
+    progress.ended()
+    return built
 
 
 if __name__ == "__main__":

@@ -97,6 +97,11 @@ class IndexProgress:
 
         threading.Thread(target=run, daemon=True).start()
 
+    def ended(self) -> None:
+        """Say that the present task has ended, where no bar shows it."""
+        if not self._console.is_terminal:
+            self._say()
+
     def line(self) -> str:
         """The present state in words."""
         task = self._bar.tasks[-1]
@@ -109,7 +114,10 @@ class IndexProgress:
     def _write(self) -> None:
         while not self._ended.wait(_LINE_SECONDS):
             if self._bar.tasks:
-                self._console.print(self.line(), markup=False, highlight=False, soft_wrap=True)
+                self._say()
+
+    def _say(self) -> None:
+        self._console.print(self.line(), markup=False, highlight=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

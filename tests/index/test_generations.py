@@ -285,4 +285,4 @@ def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert said in done.stderr
-        assert ("re-embedding 3/3" in done.stderr) == bool(flags)
+        assert ("re-embedding, 3 of 3 documents" in done.stderr) == bool(flags)
