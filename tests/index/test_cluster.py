@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service.index.storage.database import connect, table_names
-from tests.conftest import ROOT, Server
+from tests.conftest import NIGHTLY, ROOT, Server
 from tests.index.test_bulk import command, run, write
 
 DOCUMENTS = 1500
@@ -53,6 +53,7 @@ async def vectors(path: Path) -> dict[str, list[float]]:
     return dict(zip(found["id"].to_pylist(), found["vector"].to_pylist(), strict=True))
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="starts a cluster: nightly")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for actors in /proc")
 def test_a_lost_actor_loses_nothing(file: Path, tmp_path: Path, server: Server) -> None:
     store = tmp_path / "index"

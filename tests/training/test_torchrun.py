@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import free_port
+from tests.conftest import NIGHTLY, free_port
 from tests.training.test_training_run import losses, train, weights
 from training.settings import Settings
 
@@ -28,6 +28,8 @@ def launch(settings: Settings, folder: Path, processes: int) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+# test_gradients.py compares the gradients of two processes every time
+@pytest.mark.skipif(not NIGHTLY, reason="three trainings: nightly")
 def test_two_processes_train_the_same_model_as_one(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
