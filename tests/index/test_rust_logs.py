@@ -1,0 +1,43 @@
+"""LanceDB's Rust library writes nothing between the JSON lines of the service's log."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# an index over equal vectors: the library warns about empty clusters
+WARNED = """
+import asyncio, sys
+import numpy as np, pyarrow as pa
+import service.index
+import lancedb
+from lancedb.index import IvfFlat
+
+async def main():
+    database = await lancedb.connect_async(sys.argv[1])
+    zeros = pa.array(np.zeros(600 * 8, np.float32))
+    rows = pa.table({"vector": pa.FixedSizeListArray.from_arrays(zeros, 8)})
+    table = await database.create_table("equal", rows)
+    await table.create_index("vector", config=IvfFlat(num_partitions=4))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("level", [None, "warn"])
+def test_the_librarys_own_lines_are_off_unless_a_user_turns_them_on(
+    level: str | None, tmp_path: os.PathLike[str]
+) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "LANCEDB_LOG"}
+    if level is not None:
+        environment["LANCEDB_LOG"] = level
+    done = subprocess.run(
+        [sys.executable, "-c", WARNED, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert ("KMeans" in done.stderr) == (level == "warn")
