@@ -46,6 +46,7 @@ from service.server.routes.stored import (
     many,
     passages,
     patches,
+    windows,
 )
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def create_app(service: Service) -> FastAPI:
         aliases,
         citation,
         links,
+        windows,
         documents,
         many,
         patches,

@@ -2,11 +2,18 @@
 
 import { address, go, read } from "./address.js";
 import { below, get } from "./api.js";
+import { compare } from "./compare.js";
+import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
 import { search } from "./search.js";
 
-const VIEWS = { search: ["Search", search] };
+// title, how to show it, and whether the navigation has it
+const VIEWS = {
+  search: ["Search", search, true],
+  document: ["Document", readDocument, false],
+  compare: ["Compare", compare, true],
+};
 
 // what GET /indexes/{name} said, of the index that was shown last
 let described = { asked: "" };
@@ -30,6 +37,7 @@ async function show() {
     const [title, render] = VIEWS[view] ?? VIEWS.search;
     document.title = `${title} · ${index} · docsplit`;
     links(index, view);
+    main.className = view;
     const focused = document.activeElement?.id;
     const rendered = render(main, described, given);
     if (focused && main.querySelector(`#${focused}`)) document.getElementById(focused).focus();
@@ -48,7 +56,7 @@ function choose(index) {
 }
 
 function links(index, view) {
-  fill(document.getElementById("nav"), Object.entries(VIEWS).filter(([, [title]]) => title).map(([name, [title]]) =>
+  fill(document.getElementById("nav"), Object.entries(VIEWS).filter(([, [, , listed]]) => listed).map(([name, [title]]) =>
     h("a", { href: address(index, name), "aria-current": name === view ? "page" : null }, title)),
   h("a", { href: "docs" }, "API"));
 }

@@ -38,6 +38,12 @@ export function marked(text, words) {
   return [...parts, text.slice(last)];
 }
 
+/** The words that two passages share and that say something. */
+export function shared(one, other) {
+  const [all, others] = [one, other].map((text) => new Set((text.match(WORD) ?? []).map((word) => word.toLowerCase())));
+  return new Set([...all].filter((word) => word.length > 3 && others.has(word) && !COMMON.has(word) && !/^\d+$/.test(word)));
+}
+
 /** Where a passage stands: its page and its heading, if the service knows them. */
 export function where(place) {
   return [place.heading, place.page && `page ${place.page}`].filter(Boolean).join(" · ");
