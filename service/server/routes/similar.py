@@ -54,6 +54,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
 
         facets.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body)
+        from service.index.links.coupling import coupled
         from service.index.links.graph import Graph
         from service.learning.citing import citation
 
@@ -74,6 +75,9 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
                     hits = await citation(
                         index, query, limit, where, head.network, graph, body.direction
                     )
+                elif body.mode == "coupled":
+                    graph = replace(graph, source=body.links_from or "both")
+                    hits = await coupled(index, query, limit, where, graph)
                 else:
                     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                         body.mode
@@ -158,6 +162,11 @@ def _hit(hit: Hit) -> dict[str, Any]:
     }
     if hit.direction is not None:
         content |= {"link_probability": hit.score, "direction": hit.direction}
+    if hit.shared is not None:
+        content |= {
+            "shared_references": hit.shared.references,
+            "co_citations": hit.shared.citing,
+        }
     return content
 
 
