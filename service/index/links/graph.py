@@ -54,17 +54,21 @@ class Graph:
         return found
 
     async def cites(self, document: str) -> frozenset[str]:
-        """The documents that a document cites, by given and by found links.
+        """The documents that a document cites, missing ones included.
 
         Raises:
             NotFoundError: the index has no such document.
             DamagedError: the links of the document do not match their checksum.
         """
         own = await self.index.one(document, Part.LINKS)
-        digest = checksums.content(own["digest"][0].as_py())
-        held = await self.held.citing(self.index.identity.uid, [document])
-        found = (link.cited for link in held if link.digest == digest)
-        return frozenset([*own["links"][0].as_py(), *found])
+        cited: set[str] = set()
+        if self.source != "found":
+            cited.update(own["links"][0].as_py())
+        if self.source != "given":
+            digest = checksums.content(own["digest"][0].as_py())
+            held = await self.held.citing(self.index.identity.uid, [document])
+            cited.update(link.cited for link in held if link.digest == digest)
+        return frozenset(cited)
 
     async def references(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, set[str]]]:
         """The documents that each of some documents cites, missing ones included.

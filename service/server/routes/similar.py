@@ -65,7 +65,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
             query, windows = await _query(body, place, texts.get(place), index)
-            graph = Graph(index, indexes.found_links)
+            graph = Graph(index, indexes.found_links, "both")
             if body.unlinked and query.id is not None:
                 cited = await graph.cites(query.id)
                 query = replace(query, exclude=query.exclude | cited)
@@ -76,7 +76,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
                         index, query, limit, where, head.network, graph, body.direction
                     )
                 elif body.mode == "coupled":
-                    graph = replace(graph, source=body.links_from or "both")
+                    graph = replace(graph, source=body.links_from or graph.source)
                     hits = await coupled(index, query, limit, where, graph)
                 else:
                     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
