@@ -118,8 +118,8 @@ def _tasks(console: Console, manifest: Manifest) -> None:
         table.add_column(heading, justify="right")
     for name, one in rows:
         figures = (f"{value:.4f}" for value in (one.graph, one.source, one.loss))
-        told = (name, one.task, one.data, str(one.documents), str(one.cases), one.metric)
-        table.add_row(*told, *figures, str(one.threshold))
+        described = (name, one.task, one.data, str(one.documents), str(one.cases), one.metric)
+        table.add_row(*described, *figures, str(one.threshold))
     console.print(table)
 
 

@@ -35,12 +35,13 @@ from ranking.adaptation import Profile
 from service.index.documents import Index
 from service.index.query import search
 from service.index.query.links import citations
+from service.index.query.reading import Hit, Query
 from training.evaluation.citations import difference_interval
 
 DEPTH = 100
 
 Figures = NDArray[np.float64]
-Search = Callable[[Index, search.Query, int, Expr | None], Awaitable[list[search.Hit]]]
+Search = Callable[[Index, Query, int, Expr | None], Awaitable[list[Hit]]]
 
 
 def main() -> None:

@@ -116,6 +116,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
     from service.index.maintenance import optimize
     from service.index.query import search
     from service.index.query.filters import Condition, compile_filter
+    from service.index.query.reading import Query
     from service.index.rows.record import Encoding, Record
 
     loop = asyncio.new_event_loop()
@@ -150,7 +151,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
 
     async def one(query: Vectors, filtered: bool) -> list[int]:
         index = await held.open("rows")
-        hits = await search.cosine(index, search.Query(query, ""), K, where if filtered else None)
+        hits = await search.cosine(index, Query(query, ""), K, where if filtered else None)
         return [int(hit.id) for hit in hits]
 
     return Side(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,6 +18,10 @@ from docsplit_client.stored import DocumentHead
 
 T = TypeVar("T")
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
+# of one try
+Outcome = httpx2.Response | httpx2.TransportError
+# yields requests, which want their outcome, and seconds to wait; returns the result
+Exchange = Generator[httpx2.Request | float, Any, T]
 
 # the answer may take longer than the service's work
 GRACE = 10.0
@@ -63,25 +67,41 @@ class _Base(Routes, Generic[H]):
             timeout=httpx2.Timeout(seconds, connect=GRACE),
         )
 
-    def _wait(
-        self, call: Call[Any], outcome: httpx2.Response | httpx2.TransportError, tries: int
-    ) -> float | None:
-        """Seconds until the next try; None if the outcome is final."""
-        if isinstance(outcome, httpx2.Response) and outcome.is_success:
-            return None
-        return retries.wait(call, outcome, tries, self._tries)
+    def _exchange(self, work: Call[T] | Steps[T]) -> Exchange[T]:
+        """The requests and waits of a call, or of several."""
+        if isinstance(work, Call):
+            return (yield from self._tried(work))
+        result: Any = None
+        while True:
+            try:
+                step = work.send(result)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+            if isinstance(step, Call):
+                result = yield from self._tried(step)
+            else:
+                result = yield step
 
-    def _result(
-        self, call: Call[T], outcome: httpx2.Response | httpx2.TransportError, perhaps: bool
-    ) -> T:
-        """The result; ``perhaps``: an earlier try may have been carried out."""
+    def _tried(self, call: Call[T]) -> Exchange[T]:
+        tries = 0
+        # whether an earlier try may have been carried out
+        perhaps = False
+        while True:
+            outcome: Outcome = yield self._request(call)
+            tries += 1
+            if isinstance(outcome, httpx2.Response) and outcome.is_success:
+                return call.read(outcome)
+            if (seconds := retries.wait(call, outcome, tries, self._tries)) is None:
+                break
+            perhaps = perhaps or retries.may_be_done(outcome)
+            yield seconds
         if isinstance(outcome, httpx2.TransportError):
             raise errors.UnreachableError(
                 f"no answer from the service ({type(outcome).__name__}): check its URL, and "
                 "GET /readyz"
             ) from outcome
-        deleted = perhaps and call.method == "DELETE" and outcome.status_code == 404
-        if outcome.is_success or deleted:
+        if perhaps and call.method == "DELETE" and outcome.status_code == 404:
             return call.read(outcome)
         raise errors.of(outcome, retries.retry_after(outcome))
 
@@ -125,35 +145,25 @@ class Client(_Base[httpx2.Client]):
         Raises:
             DocsplitError: no answer came, or the service refused the request.
         """
-        if isinstance(work, Call):
-            return self._send(work)
-        result: Any = None
+        steps = self._exchange(work)
+        outcome: Outcome | None = None
         try:
             while True:
-                step = work.send(result)
-                result = None
-                if isinstance(step, Call):
-                    result = self._send(step)
+                step = steps.send(outcome)
+                if isinstance(step, httpx2.Request):
+                    outcome = self._try(step)
                 else:
                     time.sleep(step)
+                    outcome = None
         except StopIteration as end:
             answer: T = end.value
             return answer
 
-    def _send(self, call: Call[T]) -> T:
-        tries = 0
-        perhaps = False
-        while True:
-            outcome: httpx2.Response | httpx2.TransportError
-            try:
-                outcome = self._http.send(self._request(call))
-            except httpx2.TransportError as error:
-                outcome = error
-            tries += 1
-            if (seconds := self._wait(call, outcome, tries)) is None:
-                return self._result(call, outcome, perhaps)
-            perhaps = perhaps or retries.may_be_done(outcome)
-            time.sleep(seconds)
+    def _try(self, request: httpx2.Request) -> Outcome:
+        try:
+            return self._http.send(request)
+        except httpx2.TransportError as error:
+            return error
 
     def all_documents(self, index: str) -> Iterator[DocumentHead]:
         """Every document of an index in the order of ids, without its text."""
@@ -192,35 +202,25 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
 
     async def send(self, work: Call[T] | Steps[T]) -> T:
         """``Client.send`` for coroutines."""
-        if isinstance(work, Call):
-            return await self._send(work)
-        result: Any = None
+        steps = self._exchange(work)
+        outcome: Outcome | None = None
         try:
             while True:
-                step = work.send(result)
-                result = None
-                if isinstance(step, Call):
-                    result = await self._send(step)
+                step = steps.send(outcome)
+                if isinstance(step, httpx2.Request):
+                    outcome = await self._try(step)
                 else:
                     await asyncio.sleep(step)
+                    outcome = None
         except StopIteration as end:
             answer: T = end.value
             return answer
 
-    async def _send(self, call: Call[T]) -> T:
-        tries = 0
-        perhaps = False
-        while True:
-            outcome: httpx2.Response | httpx2.TransportError
-            try:
-                outcome = await self._http.send(self._request(call))
-            except httpx2.TransportError as error:
-                outcome = error
-            tries += 1
-            if (seconds := self._wait(call, outcome, tries)) is None:
-                return self._result(call, outcome, perhaps)
-            perhaps = perhaps or retries.may_be_done(outcome)
-            await asyncio.sleep(seconds)
+    async def _try(self, request: httpx2.Request) -> Outcome:
+        try:
+            return await self._http.send(request)
+        except httpx2.TransportError as error:
+            return error
 
     async def all_documents(self, index: str) -> AsyncIterator[DocumentHead]:
         """``Client.all_documents`` for coroutines."""

@@ -87,12 +87,12 @@ def of(response: httpx2.Response, retry_after: float | None) -> ApiError:
         body = response.json()
     except ValueError:
         body = None
-    told = body if isinstance(body, dict) else {}
-    message = told.get("error")
+    fields = body if isinstance(body, dict) else {}
+    message = fields.get("error")
     if not isinstance(message, str):
         message = (
             f"{response.reason_phrase or 'an error'}, not explained: a proxy may have answered"
         )
-    kind = str(told.get("error_type", ""))
+    kind = str(fields.get("error_type", ""))
     made = _CLASSES.get(response.status_code, ApiError)
     return made(response.status_code, message, kind, body, retry_after)

@@ -19,7 +19,8 @@ from service.errors import ConflictError, DamagedError, NotFoundError
 from service.index.documents import Index
 from service.index.links.graph import Graph
 from service.index.query.filters import Where
-from service.index.query.search import Direction, Hit, Query, candidates, first, stored
+from service.index.query.reading import Direction, Hit, Query
+from service.index.query.search import candidates, first, stored
 from service.learning import facts
 from windowing.pooling import Vectors
 

@@ -17,7 +17,7 @@ from heads.pairs import Facts
 from ranking.bags import bag
 from service import executors
 from service.index.documents import Index
-from service.index.query.search import Hit, Query
+from service.index.query.reading import Hit, Query
 from service.index.rows import terms
 from service.index.rows.checksums import texts
 from service.index.rows.schema import PREFIX

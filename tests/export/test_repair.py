@@ -178,7 +178,7 @@ def test_a_missed_threshold_is_written_only_if_it_is_accepted(
     command += ["--calibration", str(text_file), "--paragraphs", "200"]
     assert main(command) == 0
     assert "fp16: accepted at export although cosine_mean" in capsys.readouterr().out
-    # the control: the same graph, which nobody accepted
+    # the control: the same graph without --accept
     fp16 = made.precisions["fp16"].model_copy(update={"accepted": []})
     write(tmp_path / "bundle", made.model_copy(update={"precisions": {"fp16": fp16}}))
     assert main(command) == 1

@@ -20,6 +20,7 @@ from service.index.commits import Upsert
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import listing, search
 from service.index.query.listing import PAGE_BYTES
+from service.index.query.reading import Query
 from service.index.rows import fields, schema
 from service.index.rows.record import Encoding, Record
 from service.index.writer import Writer
@@ -174,7 +175,7 @@ async def heavy(replicas: Replicas, documents: int, size: int) -> Any:
 async def test_a_search_reads_only_the_titles_of_its_hits(replicas: Replicas) -> None:
     size = 2_000_000
     index = await heavy(replicas, 40, size)
-    query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word")
+    query = Query(np.array([1, 0, 0, 0], dtype=np.float32), "word")
     for run_search in (search.cosine, search.words, search.hybrid):
         await run_search(index, query, 1, None)
         forget_peak(os.getpid())
@@ -196,7 +197,7 @@ async def test_limited_titles_are_read_with_the_vectors(replicas: Replicas) -> N
         read.append(len(given[1]))
         return await heads(*given)
 
-    query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word", "001")
+    query = Query(np.array([1, 0, 0, 0], dtype=np.float32), "word", "001")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listing, "heads", counted)
         found = await search.cosine(bounded, query, 10, None)

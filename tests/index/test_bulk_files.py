@@ -54,7 +54,7 @@ def test_a_folder_is_followed_file_by_file(tmp_path: Path) -> None:
         (folder / "a.pdf").unlink()
         (folder / "b.docx").write_bytes(made(".docx", SECOND).content)
         (folder / "c.html").rename(folder / "f.html")
-        # its documents stay, because nobody knows what it holds
+        # it can't be read, so --prune keeps its documents
         (folder / "d.zip").write_bytes(b"damaged")
         (folder / "e.pdf").write_bytes(made(".pdf", SECOND).content)
         report, unread, pruned = await load(indexes, folder)

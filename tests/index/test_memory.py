@@ -10,6 +10,7 @@ import numpy as np
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.query import search
+from service.index.query.reading import Query
 from service.index.storage.database import bounded, connect
 from tests.index.processes import record
 
@@ -26,7 +27,7 @@ async def kept(folder: Path, bound: int) -> int:
             await (await indexes.open("x")).put([record(f"{number}", f"word {number}" * 50)])
         await optimize((await indexes.open("x")).table)
     index = await indexes.open("x")
-    query = search.Query(np.array([1, 0, 0, 0], dtype=np.float32), "word 3")
+    query = Query(np.array([1, 0, 0, 0], dtype=np.float32), "word 3")
     for mode in (search.cosine, search.words, search.hybrid):
         assert len(await mode(index, query, 5, None)) == 5
     assert await index.has("7")

@@ -14,7 +14,7 @@ from service.index.commits import Upsert, write
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.query.passages import Form, search
-from service.index.query.search import Query
+from service.index.query.reading import Query
 from service.index.rows import outline, schema
 from service.index.rows.outline import MOST, TITLE_CHARACTERS, Outline
 from service.integrity.judge import judge

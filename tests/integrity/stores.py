@@ -20,6 +20,7 @@ from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.query import search
+from service.index.query.reading import Query
 from service.index.rows.fields import FieldType
 from service.index.rows.record import Record, encoded
 from service.index.storage.findings import Report
@@ -145,7 +146,7 @@ async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
             wrong.append(f"get {name}")
         if not np.array_equal(held.vector, record(name, held.text).encoding.vector):
             wrong.append(f"vector of {name}")
-    query = search.Query(vector("query"), "document words later")
+    query = Query(vector("query"), "document words later")
     for mode in (search.cosine, search.words, search.hybrid):
         try:
             hits = await mode(index, query, 100, None)

@@ -18,6 +18,7 @@ from service.errors import DamagedError
 from service.index import reuse
 from service.index.documents import Index
 from service.index.query import search
+from service.index.query.reading import Query
 from service.index.reuse import kept
 from service.index.rows.checksums import Part, faults
 from service.learning import sources
@@ -47,7 +48,7 @@ async def damaged(root: Path, column: str, value: str) -> Index:
 
 
 async def answers(index: Index, mode: str, limit: int) -> list[str]:
-    query = search.Query(stores.vector("query"), "document x-3 words")
+    query = Query(stores.vector("query"), "document x-3 words")
     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[mode]
     return [hit.id for hit in await run(index, query, limit, None)]
 

@@ -15,6 +15,7 @@ from service.index.follower import Follower
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import search
 from service.index.query.filters import Condition, compile_filter
+from service.index.query.reading import Query
 from service.index.reuse import kept
 from service.integrity.check import check
 from service.integrity.repair import Repair
@@ -61,7 +62,7 @@ def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -
             assert np.array_equal(held.vector, given.encoding.vector)
             windows = (await reuse.windows(index, [given.id]))[given.id]
             assert np.array_equal(windows.vectors, given.encoding.windows.astype("<f2"))
-        query = search.Query(make.vector(make.record(3).text), make.record(3).text)
+        query = Query(make.vector(make.record(3).text), make.record(3).text)
         [first, *_] = await search.cosine(index, query, 7, None)
         assert (first.id, first.title) == ("d3", "Title 3")
         assert {hit.id for hit in await search.words(index, query, 7, None)} >= {"d3"}

@@ -14,7 +14,7 @@ from service.index import deletions, maintenance, reuse
 from service.index.documents import Index
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.passages import Form, Found, part_of, search
-from service.index.query.search import Query
+from service.index.query.reading import Query
 from service.index.rows import vectors
 from tests.integrity import stores
 from tests.integrity.stored import make

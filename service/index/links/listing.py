@@ -12,7 +12,7 @@ from service.index import reuse
 from service.index.documents import Index
 from service.index.links.found import FoundLinks, Link
 from service.index.query import listing
-from service.index.query.search import Direction
+from service.index.query.reading import Direction
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
 

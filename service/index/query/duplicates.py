@@ -15,7 +15,7 @@ from ranking.duplicates import Shingles
 from service import executors
 from service.index.documents import LIVE, Index
 from service.index.query import search
-from service.index.query.search import Hit, Query
+from service.index.query.reading import Hit, Query
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 

@@ -17,7 +17,7 @@ from service.index.documents import Index
 from service.index.query.bags import stored
 from service.index.query.filters import Where, live
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, best_scores
-from service.index.query.search import Query
+from service.index.query.reading import Query
 from service.index.rows import checksums, vectors
 from service.index.rows.checksums import Part, texts
 

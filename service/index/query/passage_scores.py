@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ranking import passages as ranking
-from service.index.query.search import Query
+from service.index.query.reading import Query
 from service.index.rows import records, vectors
 from service.index.rows.checksums import texts
 from windowing.pooling import Vectors

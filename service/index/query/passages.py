@@ -28,7 +28,7 @@ from service.index.query.passage_candidates import (
     likely,
 )
 from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
-from service.index.query.search import Query
+from service.index.query.reading import Query
 from service.index.rows import checksums, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline

@@ -18,10 +18,7 @@ from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where
-from service.index.query.reading import Direction as Direction
-from service.index.query.reading import Hit as Hit
-from service.index.query.reading import Query as Query
-from service.index.query.reading import Ranks, read
+from service.index.query.reading import Hit, Query, Ranks, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 

@@ -71,8 +71,8 @@ def outlines(rows: pa.Table) -> list[Outline | None]:
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:
     """The rows with other write times, in microseconds since the epoch."""
     position = rows.schema.get_field_index("updated")
-    told = pa.array(updated, pa.int64())
-    return restate(rows.set_column(position, rows.schema.field(position), told))
+    column = pa.array(updated, pa.int64())
+    return restate(rows.set_column(position, rows.schema.field(position), column))
 
 
 def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:

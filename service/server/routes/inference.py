@@ -21,7 +21,7 @@ from windowing.tokens import Side
 
 if TYPE_CHECKING:
     from service.index.documents import Index
-    from service.index.query.search import Query
+    from service.index.query.reading import Query
     from service.server.bodies.similar_bodies import QueryIn
 
 
@@ -90,7 +90,8 @@ async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, d
         NotFoundError: the index has no such document.
         DamagedError: the stored document does not match its checksums.
     """
-    from service.index.query.search import Query, stored
+    from service.index.query.reading import Query
+    from service.index.query.search import stored
 
     if body.id is not None:
         return await stored(index, body.id), {}

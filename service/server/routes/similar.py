@@ -25,7 +25,7 @@ from windowing.pooling import normalise
 if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.query.facets import Facet
-    from service.index.query.search import Hit, Query
+    from service.index.query.reading import Hit, Query
 
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
@@ -120,7 +120,8 @@ async def _query(
 ) -> tuple[Query, Windows | None]:
     """The query at a position, and its windows if the request asks for them."""
     from service.index import reuse
-    from service.index.query.search import Query, stored
+    from service.index.query.reading import Query
+    from service.index.query.search import stored
 
     one = body if body.queries is None else body.queries[place]
     windows = None

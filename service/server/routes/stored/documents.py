@@ -120,7 +120,7 @@ async def _near(
     if body.on_duplicate == "allow":
         return []
     from service.index.query.duplicates import like
-    from service.index.query.search import Query
+    from service.index.query.reading import Query
 
     found = []
     for position, one in enumerate(body.documents):
