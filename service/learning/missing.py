@@ -14,7 +14,8 @@ from service.index.documents import Index
 from service.index.links.graph import Graph
 from service.index.query import listing
 from service.index.query.listing import Head
-from service.index.query.search import Hit, stored
+from service.index.query.reading import Hit
+from service.index.query.search import stored
 from service.learning.citing import citation
 
 # pairs of one citing document
