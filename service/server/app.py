@@ -43,6 +43,7 @@ from service.server.routes.stored import (
     indexes,
     links,
     many,
+    missing,
     passages,
     patches,
 )
@@ -134,6 +135,7 @@ def create_app(service: Service) -> FastAPI:
         aliases,
         citation,
         links,
+        missing,
         documents,
         many,
         patches,
