@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -22,7 +22,7 @@ from service.errors import EngineFailedError, UnavailableError
 from service.index import commits
 from service.index.documents import Index
 from service.index.query.duplicates import like
-from service.index.query.search import Query
+from service.index.query.reading import Query
 from service.index.reuse import changed, kept, outline_of, refusal
 from service.index.rows import fields
 from service.index.rows.record import Encoding, encoded, record
@@ -114,7 +114,7 @@ async def add(upload: Upload, target: Target, progress: Progress) -> None:
     progress.done += read
 
 
-async def _contents(upload: Upload, progress: Progress) -> AsyncIterator[Document | None]:
+async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Document | None, None]:
     """The documents of each file, and None after each file that could be read."""
     reader = Reader()
     try:

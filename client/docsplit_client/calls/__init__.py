@@ -6,8 +6,9 @@ from docsplit_client.calls import (
     documents,
     embedding,
     indexes,
+    jobs,
     links,
     search,
 )
 
-__all__ = ["batches", "classifiers", "documents", "embedding", "indexes", "links", "search"]
+__all__ = ["batches", "classifiers", "documents", "embedding", "indexes", "jobs", "links", "search"]
