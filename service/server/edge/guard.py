@@ -78,7 +78,7 @@ class Guard:
             )
             scope["docsplit.started"] = time.monotonic()
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
-            if scope["method"] == "POST" and _UPLOADS.fullmatch(scope["path"]):
+            if _UPLOADS.fullmatch(scope["path"]):
                 _check_coding(headers)
                 self._length(headers, self._max_upload, _UPLOAD_HINT)
                 await self._stream(scope, allowed, receive, send)
