@@ -93,9 +93,12 @@ class ObjectiveSettings(_Section):
     """weight of the masked language model's loss; 0 leaves it out"""
     mlm_rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """share of tokens chosen for prediction"""
-    mlm_inputs: Literal["shared", "separate"] = "shared"
-    """shared contrasts the masked inputs themselves, one pass through the encoder; separate masks a
-    second copy, two passes"""
+    mlm_inputs: Literal["separate", "shared"] = "separate"
+    """separate masks a second copy, two passes through the encoder; shared contrasts the masked
+    inputs themselves, one pass"""
+    negatives_below: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """two documents are no negatives of each other if the cosine of their vectors by the start
+    weights reaches this; 1 keeps all negatives"""
     windows: Count = 1
     """maximum windows of max_tokens of a view; several are pooled by their token-weighted mean and
     renormalised"""
@@ -194,6 +197,10 @@ class OptimisationSettings(_Section):
     """padded tokens encoded at once; 0 chooses by the device (CPU 2,048, others 65,536)"""
     length_group: Count = 16
     """number of batches whose documents are sorted by length together; 1 is off"""
+    cluster_size: NonNegativeInt = 0
+    """average number of documents in a cluster of similar vectors by the start weights; the
+    documents of a batch come from one cluster, so that they are hard negatives. 0 draws from all
+    documents, in groups of similar length"""
 
 
 class RunSettings(_Section):

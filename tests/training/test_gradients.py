@@ -83,7 +83,7 @@ def distance(first: Gradients, second: Gradients) -> float:
 OBJECTIVES = [
     {"view": "docsplit"},
     {"view": "docsplit", "mlm_weight": 0.0, "symmetric": True},
-    {"view": "docsplit", "mlm_inputs": "separate"},
+    {"view": "docsplit", "mlm_inputs": "shared"},
     {"view": "span+slice", "span_tokens": 16},
     {"view": "docsplit", "windows": 3},
     {"view": "simcse", "teacher": "", "mlm_weight": 0.0},

@@ -46,6 +46,27 @@ def test_nt_xent_equals_the_definition_of_simclr() -> None:
     assert float(nt_xent(a, b, tau)) == pytest.approx(total / 8, rel=1e-5)
 
 
+def test_documents_that_are_left_out_are_no_negatives() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(5, 8), torch.randn(5, 8)
+    pair = torch.zeros(5, 5, dtype=torch.bool)
+    pair[1, 4] = pair[4, 1] = True
+    scores = torch.tensor([[cosine(x, y) / 0.3 for y in b] for x in a]).exp()
+    kept = torch.where(pair, 0, scores)
+    both = [-(s.diag() / s.sum(1)).log().mean().item() for s in (scores, kept)]
+    assert info_nce(a, b, 0.3, left_out=pair).item() == pytest.approx(both[1], rel=1e-5)
+    assert info_nce(a, b, 0.3).item() == pytest.approx(both[0], rel=1e-5)
+    assert both[1] < both[0] - 1e-3
+    # no view of a document that is left out counts
+    views = torch.cat([a, b])
+    total = 0.0
+    for i in range(10):
+        others = [j for j in range(10) if j != i and not pair[i % 5, j % 5]]
+        exponentials = {j: math.exp(cosine(views[i], views[j]) / 0.3) for j in others}
+        total -= math.log(exponentials[(i + 5) % 10] / sum(exponentials.values()))
+    assert nt_xent(a, b, 0.3, left_out=pair).item() == pytest.approx(total / 10, rel=1e-5)
+
+
 @pytest.mark.parametrize(("kind", "loss"), [("infonce", info_nce), ("nt_xent", nt_xent)])
 def test_chance_is_the_loss_of_equal_vectors(kind: str, loss: object) -> None:
     same = torch.ones(6, 3)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.batches import BatchOrder
 from training.data.chunks import plan_chunks
+from training.data.clusters import ClusterOrder, Neighbourhood
 
 
 @given(
@@ -58,3 +63,60 @@ def test_chunks_hold_every_row_once(lengths: list[int], budget: int, processes: 
 def test_chunks_are_shared_evenly() -> None:
     chunks = plan_chunks([100] * 64, 10_000, 4)
     assert [len(chunk) for chunk in chunks] == [16] * 4
+
+
+def neighbourhood(count: int, size: int) -> Neighbourhood:
+    """Documents around four directions, in an order that mixes them."""
+    rng = np.random.default_rng(0)
+    centres = np.eye(4, 6)[np.arange(count) % 4]
+    vectors = centres + rng.normal(scale=0.1, size=(count, 6))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    documents = 3 * rng.permutation(count)
+    return Neighbourhood.of(documents, vectors, size=size, seed=0, made_from="a test")
+
+
+@given(count=st.integers(8, 90), batch_size=st.integers(2, 8), size=st.integers(0, 30))
+def test_an_epoch_of_clusters_gives_each_document_at_most_once(
+    count: int, batch_size: int, size: int
+) -> None:
+    near = neighbourhood(count, size)
+    order = ClusterOrder(near, batch_size=batch_size, seed=1)
+    batches = [order[i] for i in range(order.per_epoch)]
+    drawn = [document for batch in batches for document in batch]
+    assert all(len(batch) == batch_size for batch in batches)
+    assert len(set(drawn)) == len(drawn) > count - batch_size
+    assert set(drawn) <= set(near.documents.tolist())
+    # a batch of a later epoch is available by its number
+    later = order[order.per_epoch]
+    assert ClusterOrder(near, batch_size=batch_size, seed=1)[order.per_epoch] == later
+
+
+def test_batches_of_clusters_hold_documents_that_resemble_each_other() -> None:
+    def cosines(near: Neighbourhood) -> float:
+        order = ClusterOrder(near, batch_size=10, seed=0)
+        place = {document: row for row, document in enumerate(near.documents.tolist())}
+        batches = [near.vectors[[place[d] for d in order[i]]] for i in range(order.per_epoch)]
+        return float(np.mean([batch @ batch.T for batch in batches]))
+
+    assert cosines(neighbourhood(400, 100)) > 0.9
+    # the control: a single cluster
+    assert cosines(neighbourhood(400, 0)) < 0.4
+
+
+def test_near_documents_are_found_and_survive_on_disk(tmp_path: Path) -> None:
+    made = neighbourhood(20, 5)
+    made.save(tmp_path / "held.npz")
+    near = Neighbourhood.load(tmp_path / "held.npz")
+    assert near.made_from == "a test"
+    chosen = near.documents[[7, 2, 11]].tolist()
+    cosines = near.vectors[[7, 2, 11]] @ near.vectors[[7, 2, 11]].T
+    least = float(np.sort(cosines[np.triu_indices(3, 1)])[1])
+    found = near.near(chosen, least)
+    assert found.sum() == 4
+    assert not found.diagonal().any()
+    assert (found == found.T).all()
+
+
+def test_too_few_documents_for_a_batch_are_refused() -> None:
+    with pytest.raises(ValueError, match="8 documents are fewer than a batch of 9"):
+        ClusterOrder(neighbourhood(8, 0), batch_size=9, seed=0)

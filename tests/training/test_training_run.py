@@ -107,13 +107,14 @@ def test_output_opens_in_sentence_transformers_with_the_same_vectors(
     assert list((output / "tensorboard").iterdir())
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("cached", "cluster_size"), [(False, 0), (True, 8)])
 def test_resumed_run_equals_the_uninterrupted_one(
-    make_settings: MakeSettings, tmp_path: Path, cached: bool
+    make_settings: MakeSettings, tmp_path: Path, cached: bool, cluster_size: int
 ) -> None:
     """Bit by bit, across the end of an epoch, with dropout and masked LM."""
     common: dict[str, Any] = {
         "max_steps": 8, "accumulate": 2, "gradient_cache": cached, "batch_size": 4,
+        "cluster_size": cluster_size,
     }  # fmt: skip
     whole = make_settings(optimisation=common, run={"output": tmp_path / "whole"})
     parts = make_settings(optimisation=common, run={"output": tmp_path / "parts", "workers": 2})
@@ -130,6 +131,22 @@ def test_resumed_run_equals_the_uninterrupted_one(
     # Control: another seed gives another curve.
     train(make_settings(optimisation=common, run={"output": tmp_path / "other", "seed": 1}))
     assert losses(tmp_path / "other") != losses(tmp_path / "whole")
+
+
+def test_near_documents_are_no_negatives(make_settings: MakeSettings, tmp_path: Path) -> None:
+    """Random weights give all documents nearly the same vector."""
+
+    def contrastive(below: float) -> float:
+        settings = make_settings(
+            objective={"negatives_below": below, "mlm_weight": 0.0},
+            optimisation={"max_steps": 1},
+            run={"output": tmp_path / str(below)},
+        )
+        train(settings)
+        return losses(tmp_path / str(below))[0]
+
+    assert contrastive(0.01) == pytest.approx(0, abs=1e-6)
+    assert contrastive(1.0) > 0.1
 
 
 def test_checkpoint_of_other_settings_is_refused(

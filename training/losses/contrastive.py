@@ -8,7 +8,12 @@ from torch import Tensor
 
 
 def info_nce(
-    first: Tensor, second: Tensor, temperature: float, *, symmetric: bool = False
+    first: Tensor,
+    second: Tensor,
+    temperature: float,
+    *,
+    symmetric: bool = False,
+    left_out: Tensor | None = None,
 ) -> Tensor:
     """InfoNCE on cosine similarity with in-batch negatives; SimLTE / DocSplit, eq. 1.
 
@@ -18,11 +23,14 @@ def info_nce(
             rows its negatives.
         temperature: tau.
         symmetric: average with the loss of ``second`` against ``first``.
+        left_out: bool ``[documents, documents]``, symmetric, pairs that are no negatives.
 
     Returns:
         The mean over the documents, a scalar.
     """
     logits = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T / temperature
+    if left_out is not None:
+        logits = logits.masked_fill(left_out, -torch.inf)
     target = torch.arange(len(first), device=first.device)
     loss = F.cross_entropy(logits, target)
     if symmetric:
@@ -30,7 +38,9 @@ def info_nce(
     return loss
 
 
-def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+def nt_xent(
+    first: Tensor, second: Tensor, temperature: float, *, left_out: Tensor | None = None
+) -> Tensor:
     """NT-Xent: contrast every view with the other 2N - 1 views of the batch.
 
     Chen et al. 2020, "SimCLR", eq. 1; the contrastive report, section 4.
@@ -39,6 +49,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
         first: float ``[documents, dimensions]``.
         second: float ``[documents, dimensions]``; row i is the other view of document i.
         temperature: tau.
+        left_out: bool ``[documents, documents]``, symmetric, pairs that are no negatives.
 
     Returns:
         The mean over all 2N views, a scalar.
@@ -47,6 +58,8 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     logits = views @ views.T / temperature
     itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
     logits = logits.masked_fill(itself, -torch.inf)
+    if left_out is not None:
+        logits = logits.masked_fill(left_out.tile(2, 2), -torch.inf)
     count = len(first)
     target = torch.arange(2 * count, device=views.device).roll(count)
     return F.cross_entropy(logits, target)

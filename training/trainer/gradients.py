@@ -162,12 +162,13 @@ class BatchGradients:
         documents = len(batch.documents)
         views = self._pool(batch, rows)
         first, second = views[:documents], views[documents:]
+        temperature = self._objective.temperature
+        left_out = None if batch.near is None else batch.near.to(device)
         if kind == "nt_xent":
-            loss = nt_xent(first, second, self._objective.temperature)
+            loss = nt_xent(first, second, temperature, left_out=left_out)
         else:
-            loss = info_nce(
-                first, second, self._objective.temperature, symmetric=self._objective.symmetric
-            )
+            symmetric = self._objective.symmetric
+            loss = info_nce(first, second, temperature, symmetric=symmetric, left_out=left_out)
         taught = torch.zeros((), device=device)
         if self._teacher is not None:
             targets = self._pool(batch, self._taught(batch, chunks, self._teacher))[:documents]
@@ -176,7 +177,10 @@ class BatchGradients:
         (total * share).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             unit = torch.nn.functional.normalize(views, dim=-1)
-            nearest = (unit[:documents] @ unit[documents:].T).argmax(1)
+            cosines = unit[:documents] @ unit[documents:].T
+            if left_out is not None:
+                cosines = cosines.masked_fill(left_out, -torch.inf)
+            nearest = cosines.argmax(1)
             hit = nearest == torch.arange(documents, device=device)
         return float(loss.detach()), float(taught.detach()), float(hit.float().mean()), rows.grad
 

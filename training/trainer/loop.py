@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from training.data.batches import BatchOrder
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.validation import Validation, pick, validate
@@ -27,6 +26,7 @@ from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
 from training.trainer.opening import open_run
+from training.trainer.order import open_neighbourhood, open_order
 from training.trainer.output import save_model, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
@@ -61,13 +61,8 @@ class TrainingRun:
         self._chunk_tokens = optimisation.chunk_tokens or (
             _CPU_CHUNK if self.processes.device.type == "cpu" else _ACCELERATOR_CHUNK
         )
-        self._order = BatchOrder(
-            self.train,
-            self.cache.length,
-            batch_size=optimisation.batch_size,
-            group=optimisation.length_group,
-            seed=settings.run.seed,
-        )
+        neighbourhood = open_neighbourhood(settings, opened, self.processes, self._chunk_tokens)
+        self._order = open_order(settings, opened, neighbourhood)
         self.preparation = Preparation(
             self.cache,
             self.tokenizer,
@@ -75,6 +70,7 @@ class TrainingRun:
             rank=self.processes.rank,
             count=self.processes.count,
             chunk_tokens=self._chunk_tokens,
+            neighbourhood=neighbourhood,
         )
         per_epoch = self._order.per_epoch / optimisation.accumulate
         self.total = optimisation.max_steps or max(1, math.ceil(optimisation.epochs * per_epoch))

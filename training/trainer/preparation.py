@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from training.data.cache import TokenCache
 from training.data.chunks import plan_chunks
+from training.data.clusters import Neighbourhood
 from training.data.specials import Specials
 from training.losses.masked_lm import choose_masked
 from training.settings import Settings
@@ -96,6 +97,7 @@ class Batch:
         tokens: number of encoded tokens in the whole batch, special ones included.
         padded: number of encoded tokens in the whole batch, padding included.
         cut: number of tokens of the views that did not fit their windows.
+        near: bool ``[documents, documents]``, pairs that are no negatives; None if all are.
     """
 
     number: int
@@ -108,6 +110,7 @@ class Batch:
     tokens: int
     padded: int
     cut: int
+    near: Tensor | None = None
 
 
 class Preparation:
@@ -122,8 +125,10 @@ class Preparation:
         rank: int,
         count: int,
         chunk_tokens: int,
+        neighbourhood: Neighbourhood | None = None,
     ) -> None:
         """Prepare batches for process ``rank`` of ``count``."""
+        self._neighbourhood = neighbourhood
         self.specials = Specials.of(tokenizer)
         self._cache = cache
         self._objective = settings.objective
@@ -168,7 +173,14 @@ class Preparation:
             tokens=sum(len(r.ids) for r in rows),
             padded=sum(len(c) * max(len(rows[i].ids) for i in c) for c in planned),
             cut=cut,
+            near=self._near(documents),
         )
+
+    def _near(self, documents: Sequence[int]) -> Tensor | None:
+        least = self._objective.negatives_below
+        if least == 1 or self._neighbourhood is None:
+            return None
+        return torch.from_numpy(self._neighbourhood.near(documents, least))
 
     def _rows(self, view: View, number: int, rng: np.random.Generator) -> list[Row]:
         rows = []

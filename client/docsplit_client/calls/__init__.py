@@ -8,7 +8,18 @@ from docsplit_client.calls import (
     indexes,
     jobs,
     links,
+    retrieval,
     search,
 )
 
-__all__ = ["batches", "classifiers", "documents", "embedding", "indexes", "jobs", "links", "search"]
+__all__ = [
+    "batches",
+    "classifiers",
+    "documents",
+    "embedding",
+    "indexes",
+    "jobs",
+    "links",
+    "retrieval",
+    "search",
+]

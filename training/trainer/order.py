@@ -1,0 +1,98 @@
+"""Choose the order of a run's documents, and which of a batch are no negatives."""
+
+import json
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import track
+
+from training.data.batches import BatchOrder
+from training.data.clusters import ClusterOrder, Neighbourhood
+from training.data.specials import Specials
+from training.evaluation.embedding import embed_texts
+from training.processes import Processes
+from training.settings import Settings
+from training.trainer.opening import Opened
+from training.trainer.resumption import fixed_settings
+
+NEIGHBOURHOOD = "neighbourhood.npz"
+_AT_ONCE = 256
+
+
+class Order(Protocol):
+    """The documents of each batch of a run."""
+
+    @property
+    def per_epoch(self) -> int:
+        """Number of batches that an epoch has."""
+
+    def __getitem__(self, number: int) -> list[int]:
+        """Documents of batch ``number``."""
+
+
+def open_order(settings: Settings, opened: Opened, neighbourhood: Neighbourhood | None) -> Order:
+    """The order that the settings ask for."""
+    optimisation = settings.optimisation
+    if optimisation.cluster_size and neighbourhood is not None:
+        return ClusterOrder(
+            neighbourhood, batch_size=optimisation.batch_size, seed=settings.run.seed
+        )
+    return BatchOrder(
+        opened.train,
+        opened.cache.length,
+        batch_size=optimisation.batch_size,
+        group=optimisation.length_group,
+        seed=settings.run.seed,
+    )
+
+
+def open_neighbourhood(
+    settings: Settings, opened: Opened, processes: Processes, chunk_tokens: int
+) -> Neighbourhood | None:
+    """The start weights' vectors and clusters, if the settings need them.
+
+    The run's folder keeps them, so that an interrupted run goes on with the same batches.
+    """
+    if not settings.optimisation.cluster_size and settings.objective.negatives_below == 1:
+        return None
+    path = settings.run.output / NEIGHBOURHOOD
+    made_from = json.dumps(fixed_settings(settings, opened.cache.root.name))
+    if processes.any(not path.exists() or Neighbourhood.load(path).made_from != made_from):
+        vectors = _embed(settings, opened, processes, chunk_tokens)
+        if processes.is_main:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Neighbourhood.of(
+                opened.train,
+                vectors,
+                size=settings.optimisation.cluster_size,
+                seed=settings.run.seed,
+                made_from=made_from,
+            ).save(path)
+    processes.barrier()
+    return Neighbourhood.load(path)
+
+
+def _embed(
+    settings: Settings, opened: Opened, processes: Processes, chunk_tokens: int
+) -> npt.NDArray[np.float32]:
+    specials = Specials.of(opened.tokenizer)
+    blocks = []
+    for start in track(
+        range(0, len(opened.train), _AT_ONCE),
+        "embedding the documents",
+        console=Console(stderr=True, quiet=not processes.is_main),
+    ):
+        numbers = opened.train[start : start + _AT_ONCE]
+        vectors = embed_texts(
+            [opened.cache.sentences(int(number)) for number in numbers],
+            opened.encoder,
+            specials,
+            processes,
+            max_tokens=settings.backbone.max_tokens,
+            windows=settings.objective.windows,
+            chunk_tokens=chunk_tokens,
+        )
+        blocks.append(vectors.numpy())
+    return np.concatenate(blocks)
