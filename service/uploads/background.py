@@ -159,27 +159,33 @@ class Uploads:
 
         progress = Progress(len(upload.names))
         try:
-            try:
-                jobs = await self.jobs()
-                job = await jobs.add("files", wish.index, upload.client.name, counts(progress))
-            except Exception as error:  # noqa: BLE001 the request gets it
-                added.set_exception(error)
-                # the client may have left
-                added.exception()
-                return
-            added.set_result(job)
-            target = Target(self._store, wish.index, wish.uid, embedder, wish.threshold)
-
-            async def work() -> None:
-                with charges.charging(payer):
-                    await add(upload, target, progress)
-
-            await self._follow(jobs, job, progress, work)
-        finally:
+            jobs = await self.jobs()
+            job = await jobs.add("files", wish.index, upload.client.name, counts(progress))
+        except BaseException as error:
             self.close_upload(upload)
+            if not isinstance(error, Exception):
+                added.cancel()
+                raise
+            added.set_exception(error)
+            # the client may have left
+            added.exception()
+            return
+        added.set_result(job)
+        target = Target(self._store, wish.index, wish.uid, embedder, wish.threshold)
+
+        async def work() -> None:
+            with charges.charging(payer):
+                await add(upload, target, progress)
+
+        await self._follow(jobs, job, upload, progress, work)
 
     async def _follow(
-        self, jobs: Jobs, job: Job, progress: Progress, work: Callable[[], Awaitable[None]]
+        self,
+        jobs: Jobs,
+        job: Job,
+        upload: Upload,
+        progress: Progress,
+        work: Callable[[], Awaitable[None]],
     ) -> None:
         """Do the work of a job when its turn comes, and write how it goes on and ends."""
         self._open[job.id] = asyncio.current_task()
@@ -204,6 +210,7 @@ class Uploads:
         finally:
             beats.cancel()
             del self._open[job.id]
+            self.close_upload(upload)
             self._ended(job, state, progress)
             await self._write_end(jobs, replace(_present(job, progress, state), error=error))
 

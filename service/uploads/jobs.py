@@ -110,8 +110,11 @@ class Jobs:
     async def end(self, job: Job) -> None:
         """Write the end of a job: its results, and its state unless it was ended elsewhere."""
         mine = f"id = '{job.id}'"
-        await self._table.change(mine, **_results(job), heartbeat=time.time())
-        await self._table.change(f"{mine} AND {_OPEN}", state=job.state, error=job.error)
+        results = {**_results(job), "heartbeat": time.time()}
+        final = {"state": job.state, "error": job.error}
+        # one write: a late heartbeat then finds the job ended, and changes nothing
+        if not await self._table.change(f"{mine} AND {_OPEN}", **final, **results):
+            await self._table.change(mine, **results)
         await self._table.sync()
         await self._table.tidy()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,12 @@ def ended(server: Server, job: str) -> Any:
 def spooled(server: Server) -> list[str]:
     """Open files without names in the folder of uploads."""
     folder = str(server.log.with_name("index") / "scratch")
-    links = (path.readlink() for path in Path(f"/proc/{server.process.pid}/fd").iterdir())
-    return [str(link) for link in links if str(link).startswith(folder)]
+    found = []
+    for path in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        # one that has just been closed
+        with suppress(FileNotFoundError):
+            found.append(str(path.readlink()))
+    return [one for one in found if one.startswith(folder)]
 
 
 def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
