@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
@@ -15,11 +15,10 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 
+from docsplit_client.calls.retrieval import Mode, described
 from docsplit_client.clients import Client
 from docsplit_client.options import Filter, NewDocument
-from docsplit_client.stored import FieldType
-
-Mode = Literal["cosine", "words", "hybrid"]
+from docsplit_client.stored import DocumentText, FieldType
 
 
 class DocsplitEmbeddings(Embeddings):
@@ -131,12 +130,11 @@ class DocsplitVectorStore(VectorStore):
         **_: Any,
     ) -> list[tuple[Document, float]]:
         """The documents that resemble a text most, with the scores of the mode."""
-        hits = self._client.similar(
-            self._index, text=query, top_k=k, mode=self._mode, filter=filter
-        )
-        found = self._client.get_all(self._index, [hit["id"] for hit in hits])
-        # a document can be deleted between the two requests
-        return [(_document(found[h["id"]]), h["score"]) for h in hits if h["id"] in found]
+        hits = self._client.retrieve(self._index, query, k, mode=self._mode, filter=filter)
+        return [
+            (Document(id=hit.id, page_content=hit.text, metadata=hit.metadata), hit.score)
+            for hit in hits
+        ]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         if self._mode != "cosine":
@@ -201,24 +199,15 @@ class DocsplitRetriever(BaseRetriever):
         if not self.passages:
             store = DocsplitVectorStore(self.client, self.index, self.mode)
             return store.similarity_search(query, most, self.filter)
-        found = self.client.passages(
-            self.index, text=query, top_k=min(most, 100), mode=self.mode, filter=self.filter
+        hits = self.client.retrieve(
+            self.index, query, most, passages=True, mode=self.mode, filter=self.filter
         )
-        texts = self.client.get_all(self.index, [one["id"] for one in found])
-        documents = []
-        for one in found:
-            # absent if it was deleted between the two requests
-            text = texts[one["id"]].get("text") if one["id"] in texts else None
-            for passage in one["passages"] if text is not None else []:
-                start, end = passage["start"], passage["end"]
-                place = {"document": one["id"], "start": start, "end": end}
-                metadata = {**one["metadata"], **place, "score": passage["score"]}
-                documents.append(Document(page_content=(text or "")[start:end], metadata=metadata))
-        return sorted(documents, key=lambda one: -one.metadata["score"])[:most]
+        return [
+            Document(page_content=hit.text, metadata={**hit.metadata, "score": hit.score})
+            for hit in hits
+        ]
 
 
-def _document(stored: Any) -> Document:
-    title = {} if stored["title"] is None else {"title": stored["title"]}
-    return Document(
-        id=stored["id"], page_content=stored["text"], metadata={**title, **stored["metadata"]}
-    )
+def _document(stored: DocumentText) -> Document:
+    text = stored.get("text") or ""
+    return Document(id=stored["id"], page_content=text, metadata=described(stored))

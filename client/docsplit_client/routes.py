@@ -57,6 +57,7 @@ class Routes:
     similar_each = Route(calls.search.similar_each)
     similar_faceted = Route(calls.search.similar_faceted)
     passages = Route(calls.search.passages)
+    retrieve = Route(calls.retrieval.retrieve)
     duplicates = Route(calls.search.duplicates)
     duplicate_groups = Route(calls.search.duplicate_groups)
 

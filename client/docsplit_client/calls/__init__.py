@@ -7,7 +7,17 @@ from docsplit_client.calls import (
     embedding,
     indexes,
     links,
+    retrieval,
     search,
 )
 
-__all__ = ["batches", "classifiers", "documents", "embedding", "indexes", "links", "search"]
+__all__ = [
+    "batches",
+    "classifiers",
+    "documents",
+    "embedding",
+    "indexes",
+    "links",
+    "retrieval",
+    "search",
+]

@@ -1,0 +1,115 @@
+"""The classes for LlamaIndex, on a running service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from docsplit_client import AsyncClient, Client
+from tests.conftest import Server
+
+pytest.importorskip("llama_index.core", reason="needs pip install './client[llama-index]'")
+
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+)
+
+from docsplit_client.llama_index import DocsplitEmbedding, DocsplitRetriever, DocsplitVectorStore
+
+TEXTS = {
+    "cat": "The cat sat on the mat. It slept.",
+    "tax": "Taxes are due in May.",
+    "kitten": "A kitten plays.",
+}
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url, tries=1) as made:
+        yield made
+
+
+@pytest.fixture
+def store(client: Client) -> Iterator[DocsplitVectorStore]:
+    made = DocsplitVectorStore.create(client, "llama", {"year": "integer"})
+    nodes = []
+    for place, (name, text) in enumerate(TEXTS.items()):
+        node = TextNode(id_=name, text=text, metadata={"year": 2000 + place})
+        source = "taxes" if name == "tax" else "animals"
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=source)
+        nodes.append(node)
+    assert made.add(nodes) == [*TEXTS]
+    yield made
+    client.delete_index("llama")
+
+
+def test_embeddings_are_those_of_the_service(client: Client) -> None:
+    embedding = DocsplitEmbedding(client)
+    expected = client.embed([*TEXTS.values()])
+    assert np.allclose(embedding.get_text_embedding_batch([*TEXTS.values()]), expected)
+    query = asyncio.run(embedding.aget_query_embedding(TEXTS["tax"]))
+    assert np.allclose(query, expected[1])
+
+
+def test_an_index_over_the_store_searches_by_text(
+    store: DocsplitVectorStore, client: Client
+) -> None:
+    index = VectorStoreIndex.from_vector_store(store, embed_model=DocsplitEmbedding(client))
+    found = index.as_retriever(similarity_top_k=2).retrieve("A cat sleeps.")
+    assert [one.node_id for one in found] == ["cat", "kitten"]
+    assert found[0].text == TEXTS["cat"]
+    assert found[0].node.ref_doc_id == "animals"
+    # LlamaIndex embeds nodes first; the store takes their texts
+    context = StorageContext.from_defaults(vector_store=store)
+    VectorStoreIndex(
+        [TextNode(id_="new", text="Wool is soft.")],
+        storage_context=context,
+        embed_model=DocsplitEmbedding(client),
+    )
+    assert client.document("llama", "new")["text"] == "Wool is soft."
+
+
+def test_filters_and_deletions_by_source(store: DocsplitVectorStore, client: Client) -> None:
+    def ids(*tests: MetadataFilter, condition: FilterCondition = FilterCondition.AND) -> set[str]:
+        filters = MetadataFilters(filters=[*tests], condition=condition)
+        query = VectorStoreQuery(query_str="a cat", similarity_top_k=3, filters=filters)
+        return {*(store.query(query).ids or ())}
+
+    late = MetadataFilter(key="year", value=2000, operator=FilterOperator.GT)
+    last = MetadataFilter(key="year", value=[2002], operator=FilterOperator.NIN)
+    assert ids(late) == {"tax", "kitten"}
+    assert ids(late, last) == {"tax"}
+    assert ids(late, last, condition=FilterCondition.OR) == {*TEXTS}
+    assert ids(late, condition=FilterCondition.NOT) == {"cat"}
+    with pytest.raises(ValueError, match="text_match"):
+        ids(MetadataFilter(key="year", value="a", operator=FilterOperator.TEXT_MATCH))
+    with pytest.raises(ValueError, match="by text"):
+        store.query(VectorStoreQuery(query_embedding=[1.0]))
+    store.delete("animals")
+    assert {one["id"] for one in client.all_documents("llama")} == {"tax"}
+
+
+def test_the_retriever_returns_documents_or_passages(
+    store: DocsplitVectorStore, server: Server, client: Client
+) -> None:
+    [best] = DocsplitRetriever(client, "llama", 1).retrieve("A cat sleeps.")
+    assert best.node_id == "cat"
+
+    async def passages() -> list[str]:
+        async with AsyncClient(server.url) as other:
+            retriever = DocsplitRetriever(client, "llama", 1, passages=True, async_client=other)
+            [found] = await retriever.aretrieve("A cat sleeps.")
+            span = slice(found.metadata["start"], found.metadata["end"])
+            return [found.text, TEXTS[found.metadata["document"]][span]]
+
+    text, expected = asyncio.run(passages())
+    assert text == expected
