@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from docsplit_client import Client
 from heads.network import Network
 from heads.pair_features import FEATURES
 from service.index.links.graph import Graph
@@ -109,6 +110,9 @@ def test_pages_of_documents_together_are_the_whole(server: Server, linked: str) 
     key = {(one["citing"], one["cited"]): one["link_probability"] for one in whole}
     assert {(one["citing"], one["cited"]): one["link_probability"] for one in together} == key
     assert len(together) == len(whole) > 100
+    with Client(server.url) as client:
+        every = client.all_missing_citations(linked, threshold=0)
+    assert [one["link_probability"] for one in every] == sorted(key.values(), reverse=True)
 
 
 def test_a_call_without_time_reads_one_document(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from lancedb.index import BTree
 from lancedb.table import AsyncTable
 
 from ranking.references import Reference
-from service.index.rows.checksums import texts
 from service.index.storage.database import Database
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
@@ -146,17 +145,12 @@ class FoundLinks:
     async def links_to(
         self, uid: str, ids: Sequence[str], most: int
     ) -> tuple[set[tuple[str, str]], bool]:
-        """``most`` citing and cited ids of links to some documents, and whether these are all.
-
-        They are not verified.
-        """
+        """``most`` citing and cited ids of links to some documents, and whether these are all."""
         table = await self._database.find(_name(uid))
         if table is None or not ids:
             return set(), True
-        query = table.query().where(_among("cited", ids)).select(["citing", "cited"])
-        found = await query.limit(most + 1).to_arrow()
-        pairs = zip(texts(found["citing"]), texts(found["cited"]), strict=True)
-        return set(pairs), found.num_rows <= most
+        found = await table.query().where(_among("cited", ids)).limit(most + 1).to_arrow()
+        return {(link.citing, link.cited) for link in _opened(found)}, found.num_rows <= most
 
     async def counts_to(
         self, uid: str, ids: Sequence[str], without: str | None = None

@@ -16,7 +16,7 @@ from service.index.rows.checksums import Part, texts
 Source = Literal["given", "found", "both"]
 
 # documents whose links are in memory at a time; each has up to 10,000 from each source
-_CHUNK = 64
+_CHUNK = 32
 # citing documents, or found links, that are read to count links; an index counts more of them
 MOST_READ = 10_000
 
