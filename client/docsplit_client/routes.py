@@ -86,10 +86,18 @@ class Routes:
     upsert_all = Route(calls.batches.upsert_all)
     get_all = Route(calls.batches.get_all)
 
+    upload = Route(calls.jobs.upload)
+    jobs = Route(calls.jobs.jobs)
+    job = Route(calls.jobs.job)
+    wait_for_job = Route(calls.batches.wait_for_job)
+    cancel_job = Route(calls.jobs.cancel_job)
+
     find_links = Route(calls.links.find_links)
     found_links = Route(calls.links.found_links)
     forget_found_links = Route(calls.links.forget_found_links)
     document_links = Route(calls.links.document_links)
+    missing_citations = Route(calls.links.missing_citations)
+    all_missing_citations = Route(calls.batches.all_missing_citations)
 
     classify = Route(calls.classifiers.classify)
     explain_labels = Route(calls.classifiers.explain_labels)

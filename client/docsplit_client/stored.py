@@ -209,6 +209,74 @@ class Links(TypedDict):
     next: str | None
 
 
+class Missing(TypedDict):
+    """Two documents without a link, though the first one seems to cite the second one."""
+
+    citing: str
+    citing_title: str | None
+    cited: str
+    cited_title: str | None
+    link_probability: float
+    cosine: float
+    place: LinkPlace | None
+
+
+class MissingPage(TypedDict):
+    """Missing citations of some documents, the likeliest first; ``next`` is None at the end."""
+
+    citations: list[Missing]
+    documents: int
+    next: str | None
+
+
+class JobFiles(TypedDict):
+    """The files of a job."""
+
+    total: int
+    done: int
+    failed: int
+
+
+class JobDocuments(TypedDict):
+    """The documents in the files of a job."""
+
+    written: int
+    unchanged: int
+
+
+class JobHead(TypedDict):
+    """A job; ``ended`` is None until its state is final."""
+
+    id: str
+    index: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    files: JobFiles
+    documents: JobDocuments
+    refusals: int
+    error: str | None
+    started: str
+    ended: str | None
+
+
+class Refusal(TypedDict):
+    """A file, a file in an archive, or a document that was refused."""
+
+    id: str
+    reason: str
+
+
+class Job(JobHead):
+    """A job with the first of its refusals."""
+
+    refused: list[Refusal]
+
+
+class Jobs(TypedDict):
+    """Jobs, the newest first."""
+
+    jobs: list[JobHead]
+
+
 class CitationHead(TypedDict):
     """The head that predicts citations, and its quality."""
 
