@@ -264,6 +264,33 @@ def test_two_documents_stand_side_by_side(tab: Tab, service: Server) -> None:
     assert tab.text("h1") == "PEP 566"
 
 
+def test_files_and_texts_are_added(tab: Tab, service: Server, tmp_path: Path) -> None:
+    tab.open(f"{service.url}/#/peps/add")
+    tab.wait("document.querySelector('#new-index')")
+    tab.run("document.querySelector('#new-index').focus()")
+    tab.type("made")
+    tab.press("Enter")
+    tab.wait("document.querySelector('h1 em')?.innerText === 'made'")
+    good, bad = tmp_path / f"{PAYLOADS[1]}.txt", tmp_path / "broken.pdf"
+    good.write_text("A text about gardens. " * 20, encoding="utf-8")
+    bad.write_bytes(b"%PDF-1.4 nothing")
+    tab.choose("#files", good, bad)
+    tab.wait("document.querySelector('.report').innerText.startsWith('Done: 2 of 2')")
+    assert "1 document written" in tab.text(".report")
+    assert tab.run("document.querySelector('.refused dt').innerText") == "broken.pdf"
+    assert len(tab.text(".refused dd")) > 10
+    tab.run("document.querySelector('#new-id').focus()")
+    tab.type("copy")
+    tab.run("document.querySelector('#new-text').focus()")
+    tab.type("A text about gardens. " * 20)
+    tab.click("form button.main")
+    tab.wait("document.querySelector('form.simple').innerText.includes('Nearly the same')")
+    tab.open(f"{service.url}/#/made/search?q=gardens")
+    tab.wait("document.querySelectorAll('.hits > li').length === 2")
+    assert sorted(titles(tab)) == [f"{PAYLOADS[1]}.txt", "copy"]
+    assert tab.run("window.attacked") is None
+
+
 def test_a_window_finds_passages_like_it(tab: Tab, service: Server) -> None:
     tab.open(f"{service.url}/#/peps/document?id=pep-616")
     tab.click(".edge a")
@@ -297,6 +324,7 @@ def axe() -> Path | None:
         ("search?q=python+packages&unit=documents&f=year:gte:2001", True),
         ("document?id=pep-257", False),
         ("compare?id=pep-257&other=pep-566", True),
+        ("add", False),
     ],
 )
 def test_accessibility_rules_find_nothing_serious(
@@ -306,7 +334,7 @@ def test_accessibility_rules_find_nothing_serious(
     assert rules is not None
     tab.look(dark=dark)
     tab.open(f"{service.url}/#/peps/{view}")
-    tab.wait("document.querySelector('.pairs, aside .part:nth-of-type(5)')")
+    tab.wait("document.querySelector('.pairs, aside .part:nth-of-type(5), .drop')")
     tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     tab.run(rules.read_text(encoding="utf-8") + "; 0")
     found: list[dict[str, Any]] = tab.run("axe.run().then((r) => r.violations)")
@@ -321,12 +349,13 @@ def test_accessibility_rules_find_nothing_serious(
         "search?q=python&unit=documents",
         "document?id=pep-257",
         "compare?id=pep-257&other=pep-566",
+        "add",
     ],
 )
 def test_the_page_fits_a_phone(tab: Tab, service: Server, view: str) -> None:
     tab.look(360, 740)
     tab.open(f"{service.url}/#/peps/{view}")
-    tab.wait("document.querySelector('.seeds li, .pairs, .window')")
+    tab.wait("document.querySelector('.seeds li, .pairs, .window, .drop')")
     assert tab.run("document.documentElement.scrollWidth") <= 360
 
 

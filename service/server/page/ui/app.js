@@ -1,5 +1,6 @@
 // The shell: which index and which view the address names.
 
+import { add, fresh } from "./add.js";
 import { address, go, read } from "./address.js";
 import { below, get } from "./api.js";
 import { compare } from "./compare.js";
@@ -13,6 +14,7 @@ const VIEWS = {
   search: ["Search", search, true],
   document: ["Document", readDocument, false],
   compare: ["Compare", compare, true],
+  add: ["Add", add, true],
 };
 
 // what GET /indexes/{name} said, of the index that was shown last
@@ -30,7 +32,7 @@ async function show() {
     names ??= (await get("indexes")).indexes;
     if (turn !== shown) return;
     choose(index);
-    if (!names.length) return void fill(main, noIndexes());
+    if (!names.length) return void fill(main, noIndexes(), fresh());
     if (!index) return void location.replace(address(names[0], "search"));
     if (described.asked !== index) described = { ...(await get(below(index))), asked: index };
     if (turn !== shown) return;
@@ -66,6 +68,10 @@ chooser.addEventListener("change", () => {
   say(`Index ${chooser.value}`);
 });
 window.addEventListener("hashchange", show);
+window.addEventListener("indexes-changed", () => {
+  names = null;
+  described = { asked: "" };
+});
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

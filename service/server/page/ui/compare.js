@@ -3,7 +3,7 @@
 import { address, go } from "./address.js";
 import { below, post } from "./api.js";
 import { count, fill, h } from "./dom.js";
-import { marked, shared, slicer, where } from "./texts.js";
+import { flow, marked, shared, slicer, where } from "./texts.js";
 
 let running = new AbortController();
 
@@ -28,7 +28,7 @@ export async function compare(main, index, given) {
       `. Below: ${count(found.pairs.length, "pair")} of windows, the most similar first. Words that both have are marked.`),
     h("ol.pairs.long", {}, found.pairs.map((pair) => {
       const places = [pair.query, pair.document];
-      const texts = places.map((place, side) => documents.get(ids[side])?.slice(place.start, place.end).trim() ?? "");
+      const texts = places.map((place, side) => flow(documents.get(ids[side])?.slice(place.start, place.end) ?? ""));
       const words = shared(...texts);
       return h("li", {},
         h("p.scores", {}, h("span", {}, "cosine ", h("b", {}, pair.cosine.toFixed(2)))),

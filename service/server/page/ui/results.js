@@ -4,7 +4,7 @@ import { address } from "./address.js";
 import { h } from "./dom.js";
 import { equals } from "./filters.js";
 import { excerpts } from "./pairs.js";
-import { marked, summary, where } from "./texts.js";
+import { flow, marked, summary, where } from "./texts.js";
 
 const DIRECTIONS = { cites: "The text would cite this document", cited_by: "This document would cite the text" };
 
@@ -57,5 +57,5 @@ function card(index, hit, scores, place, like, ...content) {
 function passage(one, words, kind) {
   const place = where(one);
   return h(`figure.passage.${kind}`, {}, place && h("figcaption.where", {}, place),
-    h("blockquote", {}, marked(one.snippet.text.trim(), words)));
+    h("blockquote", {}, marked(flow(one.snippet.text), words)));
 }

@@ -17,6 +17,11 @@ export function slicer(text) {
   return (start, end) => points.slice(start, end).join("");
 }
 
+/** An excerpt without the line breaks of hard-wrapped text; short lines such as headings keep theirs. */
+export function flow(text) {
+  return text.trim().replace(/([^\n]{50,})\n(?=[^\s=*#-])/g, "$1 ").replace(/\n\s*\n\s*/g, "\n\n");
+}
+
 /** The words of a query that a passage should show, in lower case. */
 export function wordsOf(query) {
   const all = new Set((query.match(WORD) ?? []).map((word) => word.toLowerCase()));
