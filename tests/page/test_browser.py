@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -212,17 +213,16 @@ def test_no_document_runs_a_script(tab: Tab, service: Server, unit: str) -> None
     assert tab.run("window.attacked") is None
 
 
-@pytest.mark.parametrize("view", ["document", "compare"])
+@pytest.mark.parametrize("view", ["document", "compare", "neighbourhood"])
 def test_no_document_that_is_read_runs_a_script(tab: Tab, service: Server, view: str) -> None:
     for place, payload in enumerate(PAYLOADS):
         ids = {"id": f"{payload} {place}", "other": f"{PAYLOADS[0]} 0"}
         tab.open(f"{service.url}/#/attacks/{view}?{urlencode(ids)}")
-        tab.wait("document.querySelector('.text, .pairs')")
-        title = tab.run("document.querySelector('main h1:not(.quiet-read), main h2').textContent")
-        assert title == payload
-        assert (
-            tab.run("document.querySelectorAll('main :is(script, img, svg, iframe)').length") == 0
-        )
+        tab.wait("document.querySelector('.text, .pairs, .node')")
+        shown = "main h1:not(.quiet-read), main .heads h2"
+        assert payload in tab.run(f"document.querySelector('{shown}').textContent")
+        made = "document.querySelectorAll('main :is(script, img, iframe, math)').length"
+        assert tab.run(made) == 0
     assert tab.run("window.attacked") is None
 
 
@@ -262,6 +262,44 @@ def test_two_documents_stand_side_by_side(tab: Tab, service: Server) -> None:
     tab.click(".pairs figcaption a")
     tab.wait("document.querySelector('.window.shown')")
     assert tab.text("h1") == "PEP 566"
+
+
+def test_the_citations_of_a_document_are_a_graph(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/document?id=pep-20")
+    tab.wait("document.querySelector('.lead')")
+    tab.click(".lead a + a")
+    tab.wait("document.querySelector('.lines > path.given')")
+    assert tab.text(".centre strong") == "PEP 20"
+    assert tab.text("[aria-label='Cited by'] .given strong") == "PEP 257"
+    tab.wait("document.querySelector('.centre .counts').innerText === 'cited by 1'")
+    # the arrow leads from the citing document, on the left, to the middle
+    ends = tab.run("document.querySelector('.lines > path.given').getAttribute('d')")
+    numbers = [float(each) for each in re.findall(r"[\d.]+", ends)]
+    assert numbers[0] < numbers[-2]
+    # without a head, the service says how to train one
+    tab.click("#predict")
+    tab.wait("document.querySelector('.predict [role=alert]')")
+    assert "POST /indexes/peps/citation" in tab.text(".predict")
+    tab.problems[:] = [one for one in tab.problems if "status of 4" not in one]
+
+
+def test_the_status_shows_health_and_indexes(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/status")
+    shown = tab.wait("document.querySelectorAll('.panel').length > 3 && main.innerText")
+    assert "ready" in shown
+    assert "5 documents" in shown
+    assert "unknown" not in shown
+
+
+def test_a_view_that_comes_late_does_not_replace_the_next_one(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search")
+    tab.wait("document.querySelector('.seeds')")
+    tab.run("location.hash = '#/peps/compare?id=pep-20&other=pep-257'")
+    tab.run("new Promise((resolve) => setTimeout(resolve))")
+    tab.run("location.hash = '#/peps/add'")
+    tab.wait("document.querySelector('.drop')")
+    tab.run("new Promise((resolve) => setTimeout(resolve, 500))")
+    assert tab.run("document.querySelector('.drop') !== null")
 
 
 def test_files_and_texts_are_added(tab: Tab, service: Server, tmp_path: Path) -> None:
@@ -325,6 +363,8 @@ def axe() -> Path | None:
         ("document?id=pep-257", False),
         ("compare?id=pep-257&other=pep-566", True),
         ("add", False),
+        ("status", True),
+        ("neighbourhood?id=pep-20", False),
     ],
 )
 def test_accessibility_rules_find_nothing_serious(
@@ -334,7 +374,7 @@ def test_accessibility_rules_find_nothing_serious(
     assert rules is not None
     tab.look(dark=dark)
     tab.open(f"{service.url}/#/peps/{view}")
-    tab.wait("document.querySelector('.pairs, aside .part:nth-of-type(5), .drop')")
+    tab.wait("document.querySelector('.pairs, aside .part:nth-of-type(5), .drop, .panel, .node')")
     tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     tab.run(rules.read_text(encoding="utf-8") + "; 0")
     found: list[dict[str, Any]] = tab.run("axe.run().then((r) => r.violations)")
@@ -350,12 +390,14 @@ def test_accessibility_rules_find_nothing_serious(
         "document?id=pep-257",
         "compare?id=pep-257&other=pep-566",
         "add",
+        "status",
+        "neighbourhood?id=pep-20",
     ],
 )
 def test_the_page_fits_a_phone(tab: Tab, service: Server, view: str) -> None:
     tab.look(360, 740)
     tab.open(f"{service.url}/#/peps/{view}")
-    tab.wait("document.querySelector('.seeds li, .pairs, .window, .drop')")
+    tab.wait("document.querySelector('.seeds li, .pairs, .window, .drop, .panel, .node')")
     assert tab.run("document.documentElement.scrollWidth") <= 360
 
 

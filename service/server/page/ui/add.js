@@ -6,14 +6,11 @@ import { count, fill, h, say } from "./dom.js";
 import { problem } from "./empty.js";
 import { follow } from "./jobs.js";
 
-let running = new AbortController();
 
 /** Show the view. */
-export async function add(main, index) {
-  running.abort();
-  running = new AbortController();
+export async function add(main, index, given, signal) {
   fill(main, h("h1", {}, "Add documents to ", h("em", {}, index.name)),
-    files(index.name, running.signal), text(index.name, running.signal), fresh());
+    files(index.name, signal), text(index.name, signal), fresh());
 }
 
 /** Tell the shell that an index has changed. */
@@ -40,7 +37,7 @@ function files(index, signal) {
     const bar = h("progress", { max: 100, value: 0, "aria-label": "Upload" });
     fill(report, h("p", {}, `Sending ${count(given.length, "file")}…`), bar);
     try {
-      const job = await upload(below(index, "files"), form, (share) => { bar.value = 100 * share; }, signal);
+      const job = await upload(below(index, "files"), form, (share) => { bar.value = 100 * share; });
       await follow(report, job, signal);
       changed();
     } catch (error) {

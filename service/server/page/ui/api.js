@@ -41,7 +41,7 @@ export const post = async (path, body, signal) => (await send("POST", path, body
  * @param {(share: number) => void} tell takes the share that was sent, 0 to 1
  * @returns {Promise<object>} the job that indexes them
  */
-export function upload(path, form, tell, signal) {
+export function upload(path, form, tell) {
   return new Promise((resolve, reject) => {
     // fetch does not say how much it has sent
     const request = new XMLHttpRequest();
@@ -60,8 +60,6 @@ export function upload(path, form, tell, signal) {
       else reject(new Refused(request.status, data?.error ?? `The service answered with status ${request.status}.`, data));
     });
     request.addEventListener("error", () => reject(new Refused(0, UNREACHED, null)));
-    request.addEventListener("abort", () => reject(new DOMException("aborted", "AbortError")));
-    signal.addEventListener("abort", () => request.abort());
     request.send(form);
   });
 }

@@ -7,14 +7,18 @@ import { compare } from "./compare.js";
 import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
+import { neighbourhood } from "./neighbourhood.js";
 import { search } from "./search.js";
+import { status } from "./status.js";
 
 // title, how to show it, and whether the navigation has it
 const VIEWS = {
   search: ["Search", search, true],
   document: ["Document", readDocument, false],
   compare: ["Compare", compare, true],
+  neighbourhood: ["Citations", neighbourhood, false],
   add: ["Add", add, true],
+  status: ["Status", status, true],
 };
 
 // what GET /indexes/{name} said, of the index that was shown last
@@ -23,29 +27,31 @@ let described = { asked: "" };
 const main = document.getElementById("main");
 const chooser = document.getElementById("indexes");
 let names = null;
-let shown = 0;
+let shown = new AbortController();
 
 async function show() {
   const { index, view, given } = read();
-  const turn = ++shown;
+  shown.abort();
+  shown = new AbortController();
+  const { signal } = shown;
   try {
     names ??= (await get("indexes")).indexes;
-    if (turn !== shown) return;
+    if (signal.aborted) return;
     choose(index);
     if (!names.length) return void fill(main, noIndexes(), fresh());
     if (!index) return void location.replace(address(names[0], "search"));
     if (described.asked !== index) described = { ...(await get(below(index))), asked: index };
-    if (turn !== shown) return;
+    if (signal.aborted) return;
     const [title, render] = VIEWS[view] ?? VIEWS.search;
     document.title = `${title} · ${index} · docsplit`;
     links(index, view);
     main.className = view;
     const focused = document.activeElement?.id;
-    const rendered = render(main, described, given);
+    const rendered = render(main, described, given, signal);
     if (focused && main.querySelector(`#${focused}`)) document.getElementById(focused).focus();
     await rendered;
   } catch (error) {
-    if (turn !== shown || error.name === "AbortError") return;
+    if (signal.aborted || error.name === "AbortError") return;
     if (error.status === undefined) console.error(error);
     fill(main, problem(error, show));
   }

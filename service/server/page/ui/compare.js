@@ -5,13 +5,9 @@ import { below, post } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { flow, marked, shared, slicer, where } from "./texts.js";
 
-let running = new AbortController();
 
 /** Show the view; `given` has `id` and `other`. */
-export async function compare(main, index, given) {
-  running.abort();
-  running = new AbortController();
-  const { signal } = running;
+export async function compare(main, index, given, signal) {
   const ids = [given.get("id") ?? "", given.get("other") ?? ""];
   if (ids.includes("")) return void fill(main, h("h1.quiet-read", {}, "Compare two documents"), choose(index.name, ids));
   fill(main, h("p.note.waiting", {}, "Comparing…"));

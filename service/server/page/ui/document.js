@@ -8,17 +8,14 @@ import { labels } from "./labels.js";
 import { citedPlaces, relations } from "./relations.js";
 import { slicer, summary, where } from "./texts.js";
 
-let running = new AbortController();
 
 /**
  * Show the view.
  * @param {URLSearchParams} given `id`, and `at`, a code point to scroll to
  */
-export async function read(main, index, given) {
-  running.abort();
-  running = new AbortController();
-  const { signal } = running;
+export async function read(main, index, given, signal) {
   const id = given.get("id") ?? "";
+  fill(main, h("p.note.waiting", {}, "Reading…"));
   const [{ documents: [found] }, { windows }] = await Promise.all([
     post(below(index.name, "documents", "get"), { ids: [id] }, signal),
     get(below(index.name, "documents", id, "windows"), signal),
@@ -31,7 +28,8 @@ export async function read(main, index, given) {
       h("h1", {}, found.title || id),
       h("p.meta", {}, [found.title ? id : null, ...summary(found.metadata), count(windows.length, "window"),
         count(found.text.length, "character")].filter(Boolean).map((each) => h("span", {}, each))),
-      h("p.actions", {}, h("a", { href: address(index.name, "search", { like: id, unit: "documents" }) }, "Documents like this"))),
+      h("p.actions", {}, h("a", { href: address(index.name, "search", { like: id, unit: "documents" }) }, "Documents like this"),
+        h("a", { href: address(index.name, "neighbourhood", { id }) }, "Citations as a graph"))),
     beside, text));
   const slice = slicer(found.text);
   fill(text, windows.map((one, number) => section(index.name, id, one, windows[number - 1], number, slice)));

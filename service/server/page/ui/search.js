@@ -20,17 +20,15 @@ const STEPS = [10, 30, 100];
 // a longer text does not fit an address: it is kept until the page is left
 const LONGEST = 3000;
 const longTexts = [];
-let running = new AbortController();
 
 /**
  * Show the view.
  * @param {HTMLElement} main
  * @param {object} index as GET /indexes/{name} describes it
  * @param {URLSearchParams} given the parameters of the address
+ * @param {AbortSignal} signal ends when another view is shown
  */
-export async function search(main, index, given) {
-  running.abort();
-  running = new AbortController();
+export async function search(main, index, given, signal) {
   const state = stateOf(given);
   const results = h("section.results", { "aria-label": "Results" });
   const goOn = (changes) => go(address(index.name, "search", parameters({ ...state, ...changes })));
@@ -38,8 +36,8 @@ export async function search(main, index, given) {
     filterBar(index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })), results);
   if (!index.documents) return void fill(results, noDocuments(index.name));
   if (state.lost) return void fill(results, h("p.note", {}, "That text was too long for a link. Paste it again."));
-  if (!state.text.trim() && !state.like) return void (await start(results, index));
-  await run(results, index, state, goOn, running.signal);
+  if (!state.text.trim() && !state.like) return void (await start(results, index, signal));
+  await run(results, index, state, goOn, signal);
 }
 
 function stateOf(given) {
@@ -126,8 +124,8 @@ function takeFiles(box) {
   });
 }
 
-async function start(results, index) {
-  const page = await get(`${below(index.name, "documents")}?limit=8`, running.signal);
+async function start(results, index, signal) {
+  const page = await get(`${below(index.name, "documents")}?limit=8`, signal);
   fill(results, h("div.start", {},
     h("h2", {}, `${count(index.documents, "document")} to search`),
     h("p.note", {}, "Write above what you look for. A whole document works too: paste it, or drop a text file. Or start from a document of the index:"),
