@@ -7,4 +7,12 @@ window.SwaggerUIBundle({
   layout: "BaseLayout",
   // without it, Swagger UI shows the badge of a validator on another host
   validatorUrl: null,
+  // the key that the page at / keeps in this tab
+  requestInterceptor: (request) => {
+    const key = sessionStorage.getItem("docsplit.key");
+    if (key && new URL(request.url, location.href).origin === location.origin) {
+      request.headers.authorization = `Bearer ${key}`;
+    }
+    return request;
+  },
 });

@@ -1,8 +1,7 @@
-// Requests to the service. The API key stays in this tab: sessionStorage ends with it.
+// Requests to the service.
 
-import { askKey } from "./key.js";
+import { askKey, storedKey } from "./key.js";
 
-const STORED = "docsplit.key";
 const UNREACHED = "The service does not answer. Is it running, and is this computer connected?";
 
 /** An answer that is no success, with the service's own hint. */
@@ -23,7 +22,7 @@ export async function send(method, path, body, signal) {
     const began = performance.now();
     const answer = await once(method, path, body, signal);
     if (answer.status === 401) {
-      await askKey(sessionStorage.getItem(STORED) !== null, (key) => sessionStorage.setItem(STORED, key));
+      await askKey();
       continue;
     }
     const text = await answer.text();
@@ -46,7 +45,7 @@ export function upload(path, form, tell) {
     // fetch does not say how much it has sent
     const request = new XMLHttpRequest();
     request.open("POST", path);
-    const key = sessionStorage.getItem(STORED);
+    const key = storedKey();
     if (key) request.setRequestHeader("authorization", `Bearer ${key}`);
     request.upload.addEventListener("progress", (event) => event.lengthComputable && tell(event.loaded / event.total));
     request.addEventListener("load", () => {
@@ -71,7 +70,7 @@ export function below(index, ...parts) {
 
 async function once(method, path, body, signal) {
   const headers = {};
-  const key = sessionStorage.getItem(STORED);
+  const key = storedKey();
   if (key) headers.authorization = `Bearer ${key}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   try {

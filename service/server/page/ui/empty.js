@@ -2,6 +2,7 @@
 
 import { address } from "./address.js";
 import { h } from "./dom.js";
+import { forgetKey, storedKey } from "./key.js";
 
 /** The service has no index. */
 export function noIndexes() {
@@ -37,7 +38,8 @@ export function problem(error, again) {
   return h("section.empty", { role: "alert" },
     h("h2", {}, title[error.status] ?? "That did not work"),
     h("p.problem", {}, error.status === undefined ? "The page met an error of its own. Reload it." : error.message),
-    again && h("button", { type: "button", onclick: again }, "Try again"));
+    again && h("button", { type: "button", onclick: again }, "Try again"),
+    error.status === 403 && storedKey() && h("button", { type: "button", onclick: forgetKey }, "Use another key"));
 }
 
 function command(text) {

@@ -2,15 +2,26 @@
 
 import { h } from "./dom.js";
 
+const STORED = "docsplit.key";
 let open = null;
 
+/** The key of this tab, or null. */
+export function storedKey() {
+  return sessionStorage.getItem(STORED);
+}
+
+/** Forget the key; the next request that needs one asks again. */
+export function forgetKey() {
+  sessionStorage.removeItem(STORED);
+  location.reload();
+}
+
 /**
- * Ask for a key and keep it.
- * @param {boolean} refused whether a key was sent and is not valid
- * @param {(key: string) => void} keep
+ * Ask for a key and keep it in this tab: sessionStorage ends with it.
  * @returns {Promise<void>} resolves once a key was given
  */
-export function askKey(refused, keep) {
+export function askKey() {
+  const refused = storedKey() !== null;
   open ??= new Promise((resolve) => {
     const input = h("input", {
       type: "password", id: "key", name: "key", required: true, autocomplete: "off", spellcheck: "false",
@@ -21,7 +32,7 @@ export function askKey(refused, keep) {
         method: "dialog",
         onsubmit: (event) => {
           event.preventDefault();
-          keep(input.value.trim());
+          sessionStorage.setItem(STORED, input.value.trim());
           dialog.close();
           dialog.remove();
           open = null;

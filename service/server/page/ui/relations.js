@@ -27,6 +27,11 @@ export async function relations(beside, index, id, open, signal, know) {
       return part("Resembles", hits.map((hit) => entry(index, id, hit, [["cosine", hit.cosine]])), open, "The index has no other document.");
     },
     async () => {
+      const hits = await post("similar", { index, id, mode: "coupled", top_k: FIRST }, signal);
+      return hits.length > 0 && part("Shares citations with", hits.map((hit) =>
+        entry(index, id, hit, [["cite the same", hit.shared_references], ["cited together", hit.co_citations]])), open);
+    },
+    async () => {
       const found = await post(below(index, "duplicates"), { id }, signal);
       return found.length > 0 && part("Near-duplicates", found.map((one) =>
         entry(index, id, one, [["shared words", one.resemblance], ["cosine", one.cosine]])), open);
@@ -59,7 +64,7 @@ function part(title, entries, open, none) {
 function entry(index, id, one, scores) {
   return h("li", {},
     h("a", { href: address(index, "document", { id: one.id }) }, one.title || one.id),
-    h("p.scores", {}, scores.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, value.toFixed(2)))),
+    h("p.scores", {}, scores.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, Number.isInteger(value) ? value : value.toFixed(2)))),
       h("a", { href: address(index, "compare", { id, other: one.id }) }, "Compare")));
 }
 

@@ -4,6 +4,7 @@ import { address } from "./address.js";
 import { below, get, Refused } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
+import { forgetKey, storedKey } from "./key.js";
 
 const PAUSE = 5000;
 // indexes that are described
@@ -61,6 +62,8 @@ async function panels(known, signal) {
         job.error && h("p.problem", {}, job.error)))) : h("p.note", {}, "No files were uploaded in the last day.")),
     classifiers.length > 0 && h("section.panel", {}, h("h2", {}, "Classifiers ", h("small", {}, classifiers.length)),
       h("ul.rows", {}, classifiers.map((name) => h("li", {}, name)))),
+    storedKey() && h("section.panel", {}, h("h2", {}, "API key"), h("p.note", {}, "In this tab, until you close it."),
+      h("p.actions", {}, h("button", { type: "button", onclick: forgetKey }, "Forget it now"))),
   ];
 }
 

@@ -9,6 +9,8 @@ const COMMON = new Set(("a an and are as at be been but by can could did do does
   "was we were what when where which while who why will with would you your").split(" "));
 // of a long query nearly every word would be marked
 const MOST_WORDS = 40;
+// characters; a shorter line ends where its author wanted it to end
+const LONG_LINE = 50;
 
 /** A function that gives the text between two code points. */
 export function slicer(text) {
@@ -17,9 +19,20 @@ export function slicer(text) {
   return (start, end) => points.slice(start, end).join("");
 }
 
-/** An excerpt without the line breaks of hard-wrapped text; short lines such as headings keep theirs. */
+/**
+ * An excerpt without the line breaks of hard-wrapped text. A long line goes on in the next one if both
+ * are indented equally; short lines, such as headings, keep their breaks.
+ */
 export function flow(text) {
-  return text.trim().replace(/([^\n]{50,})\n(?=[^\s=*#-])/g, "$1 ").replace(/\n\s*\n\s*/g, "\n\n");
+  const lines = [];
+  let open = null;
+  for (const line of text.split("\n")) {
+    const indent = /^\s*/.exec(line)[0];
+    if (open === indent && /^\s*[^\s=*#-]/.test(line)) lines[lines.length - 1] += ` ${line.trim()}`;
+    else lines.push(line);
+    open = line.trim().length >= LONG_LINE ? indent : null;
+  }
+  return lines.join("\n").trim().replace(/\n\s*\n\s*/g, "\n\n");
 }
 
 /** The words of a query that a passage should show, in lower case. */
