@@ -192,7 +192,7 @@ def _contents(file: Path, name: str, reader: Reader, refuse: Refuse | None) -> I
         with whole(file) as source:
             for inner, outcome in reader.read(suffix(file), source):
                 if isinstance(outcome, Content):
-                    yield _of_file(f"{name}/{inner}" if inner else name, outcome)
+                    yield of_file(f"{name}/{inner}" if inner else name, outcome)
                 elif refuse is None:
                     raise DataError(f"{file}{inner and f': {inner}'}: {outcome}")
                 else:
@@ -205,7 +205,8 @@ def _contents(file: Path, name: str, reader: Reader, refuse: Refuse | None) -> I
         refuse(Refused(name, str(error).removeprefix(f"{file}: ")))
 
 
-def _of_file(name: str, content: Content) -> Document:
+def of_file(name: str, content: Content) -> Document:
+    """The document of a file; what the file states about itself becomes metadata."""
     stated = {"author": content.author, "date": content.date}
     metadata = {key: value for key, value in stated.items() if value}
     pages, headings = content.pages, content.headings

@@ -44,6 +44,10 @@ class Reader:
     ) -> None:
         self._sandbox.close()
 
+    def interrupt(self) -> None:
+        """End the present reading from another thread; its file then counts as unreadable."""
+        self._sandbox.interrupt()
+
     def read(self, kind: str, source: IO[bytes]) -> Iterator[Outcome]:
         """The contents of a file, or of the files in an archive, or why one cannot be read.
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from types import TracebackType
 from typing import IO
@@ -95,6 +96,13 @@ class Sandbox:
             raise UnreadableError(self._reason(int(status)))
         answer.seek(0)
         return answer
+
+    def interrupt(self) -> None:
+        """End the present ``run`` from another thread: it raises UnreadableError."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process and its child."""

@@ -110,6 +110,10 @@ SCORING = Pool("scoring", 1)
 STORE = Pool("store", 2)
 # the file of keys, so that nothing delays a revocation
 KEYS = Pool("keys", 1)
+# writing uploaded files to disk
+UPLOADS = Pool("uploads", 1)
+# reading uploaded files in confined processes, up to minutes for one file
+READING = Pool("reading", 1)
 # starting and stopping the engine
 START = Pool("start", 1)
 NAMES = (
@@ -120,6 +124,8 @@ NAMES = (
     "store",
     "disk",
     "keys",
+    "uploads",
+    "reading",
     "start",
     "tokenise",
     "libraries",

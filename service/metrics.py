@@ -184,6 +184,27 @@ class Metrics:
         # alerts compare with the former value: a count that begins at 1 never rises
         for outcome in ("done", "failed", "cancelled", "lost"):
             self.training_jobs.labels(outcome)
+        self.jobs = Counter(
+            "docsplit_jobs_total",
+            "Jobs that ended, by kind and state",
+            ("kind", "state"),
+            registry=self.registry,
+        )
+        for outcome in ("succeeded", "failed", "cancelled"):
+            self.jobs.labels("files", outcome)
+        self.files_refused = Counter(
+            "docsplit_files_refused_total",
+            "Files of uploads, files in archives and documents that jobs refused, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        for reason in ("kind", "unreadable", "invalid", "duplicate", "engine"):
+            self.files_refused.labels(reason)
+        self.upload_bytes = Gauge(
+            "docsplit_upload_bytes",
+            "Disk space of uploaded files that jobs have not read yet",
+            registry=self.registry,
+        )
         self.connections = Gauge(
             "docsplit_connections", "Open connections of clients", registry=self.registry
         )

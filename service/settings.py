@@ -85,6 +85,13 @@ class Settings(BaseSettings):
     """largest body of a request, in bytes"""
     max_body_values: Annotated[int, Field(ge=1024)] = 262_144
     """largest number of JSON values in the body of a request"""
+    max_file_bytes: Annotated[int, Field(ge=1024)] = 104_857_600
+    """largest file of an upload, in bytes"""
+    max_upload_bytes: Annotated[int, Field(ge=1024)] = 536_870_912
+    """largest body of an upload of files, in bytes"""
+    max_upload_disk_bytes: int = 2_147_483_648
+    """largest disk space that each process takes for uploaded files until they are read; one client
+    may take half of it; beyond this the answer is 429"""
     max_inflight_bytes: int = 536_870_912
     """largest memory that each process reserves for requests in progress; one client may reserve
     half of it; beyond this the answer is 429"""
@@ -140,6 +147,8 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """addresses and networks whose X-Forwarded-For names the client, separated by commas; none: the
     header is ignored"""
+    ui: bool = True
+    """whether browsers get a page at / to search and read the indexes"""
     mcp: bool = False
     """whether agents can use the service at /mcp by the Model Context Protocol"""
     model_aliases: Annotated[list[str], NoDecode] = Field(default_factory=list)
@@ -181,6 +190,13 @@ class Settings(BaseSettings):
                 f"must be at least {least}, twice the memory that one body of max_body_bytes "
                 f"({body}) and max_body_values ({values}) may take"
             )
+        return most
+
+    @field_validator("max_upload_disk_bytes")
+    @classmethod
+    def _room_for_an_upload(cls, most: int, info: ValidationInfo) -> int:
+        if most < (least := 2 * info.data.get("max_upload_bytes", 0)):
+            raise ValueError(f"must be at least {least}, twice max_upload_bytes")
         return most
 
     @field_validator("trusted_proxies")

@@ -90,7 +90,7 @@ def prepare(url: str, headers: dict[str, str]) -> None:
 
 def send(url: str, attack: Attack, seconds: float, headers: dict[str, str]) -> httpx.Response:
     """Send a worst body. Its deadline ends the work of the service."""
-    sent = {"content-type": "application/json", "x-request-timeout": f"{seconds:g}"} | headers
+    sent = {"content-type": attack.kind, "x-request-timeout": f"{seconds:g}"} | headers
     return httpx.request(
         attack.method, url + attack.path, content=attack.body(), headers=sent, timeout=60
     )

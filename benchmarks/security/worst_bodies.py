@@ -22,6 +22,7 @@ class Attack:
         route: its name in the OpenAPI document.
         name: why the body is bad.
         body: makes the body, with at most ``SIZE`` bytes.
+        kind: its media type.
         first: whether to send it to this route even if another route with the same checks gets the
             other bodies.
     """
@@ -31,6 +32,7 @@ class Attack:
     name: str
     body: Callable[[], bytes]
     first: bool = True
+    kind: str = "application/json"
 
     @property
     def path(self) -> str:
@@ -172,6 +174,20 @@ def _filters() -> dict[str, Callable[[], bytes]]:
     }
 
 
+FORM = "multipart/form-data; boundary=x"
+_PART = b'--x\r\ncontent-disposition: form-data; name="files"; filename="%s"\r\n\r\n'
+FORMS: dict[str, Callable[[], bytes]] = {
+    # what begins like a boundary goes through the parser byte by byte
+    "a file of line ends": lambda: _PART % b"a.txt" + b"\r" * SIZE + b"\r\n--x--\r\n",
+    "a file of half boundaries": lambda: (
+        _PART % b"a.txt" + b"\r\n--" * (SIZE // 4) + b"\r\n--x--\r\n"
+    ),
+    "many files": lambda: b"".join(_PART % b"%d.txt" % n + b"\r\n" for n in range(LINES)),
+    "one header": lambda: b"--x\r\n" + b"a" * SIZE,
+    "one file name": lambda: _PART % (b"a" * SIZE),
+}
+
+
 # the field of a route for texts, and other fields that its body needs
 _TEXT_FIELDS = [
     ("/embed", b'{"inputs":%s}'),
@@ -257,3 +273,5 @@ def attacks() -> Iterator[Attack]:
         yield Attack("POST", "/indexes/{name}/documents", name, make)
     for name, make in TRAININGS.items():
         yield Attack("PUT", "/classifiers/{name}", name, make)
+    for name, make in FORMS.items():
+        yield Attack("POST", "/indexes/{name}/files", name, make, kind=FORM)

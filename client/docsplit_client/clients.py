@@ -63,6 +63,7 @@ class _Base(Routes, Generic[H]):
             call.method,
             self._url + call.path,
             content=call.content,
+            files=call.form,
             headers={**headers, **call.headers},
             timeout=httpx2.Timeout(seconds, connect=GRACE),
         )

@@ -84,6 +84,12 @@ class Routes:
     upsert_all = Route(calls.batches.upsert_all)
     get_all = Route(calls.batches.get_all)
 
+    upload = Route(calls.jobs.upload)
+    jobs = Route(calls.jobs.jobs)
+    job = Route(calls.jobs.job)
+    wait_for_job = Route(calls.batches.wait_for_job)
+    cancel_job = Route(calls.jobs.cancel_job)
+
     find_links = Route(calls.links.find_links)
     found_links = Route(calls.links.found_links)
     forget_found_links = Route(calls.links.forget_found_links)

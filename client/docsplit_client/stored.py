@@ -223,6 +223,54 @@ class MissingPage(TypedDict):
     next: str | None
 
 
+class JobFiles(TypedDict):
+    """The files of a job."""
+
+    total: int
+    done: int
+    failed: int
+
+
+class JobDocuments(TypedDict):
+    """The documents in the files of a job."""
+
+    written: int
+    unchanged: int
+
+
+class JobHead(TypedDict):
+    """A job; ``ended`` is None until its state is final."""
+
+    id: str
+    index: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    files: JobFiles
+    documents: JobDocuments
+    refusals: int
+    error: str | None
+    started: str
+    ended: str | None
+
+
+class Refusal(TypedDict):
+    """A file, a file in an archive, or a document that was refused."""
+
+    id: str
+    reason: str
+
+
+class Job(JobHead):
+    """A job with the first of its refusals."""
+
+    refused: list[Refusal]
+
+
+class Jobs(TypedDict):
+    """Jobs, the newest first."""
+
+    jobs: list[JobHead]
+
+
 class CitationHead(TypedDict):
     """The head that predicts citations, and its quality."""
 

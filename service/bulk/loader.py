@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 
 from corpora.documents import Document
 from service.bulk.encoding import Encoder, Work
-from service.errors import InvalidError
 from service.index.documents import Index
-from service.index.reuse import digests, kept
-from service.index.rows import fields
-from service.index.rows.outline import Outline, outline
-from service.index.rows.record import digest, record
+from service.index.reuse import changed, kept, outline_of, refusal
+from service.index.rows.record import record
 
 # a batch is one commit; more characters would not fit into the queue
 BATCH_CHARACTERS = 400_000
@@ -58,7 +55,7 @@ async def load_documents(
     async for work, result in encode(_works(index, sources, report)):
         encodings = work.known | result.encodings
         records = [
-            record(s, encodings[s.id], _outline(s)) for s in work.sources if s.id in encodings
+            record(s, encodings[s.id], outline_of(s)) for s in work.sources if s.id in encodings
         ]
         if records:
             await index.put(records)
@@ -80,28 +77,17 @@ async def _works(index: Index, sources: Iterable[Document], report: Report) -> A
                 report.ids.add(source.id)
                 if _fits(index, source, report):
                     fresh.append(source)
-        held = await digests(index, [source.id for source in fresh]) if fresh else {}
-        changed = [s for s in fresh if held.get(s.id) != (_digest(index, s), _outline(s))]
-        report.unchanged += len(fresh) - len(changed)
-        yield Work(changed, await kept(index, {source.id: source.text for source in changed}))
-
-
-def _outline(source: Document) -> Outline | None:
-    return outline(source.pages, [(heading.start, heading.title) for heading in source.headings])
+        new = await changed(index, fresh)
+        report.unchanged += len(fresh) - len(new)
+        yield Work(new, await kept(index, {source.id: source.text for source in new}))
 
 
 def _fits(index: Index, source: Document, report: Report) -> bool:
-    wrong = fields.unservable(source.id, source.text, source.title, source.metadata, source.links)
+    wrong = refusal(index, source)
     if wrong is not None:
         # an id with half a surrogate pair could not be printed
         report.refused.append(f"{source.id.encode(errors='replace').decode()}: {wrong}")
-        return False
-    try:
-        fields.check(index.identity.fields, source.metadata, 0)
-    except InvalidError as error:
-        report.refused.append(f"{source.id}: {str(error).removeprefix('document 0: ')}")
-        return False
-    return True
+    return wrong is None
 
 
 def _batches(sources: Iterable[Document]) -> Iterator[list[Document]]:
@@ -115,7 +101,3 @@ def _batches(sources: Iterable[Document]) -> Iterator[list[Document]]:
         size += len(source.text)
     if batch:
         yield batch
-
-
-def _digest(index: Index, source: Document) -> str:
-    return digest(source.text, source.title, source.metadata, source.links, index.identity.revision)

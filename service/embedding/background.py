@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from service.embedding.batching.clients import BACKGROUND, working_for
+from service.embedding.batching.clients import BACKGROUND, Client, working_for
 from service.embedding.cache import lasting
 from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
 from service.errors import OverloadedError
@@ -32,6 +32,7 @@ class BackgroundEmbedder:
         prompt: text before every window.
         report: receives every batch.
         exclusive: no request uses the engine, so batches have their largest size.
+        client: that the work is for; work for ``BACKGROUND`` is charged to no key.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class BackgroundEmbedder:
         report: Callable[[Embedded], None] | None = None,
         *,
         exclusive: bool = False,
+        client: Client = BACKGROUND,
     ) -> None:
         self._embedder = embedder
         self._prompt = prompt
         self._report = report
         self._exclusive = exclusive
+        self._client = client
         self._turn = asyncio.Lock()
 
     async def __call__(self, texts: Sequence[str]) -> list[Document | UnusableInputError]:
@@ -90,7 +93,7 @@ class BackgroundEmbedder:
     async def _embed(self, texts: Sequence[str]) -> Embedded:
         while True:
             try:
-                with working_for(BACKGROUND), lasting.work():
+                with working_for(self._client), lasting.work():
                     return await self._embedder.embed(
                         texts, time.monotonic() + _NEVER, prompt=self._prompt, refuse=True
                     )

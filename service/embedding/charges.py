@@ -3,6 +3,7 @@
 A client that leaves still pays for work that has begun. Only a full queue refunds a charge.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,8 +15,20 @@ from service.keys.rate import Bucket
 _current: ContextVar[Bucket | None] = ContextVar("charged", default=None)
 
 
+def payer() -> Bucket | None:
+    """What the running work is charged to."""
+    return _current.get()
+
+
+async def out_of_debt() -> None:
+    """Wait until the key of the running work may have more tokens computed."""
+    bucket = _current.get()
+    if bucket is not None:
+        await asyncio.sleep(bucket.wait(0.0))
+
+
 @contextmanager
-def charging(tokens: Bucket) -> Iterator[None]:
+def charging(tokens: Bucket | None) -> Iterator[None]:
     """Charge the block, and tasks that it starts, to ``tokens``."""
     token = _current.set(tokens)
     try:

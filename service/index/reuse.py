@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from lancedb.expr import col, lit
 
+from corpora.documents import Document
 from service.index.documents import Index
-from service.index.rows import checksums, outline, records, vectors
+from service.index.rows import checksums, fields, outline, records, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import Outline
-from service.index.rows.record import Encoding, Record, Windows
+from service.index.rows.record import Encoding, Record, Windows, digest
 from service.index.rows.vectors import matrix
 
 # reads texts and windows of this many documents at once
@@ -50,6 +51,28 @@ async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outl
     contents = map(checksums.content, checksums.texts(found["digest"]))
     pairs = zip(contents, records.outlines(found), strict=True)
     return dict(zip(checksums.texts(found["id"]), pairs, strict=True))
+
+
+def refusal(index: Index, source: Document) -> str | None:
+    """Why an index cannot store a document, and the remedy; None if it can."""
+    wrong = fields.unservable(source.id, source.text, source.title, source.metadata, source.links)
+    return wrong or fields.mistyped(index.identity.fields, source.metadata)
+
+
+def outline_of(source: Document) -> Outline | None:
+    """Pages and headings of a document as an index stores them."""
+    return outline.outline(source.pages, [(head.start, head.title) for head in source.headings])
+
+
+async def changed(index: Index, sources: Sequence[Document]) -> list[Document]:
+    """Those of the documents that the index lacks, or has with other content."""
+    held = await digests(index, [source.id for source in sources]) if sources else {}
+    revision = index.identity.revision
+
+    def current(one: Document) -> tuple[str, Outline | None]:
+        return digest(one.text, one.title, one.metadata, one.links, revision), outline_of(one)
+
+    return [source for source in sources if held.get(source.id) != current(source)]
 
 
 async def windows(index: Index, ids: Sequence[str]) -> dict[str, Windows]:

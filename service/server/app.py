@@ -23,6 +23,7 @@ from service.server.edge.keys import Keys
 from service.server.edge.repeats import Repeats
 from service.server.edge.security import SecurityHeaders
 from service.server.lifecycle import Service
+from service.server.page.pages import Pages
 from service.server.routes import (
     citation,
     classifiers,
@@ -40,7 +41,9 @@ from service.server.routes.stored import (
     aliases,
     documents,
     duplicates,
+    files,
     indexes,
+    jobs,
     links,
     many,
     missing,
@@ -115,6 +118,8 @@ def create_app(service: Service) -> FastAPI:
         version=version("docsplit"),
         summary="Vectors of whole documents.",
         lifespan=lifespan,
+        # ``Pages`` serves /docs
+        docs_url=None,
         redoc_url=None,
         # a redirect would send clients to the host that their Host header names
         redirect_slashes=False,
@@ -136,6 +141,8 @@ def create_app(service: Service) -> FastAPI:
         citation,
         links,
         missing,
+        files,
+        jobs,
         documents,
         many,
         patches,
@@ -160,6 +167,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(
         Guard,
         max_body_bytes=settings.max_body_bytes,
+        max_upload_bytes=settings.max_upload_bytes,
         max_body_values=settings.max_body_values,
         inflight=inflight,
         request_timeout=settings.request_timeout,
@@ -177,6 +185,7 @@ def create_app(service: Service) -> FastAPI:
             expose_headers=_TOLD_HEADERS,
         )
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Pages, ui=settings.ui)
     paths = frozenset(app.openapi()["paths"]) | ({MCP} if endpoint is not None else set())
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     if settings.trusted_proxies:

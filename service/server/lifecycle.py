@@ -16,10 +16,8 @@ from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
 from service.embedding.cache.answers import Answers
-from service.embedding.cache.codec import Codec
 from service.embedding.cache.layers import Cache
 from service.embedding.cache.process import ProcessCache
-from service.embedding.cache.shared import SharedCache
 from service.embedding.cache.tenants import Tenants
 from service.embedding.embedder import Embedder
 from service.embedding.engines.buckets import reserve
@@ -36,8 +34,10 @@ from service.learning.stored import HeadStore
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
 from service.server.scrape import Scrape
+from service.server.shared_cache import shared_cache
 from service.server.tracing import tracing
 from service.settings import Settings
+from service.uploads.background import Uploads
 from windowing.tokens import DocumentTokenizer
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Service:
     store: Store = field(init=False)
     heads: HeadStore = field(init=False)
     background: Background = field(init=False)
+    uploads: Uploads = field(init=False)
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     calibration: Calibration | None = None
@@ -132,6 +133,7 @@ class Service:
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, self.bundle)
         self.background = Background(self.heads, manifest, self.metrics)
+        self.uploads = Uploads(self.store, self.settings.max_upload_disk_bytes, self.metrics)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
@@ -166,7 +168,12 @@ class Service:
     async def start(self) -> None:
         """Connect the shared cache, compile and warm up the engine in a thread, then get ready."""
         if self.settings.redis_url is not None:
-            self.cache.shared = self._shared(self.settings.redis_url.get_secret_value())
+            self.cache.shared = shared_cache(
+                self.settings,
+                self.bundle.manifest,
+                self.choice.arithmetic,
+                lambda kind: self.metrics.cache_errors.labels(kind).inc(),
+            )
             self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
         try:
             self.running = await executors.START.run(self._build)
@@ -221,25 +228,6 @@ class Service:
         if self.running is not None:
             self.store.follow(self.running.reembedder)
             self.background.follow(self.running.background)
-
-    def _shared(self, url: str) -> SharedCache:
-        manifest = self.bundle.manifest
-        secret = self.settings.cache_secret
-        codec = Codec(manifest.dimensions, None if secret is None else secret.get_secret_value())
-        if not codec.signed:
-            log.warning(
-                "cache_not_authenticated",
-                reason="anyone who can write to Redis can put wrong vectors into answers; set "
-                "cache_secret. Until then, upserts and trainings do not use Redis",
-            )
-        return SharedCache(
-            url,
-            prefix=f"docsplit:{codec.label}:{manifest.revision[:32]}:{self.choice.arithmetic}:",
-            codec=codec,
-            ttl=self.settings.redis_ttl,
-            timeout=self.settings.redis_timeout,
-            on_error=lambda kind: self.metrics.cache_errors.labels(kind).inc(),
-        )
 
     def _build(self) -> Running:
         manifest = self.bundle.manifest
@@ -333,7 +321,8 @@ class Service:
         self.metrics.ready.set(0)
 
     async def stop(self) -> None:
-        """Leave trainings to other replicas, let commits and batches end, stop the threads."""
+        """End jobs, leave trainings to others, let commits and batches end, stop the threads."""
+        await self.uploads.close()
         await self.background.close()
         await self.store.close()
         if self.running is not None:

@@ -123,6 +123,8 @@ def test_balancers_and_service_agree_on_the_largest_body_and_the_longest_request
     nginx = (DEPLOY / "nginx" / "nginx.conf").read_text()
     assert f"req.body_size gt {defaults.max_body_bytes}" in haproxy
     assert f"client_max_body_size {defaults.max_body_bytes >> 20}m" in nginx
+    assert f"req.body_size gt {defaults.max_upload_bytes} " in haproxy
+    assert f"client_max_body_size {defaults.max_upload_bytes >> 20}m" in nginx
     for timeout in re.findall(r"timeout server (\d+)s|proxy_read_timeout (\d+)s", haproxy + nginx):
         assert int("".join(timeout)) > defaults.max_request_timeout
 

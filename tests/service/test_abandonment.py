@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http.client import HTTPResponse
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import httpx
 import pytest
 
 from service.keys import file
-from tests.conftest import NIGHTLY, Server, connect, serving, wait_until
+from tests.conftest import NIGHTLY, Server, answered, connect, serving, wait_until
 
 LEFT_AFTER = (0.01, 0.1, 1.0)
 AT_ONCE = 20
@@ -57,8 +56,12 @@ class House:
         self, method: str, path: str, body: Any = None, status: int = 200, by: str = "boss"
     ) -> Any:
         headers = {"authorization": f"Bearer {TOKENS[by]}"}
+        sent: dict[str, Any] = {"json": body}
+        if isinstance(body, bytes):
+            headers["content-type"] = "multipart/form-data; boundary=x"
+            sent = {"content": body}
         answer = httpx.request(
-            method, f"{self.server.url}{path}", json=body, headers=headers, timeout=60
+            method, f"{self.server.url}{path}", headers=headers, timeout=60, **sent
         )
         assert answer.status_code == status, answer.text[:500]
         return answer.json() if answer.content else None
@@ -70,9 +73,13 @@ class House:
         connection.close()
 
     def send(self, method: str, path: str, body: Any, by: str = "boss") -> socket.socket:
-        content = b"" if body is None else json.dumps(body).encode()
+        kind, content = "application/json", b""
+        if isinstance(body, bytes):
+            kind, content = "multipart/form-data; boundary=x", body
+        elif body is not None:
+            content = json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKENS[by]}\r\n"
-        head += f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        head += f"content-type: {kind}\r\ncontent-length: {len(content)}\r\n\r\n"
         connection = connect(self.server)
         connection.sendall(head.encode() + content)
         return connection
@@ -104,6 +111,7 @@ class House:
         return (
             self.server.metric("docsplit_inflight_bytes") == 0
             and self.server.metric("docsplit_queue_tokens") == 0
+            and self.server.metric("docsplit_upload_bytes") == 0
             and self.threads_busy() == 0
         )
 
@@ -176,6 +184,7 @@ def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
             "/indexes/left/documents",
             {"documents": [{"id": f"n{number % 10}", "text": text[:6000]}]},
         ),
+        "upload": ("POST", "/indexes/left/files", form(f"n{number % 10}.txt", text[:6000])),
         "search": ("POST", "/similar", {"index": "left", "text": text[:3000]}),
         "passages": ("POST", "/passages", {"index": "left", "text": text[:3000]}),
         "duplicates": ("GET", "/indexes/left/duplicates", None),
@@ -184,6 +193,12 @@ def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
         "delete": ("DELETE", f"/indexes/left/documents/n{number % 10}", None),
         "describe": ("GET", "/classifiers/held", None),
     }
+
+
+def form(name: str, text: str) -> bytes:
+    """A form of one file."""
+    head = f'--x\r\ncontent-disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+    return f"{head}{text}\r\n--x--\r\n".encode()
 
 
 def abandon(house: House, peps: dict[str, str], times: int) -> None:
@@ -237,7 +252,7 @@ def test_only_a_few_trainings_wait(house: House) -> None:
         for number, labels in enumerate([["even", "odd"] * 10] * 2)
     ]
     sent += [house.send("PUT", f"/classifiers/many-{n}", large()) for n in range(2, 10)]
-    answers = [_answer(one) for one in sent[2:] if _answered(one)]
+    answers = [answered(one) for one in sent[2:] if _answers(one)]
     refused = [(answer, answer.read()) for answer in answers]
     for one in sent:
         one.close()
@@ -249,13 +264,7 @@ def test_only_a_few_trainings_wait(house: House) -> None:
     wait_until(house.quiet, 30)
 
 
-def _answer(connection: socket.socket) -> HTTPResponse:
-    answer = HTTPResponse(connection)
-    answer.begin()
-    return answer
-
-
-def _answered(connection: socket.socket) -> bool:
+def _answers(connection: socket.socket) -> bool:
     connection.settimeout(1)
     try:
         return bool(connection.recv(1, socket.MSG_PEEK))
@@ -287,7 +296,7 @@ def test_abandoned_requests_leave_nothing_behind(house: House, peps: dict[str, s
     # pools start threads when needed, up to their size; a leak adds threads in every round
     assert any(after <= before for before, after in pairwise(threads)), threads
     assert house.server.memory() <= memory + MORE_MEMORY
-    expected = {"background": 202, "delete": 204}
+    expected = {"background": 202, "delete": 204, "upload": 202}
     for kind, (method, path, body) in requests(peps).items():
         if kind == "train":
             path, body = path, small()

@@ -204,3 +204,27 @@ def test_an_unusable_file_of_keys_ends_the_start(
     path.write_text("[keys.a]\n")
     assert serve(["--keys-file", str(path)]) == 2
     assert "keys.a.sha256" in capsys.readouterr().err
+
+
+def test_jobs_of_others_do_not_exist(locked: Locked) -> None:
+    for name in ("mine", "theirs"):
+        assert status(locked, "boss", "PUT", f"/indexes/{name}", json={}) in (200, 201)
+    files = {"files": ("a.txt", b"a text")}
+    for name in ("reader", "stranger"):
+        assert status(locked, name, "POST", "/indexes/mine/files", files=files) == 403
+    job = locked.ask("writer", "POST", "/indexes/mine/files", files=files).json()["id"]
+    bosses = locked.ask("boss", "POST", "/indexes/mine/files", files=files).json()["id"]
+
+    def seen(name: str) -> list[str]:
+        jobs = locked.ask(name, "GET", "/jobs").json()["jobs"]
+        return [one["id"] for one in jobs if one["id"] in (job, bosses)]
+
+    assert seen("boss") == seen("reader") == [bosses, job]
+    # who may only write sees what it began itself
+    assert seen("writer") == [job]
+    assert seen("stranger") == []
+    for name, expected in {"boss": 200, "reader": 200, "writer": 200, "stranger": 404}.items():
+        assert status(locked, name, "GET", f"/jobs/{job}") == expected
+    for name, expected in {"reader": 403, "stranger": 404, "writer": 200}.items():
+        assert status(locked, name, "DELETE", f"/jobs/{job}") == expected
+    assert status(locked, "writer", "DELETE", f"/jobs/{bosses}") == 404

@@ -12,9 +12,10 @@ from docsplit_client.calls.call import Steps
 from docsplit_client.calls.classifiers import classifier
 from docsplit_client.calls.documents import get_documents, upsert
 from docsplit_client.calls.embedding import embed
+from docsplit_client.calls.jobs import job
 from docsplit_client.calls.links import missing_citations
 from docsplit_client.options import EmbedOptions, NewDocument
-from docsplit_client.stored import Classifier, DocumentText, Missing
+from docsplit_client.stored import Classifier, DocumentText, Job, Missing
 
 X = TypeVar("X")
 
@@ -98,6 +99,24 @@ def wait_for_classifier(
             return state
         if progress is not None:
             progress(training["done"])
+        yield float(seconds)
+
+
+def wait_for_job(
+    id: str,  # noqa: A002
+    progress: Callable[[Job], object] | None = None,
+    seconds: float = 1.0,
+) -> Steps[Job]:
+    """Ask every ``seconds`` until a job has ended; returns its last state.
+
+    ``progress`` receives each state before that.
+    """
+    while True:
+        state: Job = yield job(id)
+        if state["ended"] is not None:
+            return state
+        if progress is not None:
+            progress(state)
         yield float(seconds)
 
 

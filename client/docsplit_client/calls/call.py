@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -22,6 +24,7 @@ class Call(Generic[T]):
         path: with its query, percent-encoded.
         read: makes the result from a successful answer.
         body: sent as JSON; None for no body.
+        files: sent as a form, by name, in place of a body.
         headers: besides those of every request.
         idempotent: whether a request that was perhaps carried out may be sent again.
     """
@@ -31,7 +34,18 @@ class Call(Generic[T]):
     read: Callable[[httpx2.Response], T]
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes | Path] | None = None
     idempotent: bool = True
+
+    @property
+    def form(self) -> list[tuple[str, tuple[str, Any]]] | None:
+        """The files as httpx2 sends them: one after the other, without a whole one in memory."""
+        if self.files is None:
+            return None
+        return [
+            ("files", (name, File(one) if isinstance(one, Path) else one))
+            for name, one in self.files.items()
+        ]
 
     @property
     def content(self) -> bytes | None:
@@ -43,6 +57,37 @@ class Call(Generic[T]):
         if self.body is None:
             return None
         return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
+
+
+class File:
+    """A file that is open only while it is sent: there may be more than a process can open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stream: IO[bytes] | None = None
+
+    def tell(self) -> int:
+        """Called before the first byte is read."""
+        return 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """To the start for another try, or the size of the file."""
+        self._close()
+        return self._path.stat().st_size if whence == os.SEEK_END else offset
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        if self._stream is None:
+            self._stream = self._path.open("rb")
+        found = self._stream.read(size)
+        if not found:
+            self._close()
+        return found
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
 
 Steps = Generator[Call[Any] | float, Any, T]

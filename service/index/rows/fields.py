@@ -22,6 +22,7 @@ METADATA_BYTES = 65_536
 # strings in one list
 MOST_ITEMS = 256
 TITLE_CHARACTERS = 4096
+ID_CHARACTERS = 512
 # limit of one document's stored title and metadata: the title in UTF-8, the metadata as JSON in
 # ASCII, which is at most three times as long as in UTF-8
 HEAD_BYTES = 4 * TITLE_CHARACTERS + 3 * METADATA_BYTES
@@ -110,6 +111,11 @@ def unservable(
     if wrong := problem(metadata):
         return f"metadata: {wrong}"
     return None
+
+
+def valid_id(name: str) -> bool:
+    """Whether a text can be the id of a document."""
+    return 0 < len(name) <= ID_CHARACTERS and not any(c < " " or c == "\x7f" for c in name)
 
 
 def valid_unicode(text: str) -> bool:

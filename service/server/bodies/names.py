@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
+from service.index.rows.fields import valid_id
 from service.server.bodies.fields import valid_text
 
 INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -34,7 +35,7 @@ def identifier(value: str) -> str:
     Raises:
         ValueError: it is not valid.
     """
-    if not 0 < len(value) <= 512 or any(c < " " or c == "\x7f" for c in value):
+    if not valid_id(value):
         raise ValueError("an id has 1 to 512 characters, none of them a control character")
     return value
 

@@ -1,10 +1,12 @@
 """ASGI middleware that limits bodies, and ends the work when its client has left.
 
 Before anything parses a body, it limits the bytes and the JSON values. From both it computes the
-memory of the request, and reserves that until the answer.
+memory of the request, and reserves that until the answer. Bodies of uploads it only counts: their
+route reads them as they arrive.
 """
 
 import asyncio
+import re
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,6 +21,9 @@ from service.server.edge.replay import replaying
 # bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384
 JSON_TYPES = {"application/json", "application/merge-patch+json"}
+_HINT = ": send fewer inputs a request"
+_UPLOAD_HINT = " (max_upload_bytes): send fewer files a request"
+_UPLOADS = re.compile("/indexes/[^/]+/files")
 
 
 class Guard:
@@ -27,6 +32,7 @@ class Guard:
     Args:
         app: the application that it protects.
         max_body_bytes: a larger body gets 413 as soon as its size is known.
+        max_upload_bytes: the same for the body of an upload of files.
         max_body_values: a body with more JSON values gets 413 before it is parsed.
         inflight: memory of requests. Without room, a request gets 429; if it has a content-length,
             it gets 429 before its body is read.
@@ -39,6 +45,7 @@ class Guard:
         self,
         app: ASGIApp,
         max_body_bytes: int,
+        max_upload_bytes: int,
         max_body_values: int,
         inflight: Inflight,
         request_timeout: float,
@@ -47,6 +54,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._max_body = max_body_bytes
+        self._max_upload = max_upload_bytes
         self._max_values = max_body_values
         self._inflight = inflight
         self._timeout = request_timeout
@@ -70,9 +78,14 @@ class Guard:
             )
             scope["docsplit.started"] = time.monotonic()
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
+            if _UPLOADS.fullmatch(scope["path"]):
+                _check_coding(headers)
+                self._length(headers, self._max_upload, _UPLOAD_HINT)
+                await self._stream(scope, allowed, receive, send)
+                return
             if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
                 self._check_headers(headers)
-                room.reach(memory.needed(self._length(headers)))
+                room.reach(memory.needed(self._length(headers, self._max_body, _HINT)))
             body, most = await self._read(receive, allowed, room)
             if body:
                 values = most if most <= self._max_values else await self._values(body)
@@ -81,12 +94,11 @@ class Guard:
             await response(scope["path"], error)(scope, receive, send)
             return
         if body is not None:
-            await self._run(scope, body, receive, send)
+            whole = {"type": "http.request", "body": body, "more_body": False}
+            await self._run(scope, replaying(whole, receive), receive, send)
 
     def _check_headers(self, headers: dict[str, str]) -> None:
-        coding = headers.get("content-encoding", "identity").strip().lower()
-        if coding not in ("", "identity"):
-            raise MediaTypeError("content-encoding: send the body uncompressed")
+        _check_coding(headers)
         kind, _, parameters = headers.get("content-type", "").partition(";")
         if kind.strip().lower() not in JSON_TYPES:
             raise MediaTypeError("content-type: send JSON with Content-Type: application/json")
@@ -94,11 +106,11 @@ class Guard:
         if charset not in ("", "utf-8", "utf8"):
             raise MediaTypeError("content-type: send the JSON in UTF-8")
 
-    def _length(self, headers: dict[str, str]) -> int:
+    def _length(self, headers: dict[str, str], most: int, hint: str) -> int:
         stated = headers.get("content-length", "")
         length = int(stated) if stated.isdigit() else 0
-        if length > self._max_body:
-            raise self._too_large(f"has {length}")
+        if length > most:
+            raise _too_large(f"has {length}", most, hint)
         return length
 
     async def _values(self, body: bytes) -> int:
@@ -136,7 +148,7 @@ class Guard:
                     size += len(chunk)
                     values += structure.marks(chunk)
                     if size > self._max_body:
-                        raise self._too_large("has more")
+                        raise _too_large("has more", self._max_body, _HINT)
                     room.reach(memory.needed(size))
                     limit.reschedule(min(expiry, began + self._body_timeout + size / BODY_RATE))
                     chunks.append(chunk)
@@ -147,16 +159,50 @@ class Guard:
         except TimeoutError as error:
             raise SlowBodyError("the body did not arrive in time") from error
 
-    def _too_large(self, found: str) -> ServiceError:
-        return TooLargeError(
-            f"the body {found} bytes, the limit is {self._max_body}: send fewer inputs a request",
-            code="body_too_large",
-            headers={"connection": "close"},
-        )
+    async def _stream(self, scope: Scope, allowed: float, receive: Receive, send: Send) -> None:
+        """Let the route read the body itself; its deadline begins when it has the whole body."""
+        began = asyncio.get_running_loop().time()
+        read = asyncio.Event()
+        size = 0
 
-    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        async def counted() -> Message:
+            nonlocal size
+            if read.is_set():
+                return await receive()
+            pace = began + self._body_timeout + size / BODY_RATE
+            try:
+                async with asyncio.timeout_at(pace):
+                    message = await receive()
+            except TimeoutError as error:
+                raise SlowBodyError(
+                    "the body did not arrive in time", headers={"connection": "close"}
+                ) from error
+            size += len(message.get("body", b""))
+            if size > self._max_upload:
+                raise _too_large("has more", self._max_upload, _UPLOAD_HINT)
+            if not message.get("more_body", False):
+                scope["docsplit.deadline"] = time.monotonic() + allowed
+                read.set()
+            return message
+
+        await self._run(scope, counted, receive, send, read)
+
+    async def _run(
+        self,
+        scope: Scope,
+        body: Receive,
+        receive: Receive,
+        send: Send,
+        read: asyncio.Event | None = None,
+    ) -> None:
+        """Run the route, and cancel it when the client leaves.
+
+        Args:
+            body: what the route receives.
+            read: set when the route has the whole body: until then, the route sees that the client
+                leaves.
+        """
         started = answered = False
-        whole = {"type": "http.request", "body": body, "more_body": False}
 
         async def observed(message: Message) -> None:
             nonlocal started, answered
@@ -165,10 +211,12 @@ class Guard:
             await send(message)
 
         async def gone() -> None:
+            if read is not None:
+                await read.wait()
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        work = asyncio.ensure_future(self._app(scope, replaying(whole, receive), observed))
+        work = asyncio.ensure_future(self._app(scope, body, observed))
         watch = asyncio.ensure_future(gone())
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -182,3 +230,17 @@ class Guard:
             for task in (work, watch):
                 task.cancel()
             await asyncio.gather(work, watch, return_exceptions=True)
+
+
+def _check_coding(headers: dict[str, str]) -> None:
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise MediaTypeError("content-encoding: send the body uncompressed")
+
+
+def _too_large(found: str, most: int, hint: str) -> ServiceError:
+    return TooLargeError(
+        f"the body {found} bytes, the limit is {most}{hint}",
+        code="body_too_large",
+        headers={"connection": "close"},
+    )

@@ -1,0 +1,93 @@
+"""Bodies of the routes for jobs."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, Field
+
+if TYPE_CHECKING:
+    from service.uploads.jobs import Job
+
+# refusals that a job tells
+MOST_REFUSALS = 100
+
+
+class JobFilesOut(BaseModel):
+    """The files of a job."""
+
+    total: int
+    done: int = Field(description="files that were read, and whose documents are in the index")
+    failed: int = Field(description="files that could not be read")
+
+
+class JobDocumentsOut(BaseModel):
+    """The documents in the files of a job."""
+
+    written: int
+    unchanged: int = Field(description="documents that the index already had")
+
+
+class JobHead(BaseModel):
+    """A job, without the reasons of its refusals."""
+
+    id: str
+    index: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"] = Field(
+        description="succeeded: each file was indexed or refused; failed: `error` says why the job "
+        "ended before that"
+    )
+    files: JobFilesOut
+    documents: JobDocumentsOut
+    refusals: int = Field(description="refused files, files in archives, and documents")
+    error: str | None = Field(description="why the job failed, and what to do")
+    started: datetime
+    ended: datetime | None
+
+
+class RefusalOut(BaseModel):
+    """A file, a file in an archive, or a document that was refused."""
+
+    id: str = Field(description="the name of the file, which would be the id of its document")
+    reason: str
+
+
+class JobOut(JobHead):
+    """A job."""
+
+    refused: list[RefusalOut] = Field(max_length=MOST_REFUSALS, description="the first of them")
+
+
+class JobsOut(BaseModel):
+    """Jobs, the newest first."""
+
+    jobs: list[JobHead]
+
+
+def head_of(job: Job) -> JobHead:
+    """A job of the table at this moment."""
+    return JobHead.model_validate(_fields(job))
+
+
+def out_of(job: Job) -> JobOut:
+    """A job of the table at this moment, with its refusals."""
+    refused = [{"id": name, "reason": reason} for name, reason in job.details.get("refused", ())]
+    return JobOut.model_validate(_fields(job) | {"refused": refused})
+
+
+def _fields(job: Job) -> dict[str, object]:
+    job = job.at(time.time())
+    count = job.progress
+    return {
+        "id": job.id,
+        "index": job.index,
+        "state": job.state,
+        "files": {"total": count["files"], "done": count["done"], "failed": count["failed"]},
+        "documents": {"written": count["written"], "unchanged": count["unchanged"]},
+        "refusals": count["refused"],
+        "error": job.error or None,
+        "started": datetime.fromtimestamp(job.started, UTC),
+        "ended": datetime.fromtimestamp(job.heartbeat, UTC) if job.ended else None,
+    }

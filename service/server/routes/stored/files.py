@@ -1,0 +1,90 @@
+"""POST /indexes/{name}/files: upload files; a job reads and indexes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from service.embedding.prompts import resolve
+from service.server.bodies.document_bodies import THRESHOLD
+from service.server.bodies.job_bodies import JobOut, out_of
+from service.server.bodies.names import Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.routes import inference
+from service.uploads import form
+from service.uploads.background import Wish
+
+router = APIRouter(
+    prefix="/indexes/{name}/files",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
+
+_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "files": {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": form.MOST_FILES,
+                            "items": {"type": "string", "format": "binary"},
+                            "description": "the name of each file is the id of its document",
+                        }
+                    },
+                    "required": ["files"],
+                }
+            }
+        },
+    }
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 503),
+    openapi_extra=_FORM,
+)
+async def upload_files(
+    request: Request,
+    response: Response,
+    name: Name,
+    on_duplicate: Annotated[
+        Literal["allow", "refuse"],
+        Query(description="`refuse` leaves out documents of which the index has near-duplicates"),
+    ] = "allow",
+) -> JobOut:
+    """Upload files: PDF, office files, HTML, mail, text, and archives of these.
+
+    The answer comes when the service has all bytes. A job then reads the files and indexes their
+    documents; `location` names it.
+    """
+    service = inference.service_of(request)
+    running = inference.running_of(service)
+    async with deadline.within(request):
+        index = await (await service.store.indexes()).writable(name)
+    upload = await service.uploads.open()
+    try:
+        await form.receive(
+            request.stream(),
+            request.headers.get("content-type", ""),
+            upload,
+            service.settings.max_file_bytes,
+        )
+    except BaseException:
+        service.uploads.close_upload(upload)
+        raise
+    threshold = THRESHOLD if on_duplicate == "refuse" else None
+    wish = Wish(name, index.identity.uid, threshold)
+    prompt = resolve(service.bundle.manifest, None)
+    async with deadline.within(request):
+        job = await service.uploads.begin(upload, wish, running.embedder, prompt)
+    response.headers["location"] = f"/jobs/{job.id}"
+    return out_of(job)

@@ -1,0 +1,220 @@
+"""Reads the files of an upload and puts them into an index, as POST documents would."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Literal
+
+from corpora.documents import Document, Refused, of_file
+from extraction.content import StartError, UnreadableError
+from extraction.kinds import KINDS
+from extraction.reading import Outcome, Reader
+from service import executors
+from service.embedding import charges
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.embedder import UnusableInputError
+from service.errors import EngineFailedError, UnavailableError
+from service.index import commits
+from service.index.documents import Index
+from service.index.query.duplicates import like
+from service.index.query.reading import Query
+from service.index.reuse import changed, kept, outline_of, refusal
+from service.index.rows import fields
+from service.index.rows.record import Encoding, encoded, record
+from service.index.store import Store
+from service.uploads.spool import Upload
+
+# documents of one commit, unless it waits longer than this for them
+_CHARACTERS = 50_000
+_DOCUMENTS = 64
+_SECONDS = 2.0
+# refusals that a job keeps, the first ones
+MOST_REFUSALS = 100
+_REASON_CHARACTERS = 300
+
+Why = Literal["kind", "unreadable", "invalid", "duplicate", "engine"]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a job has done.
+
+    Attributes:
+        done, failed: files that were read, and files that could not be.
+        written, unchanged: documents that the index has now, and had before.
+        refused: the first refusals of files, files in archives, and documents.
+        refusals: numbers of all refusals, by reason.
+    """
+
+    files: int
+    done: int = 0
+    failed: int = 0
+    written: int = 0
+    unchanged: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    refusals: dict[Why, int] = field(default_factory=dict)
+
+    def refuse(self, name: str, why: Why, reason: str) -> None:
+        """Count a refusal; names in archives may hold anything."""
+        self.refusals[why] = self.refusals.get(why, 0) + 1
+        if len(self.refused) < MOST_REFUSALS:
+            shown = name.encode(errors="replace").decode()[: fields.ID_CHARACTERS]
+            self.refused.append(Refused(shown, reason[:_REASON_CHARACTERS]))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where documents go.
+
+    Attributes:
+        index, uid: name of the index, and which index of that name it was.
+        embedder: works for the client of the upload.
+        threshold: a document is refused if another document of the index resembles it as much;
+            None compares nothing.
+    """
+
+    store: Store
+    index: str
+    uid: str
+    embedder: BackgroundEmbedder
+    threshold: float | None
+
+
+async def add(upload: Upload, target: Target, progress: Progress) -> None:
+    """Read all files and write their documents; a file that cannot be read is refused.
+
+    Raises:
+        ServiceError: nothing more can be written; what was written stays.
+    """
+    batch: list[Document] = []
+    seen: set[str] = set()
+    read = 0
+    since = time.monotonic()
+    async with aclosing(_contents(upload, progress)) as contents:
+        async for found in contents:
+            if found is None:
+                read += 1
+            elif found.id in seen:
+                reason = "another file of this upload has the same name: send it with another name"
+                progress.refuse(found.id, "invalid", reason)
+            else:
+                seen.add(found.id)
+                batch.append(found)
+            full = sum(len(one.text) for one in batch) > _CHARACTERS or len(batch) >= _DOCUMENTS
+            if full or time.monotonic() - since > _SECONDS:
+                await _write(batch, target, progress)
+                progress.done += read
+                batch, read, since = [], 0, time.monotonic()
+    await _write(batch, target, progress)
+    progress.done += read
+
+
+async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Document | None, None]:
+    """The documents of each file, and None after each file that could be read."""
+    reader = Reader()
+    try:
+        for number, name in enumerate(upload.names):
+            kind = PurePosixPath(name).suffix.lower()
+            if kind not in KINDS:
+                progress.failed += 1
+                known = ", ".join(KINDS)
+                progress.refuse(name, "kind", f"a file of an unknown kind; known are {known}")
+                continue
+            whole = True
+            outcomes = _outcomes(upload, number, kind, reader)
+            try:
+                while (found := await executors.READING.run(next, outcomes, None)) is not None:
+                    inner, outcome = found
+                    full = f"{name}/{inner}" if inner else name
+                    if isinstance(outcome, UnreadableError):
+                        progress.refuse(full, "unreadable", str(outcome))
+                        whole = whole and bool(inner)
+                    else:
+                        yield of_file(full, outcome)
+            except StartError as error:
+                raise UnavailableError(f"no file can be read here: {error}") from error
+            if whole:
+                yield None
+            else:
+                progress.failed += 1
+    finally:
+        reader.interrupt()
+        # after the interrupted call, in the same thread
+        await asyncio.shield(executors.READING.run(reader.__exit__, None, None, None))
+
+
+def _outcomes(upload: Upload, number: int, kind: str, reader: Reader) -> Iterator[Outcome]:
+    with upload.read(number) as source:
+        yield from reader.read(kind, source)
+
+
+async def _write(batch: Sequence[Document], target: Target, progress: Progress) -> None:
+    """Embed and store the documents that the index can hold and does not have."""
+    if not batch:
+        return
+    index = await (await target.store.indexes()).writable(target.index)
+    index.require(target.uid)
+    fit = []
+    for one in batch:
+        wrong = refusal(index, one) if fields.valid_id(one.id) else "its name is no valid id"
+        if wrong is None:
+            fit.append(one)
+        else:
+            progress.refuse(one.id, "invalid", wrong)
+    new = await changed(index, fit)
+    progress.unchanged += len(fit) - len(new)
+    known = await kept(index, {one.id: one.text for one in new})
+    await _embed([one for one in new if one.id not in known], known, target, progress)
+    if target.threshold is not None:
+        await _refuse_duplicates(index, new, known, target.threshold, progress)
+    records = [record(one, known[one.id], outline_of(one)) for one in new if one.id in known]
+    if records:
+        upsert = commits.Upsert(await index.rows(records))
+        await target.store.upsert(target.index, target.uid, upsert)
+        progress.written += len(records)
+
+
+async def _embed(
+    documents: Sequence[Document],
+    known: dict[str, Encoding],
+    target: Target,
+    progress: Progress,
+) -> None:
+    """Add the encodings of documents to the known ones; refuse those that have none."""
+    await charges.out_of_debt()
+    try:
+        outcomes = await target.embedder([one.text for one in documents])
+    except EngineFailedError:
+        if len(documents) == 1:
+            progress.refuse(documents[0].id, "engine", "the engine failed on this document")
+        else:
+            # one of them may be the cause
+            for one in documents:
+                await _embed([one], known, target, progress)
+        return
+    for one, outcome in zip(documents, outcomes, strict=True):
+        if isinstance(outcome, UnusableInputError):
+            progress.refuse(one.id, "invalid", outcome.reason)
+        else:
+            known[one.id] = encoded(outcome)
+
+
+async def _refuse_duplicates(
+    index: Index,
+    documents: Sequence[Document],
+    known: dict[str, Encoding],
+    threshold: float,
+    progress: Progress,
+) -> None:
+    for one in documents:
+        if one.id in known:
+            query = Query(known[one.id].vector, one.text, one.id)
+            if found := await like(index, query, threshold, 1):
+                del known[one.id]
+                reason = f"the index has a near-duplicate of it: {found[0].hit.id}"
+                progress.refuse(one.id, "duplicate", reason)

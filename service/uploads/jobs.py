@@ -1,0 +1,149 @@
+"""The table of jobs, which every replica reads: long work that no request waits for."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from service.index.rows.keyed import KeyedTable, Row
+from service.index.storage.database import Database
+
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Kind = Literal["files"]
+
+# a job without a heartbeat for this long has lost its replica
+LOST_SECONDS = 60.0
+# a job that has ended is kept for this long, if it is among the newest
+KEEP_SECONDS = 86_400.0
+KEEP_JOBS = 1000
+LOST = "its replica ended: send the files again; what was indexed stays"
+_OPEN = "state IN ('queued', 'running')"
+_HEAD = ["id", "kind", "index", "owner", "state", "progress", "error", "started", "heartbeat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job.
+
+    Attributes:
+        id: 32 hex digits.
+        index: the name of the index that it changes.
+        owner: name of the client that began it.
+        state: the last written state; ``at`` gives the present one.
+        progress: counts, depending on the kind.
+        details: further results, depending on the kind; of bounded size.
+        error: the reason of a failure and the remedy.
+        started: seconds since the epoch, like ``heartbeat``, which ends with the job.
+    """
+
+    id: str
+    kind: Kind
+    index: str
+    owner: str
+    state: State
+    progress: dict[str, int]
+    error: str
+    started: float
+    heartbeat: float
+    details: dict[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        """Whether its state is final."""
+        return self.state not in ("queued", "running")
+
+    def at(self, now: float) -> Job:
+        """The job at ``now`` seconds since the epoch: it failed if its replica is gone."""
+        if self.ended or now - self.heartbeat <= LOST_SECONDS:
+            return self
+        return replace(self, state="failed", error=LOST)
+
+
+class Jobs:
+    """The jobs of all replicas.
+
+    Args:
+        database: holds the table.
+    """
+
+    def __init__(self, database: Database) -> None:
+        texts = ("id", "kind", "index", "owner", "state", "progress", "details", "error")
+        self._table = KeyedTable(
+            database,
+            "jobs",
+            **dict.fromkeys(texts, pa.string()),
+            started=pa.float64(),
+            heartbeat=pa.float64(),
+        )
+
+    async def add(self, kind: Kind, index: str, owner: str, progress: Mapping[str, int]) -> Job:
+        """Write a queued job; it is durable when this returns. Old jobs are removed."""
+        await self._forget()
+        now = time.time()
+        job = Job(uuid.uuid4().hex, kind, index, owner, "queued", {**progress}, "", now, now, {})
+        await self._table.put(_row(job), replace=False)
+        await self._table.sync()
+        return job
+
+    async def get(self, job_id: str) -> Job | None:
+        """A job."""
+        row = await self._table.get(job_id)
+        return None if row is None else _job(row)
+
+    async def all(self) -> list[Job]:
+        """All jobs without their details, the newest first."""
+        rows = await self._table.rows(columns=_HEAD)
+        return sorted(map(_job, rows), key=lambda job: job.started, reverse=True)
+
+    async def beat(self, job: Job) -> bool:
+        """Write an open job's state, results and heartbeat; False if it was ended elsewhere."""
+        where = f"id = '{job.id}' AND {_OPEN}"
+        values = _results(job)
+        return await self._table.change(where, state=job.state, **values, heartbeat=time.time())
+
+    async def end(self, job: Job) -> None:
+        """Write the end of a job: its results, and its state unless it was ended elsewhere."""
+        mine = f"id = '{job.id}'"
+        results = {**_results(job), "heartbeat": time.time()}
+        final = {"state": job.state, "error": job.error}
+        # one write: a late heartbeat then finds the job ended, and changes nothing
+        if not await self._table.change(f"{mine} AND {_OPEN}", **final, **results):
+            await self._table.change(mine, **results)
+        await self._table.sync()
+        await self._table.tidy()
+
+    async def cancel(self, job_id: str) -> None:
+        """Mark an open job as cancelled; its replica sees this at its next heartbeat."""
+        await self._table.change(f"id = '{job_id}' AND {_OPEN}", state="cancelled")
+        await self._table.sync()
+
+    async def remove(self, job: Job) -> None:
+        """Remove a job."""
+        await self._table.delete(self._table.of(job.id))
+
+    async def _forget(self) -> None:
+        rows = await self._table.rows(columns=["id", "heartbeat"])
+        rows.sort(key=lambda row: row["heartbeat"], reverse=True)
+        now = time.time()
+        recent = [row for row in rows[:KEEP_JOBS] if now - row["heartbeat"] <= KEEP_SECONDS]
+        if gone := [row["id"] for row in rows[len(recent) :]]:
+            await self._table.delete(self._table.of(*gone))
+
+
+def _results(job: Job) -> dict[str, str]:
+    return {"progress": json.dumps(job.progress), "details": json.dumps(job.details)}
+
+
+def _row(job: Job) -> Row:
+    return asdict(job) | _results(job)
+
+
+def _job(row: Row) -> Job:
+    details = json.loads(row.get("details", "{}"))
+    return Job(**row | {"progress": json.loads(row["progress"]), "details": details})

@@ -1,0 +1,181 @@
+"""Uploads of files to a running service."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docx
+import httpx
+import pytest
+
+from extraction.kinds import KINDS
+from tests.conftest import Server, answered, connect, wait_until
+from tests.index.conftest import call, count
+
+Files = list[tuple[str, tuple[str, bytes]]]
+
+
+def form(files: dict[str, bytes]) -> Files:
+    return [("files", (name, content)) for name, content in files.items()]
+
+
+def word(heading: str, text: str) -> bytes:
+    document = docx.Document()
+    document.add_heading(heading, 1)
+    document.add_paragraph(text)
+    written = io.BytesIO()
+    document.save(written)
+    return written.getvalue()
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return written.getvalue()
+
+
+def upload(server: Server, index: str, files: dict[str, bytes], **query: str) -> str:
+    """The id of the job."""
+    answer = httpx.post(
+        f"{server.url}/indexes/{index}/files", files=form(files), params=query, timeout=60
+    )
+    assert answer.status_code == 202, answer.text
+    job: str = answer.json()["id"]
+    assert answer.headers["location"] == f"/jobs/{job}"
+    return job
+
+
+def ended(server: Server, job: str) -> Any:
+    """The job, once it has ended."""
+    wait_until(lambda: call(server, "GET", f"/jobs/{job}")["ended"] is not None, 60)
+    return call(server, "GET", f"/jobs/{job}")
+
+
+def spooled(server: Server) -> list[str]:
+    """Open files without names in the folder of uploads."""
+    folder = str(server.log.with_name("index") / "scratch")
+    found = []
+    for path in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        # one that has just been closed
+        with suppress(FileNotFoundError):
+            found.append(str(path.readlink()))
+    return [one for one in found if one.startswith(folder)]
+
+
+def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
+    files = {
+        "2026/pens.docx": word("Pens", "Ink flows from a pen onto paper. " * 20),
+        "torn.pdf": b"%PDF-1.7 torn",
+        "plan.exe": b"MZ",
+        "notes.txt": b"We met in May and spoke of wool.",
+        "all.zip": packed({"a.md": b"# Apples\n\nThey grow on trees.", "b.pdf": b"%PDF-"}),
+    }
+    job = ended(server, upload(server, index, files))
+    assert (job["state"], job["error"]) == ("succeeded", None)
+    assert job["files"] == {"total": 5, "done": 3, "failed": 2}
+    assert job["documents"] == {"written": 3, "unchanged": 0}
+    refused = {one["id"]: one["reason"] for one in job["refused"]}
+    assert refused.keys() == {"torn.pdf", "plan.exe", "all.zip/b.pdf"}
+    assert refused["plan.exe"].endswith(", ".join(KINDS))
+    [best] = call(server, "POST", "/passages", {"index": index, "text": "ink and pens", "top_k": 1})
+    assert best["id"] == "2026/pens.docx"
+    assert best["passages"][0]["heading"] == "Pens"
+    # the same files again change nothing, and a changed one replaces its document
+    again = ended(server, upload(server, index, files | {"notes.txt": b"We met in June."}))
+    assert again["documents"] == {"written": 1, "unchanged": 2}
+    assert count(server, index) == 3
+    listed = [one["id"] for one in call(server, "GET", "/jobs")["jobs"] if one["index"] == index]
+    assert listed == [again["id"], job["id"]]
+    # a near-duplicate under another name is left out only if the upload says so
+    text = {"copy.md": b"# Apples\n\nThey grow on trees.", "new.md": b"Bread rises in the oven."}
+    careful = ended(server, upload(server, index, text, on_duplicate="refuse"))
+    assert careful["documents"]["written"] == 1
+    assert [one["id"] for one in careful["refused"]] == ["copy.md"]
+    assert ended(server, upload(server, index, text))["documents"]["written"] == 1
+    assert spooled(server) == []
+
+
+def test_a_cancelled_job_ends(server: Server, index: str, peps: dict[str, str]) -> None:
+    files = {f"{name}.txt": text.encode() for name, text in list(peps.items())[:200]}
+    job = upload(server, index, files)
+    waiting = upload(server, index, {"late.txt": b"late"})
+    assert call(server, "DELETE", f"/jobs/{waiting}")["state"] == "cancelled"
+    wait_until(lambda: call(server, "GET", f"/jobs/{job}")["state"] == "running", 30)
+    assert spooled(server) != []
+    cancelled = call(server, "DELETE", f"/jobs/{job}")
+    assert cancelled["state"] == "cancelled"
+    assert cancelled["ended"] is not None
+    assert cancelled["documents"]["written"] < 200
+    assert spooled(server) == []
+    assert server.metric("docsplit_upload_bytes") == 0
+    # what it has indexed stays, and nothing comes later
+    assert count(server, index) == cancelled["documents"]["written"]
+    assert call(server, "DELETE", f"/jobs/{job}")["state"] == "cancelled"
+    assert call(server, "GET", f"/jobs/{waiting}")["documents"]["written"] == 0
+
+
+HEAD = '--x\r\ncontent-disposition: form-data; name="files"{}\r\n\r\n'
+NAMED = HEAD.format('; filename="a.txt"')
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "said"),
+    [
+        ("application/json", "{}", 415, "multipart/form-data"),
+        ("multipart/form-data", NAMED, 415, "boundary"),
+        (f"multipart/form-data; boundary={'x' * 300}", NAMED, 415, "boundary"),
+        ("multipart/form-data; boundary=x", NAMED + "half", 400, "could not be read"),
+        ("multipart/form-data; boundary=x", "no form", 400, "could not be read"),
+        ("multipart/form-data; boundary=x", "", 400, "could not be read"),
+        ("multipart/form-data; boundary=x", "--x--\r\n", 422, "at least one"),
+        ("multipart/form-data; boundary=x", HEAD.format("") + "a\r\n--x--", 422, "part 1"),
+        ("multipart/form-data; boundary=x", (NAMED + "\r\n") * 1001, 413, "1000 files"),
+    ],
+)
+def test_a_body_that_is_no_form_of_files_is_refused(
+    server: Server, index: str, kind: str, body: str, status: int, said: str
+) -> None:
+    answer = httpx.post(
+        f"{server.url}/indexes/{index}/files",
+        content=body,
+        headers={"content-type": kind},
+        timeout=60,
+    )
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["error"]
+    assert spooled(server) == []
+
+
+def started(server: Server, index: str, length: int) -> Any:
+    """A connection on which an upload has begun."""
+    connection = connect(server)
+    head = f"POST /indexes/{index}/files HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n"
+    connection.sendall(f"{head}content-type: multipart/form-data; boundary=x\r\n\r\n".encode())
+    return connection
+
+
+def test_a_body_over_the_limit_is_refused_before_it_comes(server: Server, index: str) -> None:
+    with started(server, index, 600_000_000) as connection:
+        answer = answered(connection)
+        assert answer.status == 413
+        assert b"max_upload_bytes" in answer.read()
+    # without the index, too
+    with started(server, "no-such-index", 1000) as connection:
+        assert answered(connection).status == 404
+
+
+def test_a_client_that_leaves_half_way_leaves_nothing(server: Server, index: str) -> None:
+    with started(server, index, 3_000_000) as connection:
+        connection.sendall(NAMED.encode() + b"a" * 2_000_000)
+        wait_until(lambda: server.metric("docsplit_upload_bytes") > 1_000_000, 10)
+        assert spooled(server) != []
+    wait_until(lambda: server.metric("docsplit_upload_bytes") == 0, 10)
+    assert spooled(server) == []
+    jobs = call(server, "GET", "/jobs?limit=1000")["jobs"]
+    assert index not in {job["index"] for job in jobs}

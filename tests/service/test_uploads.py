@@ -1,0 +1,260 @@
+"""The disk space, the forms and the jobs of uploads, without a service."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from service.embedding.batching.clients import Client
+from service.errors import OverloadedError, TooLargeError, UnavailableError
+from service.index.indexes import connect
+from service.metrics import Metrics
+from service.server.edge.guard import Guard
+from service.server.edge.inflight import Inflight
+from service.uploads import background, form
+from service.uploads.background import MOST_JOBS, STOPPED, Uploads, Wish
+from service.uploads.jobs import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs
+from service.uploads.spool import Spool, Upload
+from tests.conftest import until
+
+ONE, TWO = Client("one"), Client("two")
+COUNTS = {"files": 1, "done": 0, "failed": 0, "written": 0, "unchanged": 0, "refused": 0}
+TYPE = "multipart/form-data; boundary=x"
+
+
+def part(name: str, content: bytes) -> bytes:
+    head = f'--x\r\ncontent-disposition: form-data; name="f"; filename="{name}"\r\n\r\n'
+    return head.encode() + content + b"\r\n"
+
+
+async def pieces(body: bytes, size: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_files_come_out_of_a_form_as_they_went_in(tmp_path: Path, size: int) -> None:
+    files = {"a.txt": b"\r\n--y\r\n--" * 50, "b/ü.txt": b"", "c.bin": bytes(range(256)) * 9}
+    body = b"".join(part(*one) for one in files.items()) + b"--x--\r\n"
+
+    async def read() -> dict[str, bytes]:
+        spool = Spool(tmp_path, 1 << 20)
+        upload = await spool.open(ONE)
+        await form.receive(pieces(body, size), TYPE, upload, 10_000)
+        found = {}
+        for number, name in enumerate(upload.names):
+            with upload.read(number) as file:
+                found[name] = file.read()
+        assert spool.total == upload.size == sum(map(len, files.values()))
+        upload.close()
+        assert spool.total == 0
+        return found
+
+    assert asyncio.run(read()) == files
+    # the files have no names on disk
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
+    async def read(length: int) -> None:
+        upload = await Spool(tmp_path, 1 << 20).open(ONE)
+        body = part("a.txt", b"a" * 500) + part("b.txt", b"b" * length) + b"--x--\r\n"
+        try:
+            await form.receive(pieces(body, 64), TYPE, upload, 1000)
+        finally:
+            upload.close()
+
+    asyncio.run(read(1000))
+    with pytest.raises(TooLargeError, match=r"file 2 has more than 1000.*max_file_bytes"):
+        asyncio.run(read(1001))
+
+
+def test_clients_share_the_disk_space(tmp_path: Path) -> None:
+    async def fill() -> None:
+        spool = Spool(tmp_path, 1000)
+        first, second = await spool.open(ONE), await spool.open(TWO)
+        first.begin("a")
+        await first.write(b"a" * 500)
+        with pytest.raises(OverloadedError, match="max_upload_disk_bytes"):
+            await first.write(b"a")
+        second.begin("b")
+        await second.write(b"b" * 250)
+        first.close()
+        await second.write(b"b" * 250)
+        second.close()
+        assert spool.total == 0
+
+    asyncio.run(fill())
+
+
+def test_a_full_disk_gets_its_own_error(tmp_path: Path) -> None:
+    class Full:
+        """A file on a full disk."""
+
+        def write(self, _: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None: ...
+
+    async def fill() -> None:
+        spool = Spool(tmp_path, 1 << 23)
+        file: Any = Full()
+        upload = Upload(spool, ONE, file)
+        upload.begin("a")
+        with pytest.raises(UnavailableError, match="is full"):
+            await upload.write(b"a" * (1 << 20))
+        upload.close()
+        assert spool.total == 0
+
+    asyncio.run(fill())
+
+
+class Place:
+    """A store without indexes, and an engine that never answers."""
+
+    queued_tokens = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder)
+        self.metrics = Metrics()
+
+    async def database(self, part: str) -> Any:
+        return await connect(f"{self.path}/{part}")
+
+    async def indexes(self) -> Any:
+        await asyncio.Event().wait()
+
+    def uploads(self) -> Uploads:
+        return Uploads(self, 1 << 20, self.metrics)  # type: ignore[arg-type]
+
+    async def begun(self, uploads: Uploads) -> Job:
+        """A job whose only file has been read, and that waits for its index."""
+        upload = await uploads.open()
+        body = part("a.txt", b"text") + b"--x--\r\n"
+        await form.receive(pieces(body, 100), TYPE, upload, 1000)
+        return await uploads.begin(upload, Wish("index", "uid", None), self, "")  # type: ignore[arg-type]
+
+    def ended(self, state: str) -> float | None:
+        labels = {"kind": "files", "state": state}
+        return self.metrics.registry.get_sample_value("docsplit_jobs_total", labels)
+
+
+def test_a_service_that_stops_says_so(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+
+    async def stop() -> Job | None:
+        uploads = place.uploads()
+        running, waiting = await place.begun(uploads), await place.begun(uploads)
+        await uploads.close()
+        assert uploads.spool.total == 0
+        jobs = await uploads.jobs()
+        assert await jobs.get(waiting.id) is not None
+        return await jobs.get(running.id)
+
+    job = asyncio.run(stop())
+    assert job is not None
+    assert (job.state, job.error, job.progress["files"]) == ("failed", STOPPED, 1)
+    assert (place.ended("failed"), place.ended("cancelled")) == (2.0, 0.0)
+
+
+def test_a_job_is_cancelled_at_another_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "HEARTBEAT_SECONDS", 0.01)
+    here, there = Place(tmp_path), Place(tmp_path)
+
+    async def cancel() -> Job | None:
+        uploads, elsewhere = here.uploads(), there.uploads()
+        job = await here.begun(uploads)
+        await elsewhere.cancel(job.id)
+        await until(lambda: not uploads._tasks)
+        assert uploads.spool.total == 0
+        return await (await elsewhere.jobs()).get(job.id)
+
+    job = asyncio.run(cancel())
+    assert job is not None
+    assert (job.state, job.error) == ("cancelled", "")
+    assert (here.ended("cancelled"), here.ended("failed")) == (1.0, 0.0)
+
+
+def test_only_a_few_uploads_wait(tmp_path: Path) -> None:
+    async def crowd() -> None:
+        uploads = Place(tmp_path).uploads()
+        held = [await uploads.open() for _ in range(MOST_JOBS // 2)]
+        with pytest.raises(OverloadedError) as refused:
+            await uploads.open()
+        assert refused.value.retry_after >= 1
+        uploads.close_upload(held.pop())
+        held.append(await uploads.open())
+        for upload in held:
+            uploads.close_upload(upload)
+
+    asyncio.run(crowd())
+
+
+def test_a_job_whose_replica_is_gone_has_failed() -> None:
+    job = Job("a", "files", "index", "key one", "running", COUNTS, "", 1000.0, 2000.0, {})
+    assert job.at(2000.0 + LOST_SECONDS).state == "running"
+    lost = job.at(2001.0 + LOST_SECONDS)
+    assert (lost.state, lost.error) == ("failed", LOST)
+
+
+def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def made() -> list[str]:
+        jobs = Jobs(await connect(str(tmp_path)))
+        ids = [(await jobs.add("files", "index", "", COUNTS)).id for _ in range(3)]
+        old = time.time() - KEEP_SECONDS - 1
+        await jobs._table.change(f"id = '{ids[1]}'", heartbeat=old)
+        ids.append((await jobs.add("files", "index", "", COUNTS)).id)
+        assert [job.id for job in await jobs.all()] == [ids[3], ids[2], ids[0]]
+        monkeypatch.setattr("service.uploads.jobs.KEEP_JOBS", 2)
+        ids.append((await jobs.add("files", "index", "", COUNTS)).id)
+        assert [job.id for job in await jobs.all()] == [ids[4], ids[3], ids[2]]
+        return ids
+
+    assert len(asyncio.run(made())) < KEEP_JOBS
+
+
+def guarded(most: int, seconds: float, sent: list[Message]) -> tuple[int, int]:
+    """The status of an upload to a route that reads its body, and the bytes that it read."""
+    size = status = 0
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        nonlocal size
+        while (message := await receive()).get("more_body"):
+            size += len(message["body"])
+        size += len(message.get("body", b""))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Message:
+        if not sent:
+            await asyncio.Event().wait()
+        return sent.pop(0)
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    guard = Guard(app, 10, most, 10, Inflight(10**6), 60, 60, seconds)
+    scope = {"type": "http", "method": "POST", "path": "/indexes/a/files", "headers": []}
+    asyncio.run(guard(scope, receive, send))
+    return status, size
+
+
+def test_the_body_of_an_upload_is_bounded_in_size_and_time() -> None:
+    def messages(*last: Message) -> list[Message]:
+        chunks: list[Message] = [{"type": "http.request", "body": b"a" * 100, "more_body": True}]
+        return [*chunks * 9, *last]
+
+    end: Message = {"type": "http.request", "body": b"a" * 100, "more_body": False}
+    assert guarded(1000, 60, messages(end)) == (200, 1000)
+    assert guarded(999, 60, messages(end)) == (413, 900)
+    assert guarded(1000, 0.01, messages()) == (408, 900)
