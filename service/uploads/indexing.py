@@ -145,7 +145,7 @@ async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Docume
     finally:
         reader.interrupt()
         # after the interrupted call, in the same thread
-        await asyncio.shield(executors.READING.run(reader.__exit__, None, None, None))
+        await asyncio.shield(executors.READING.run(reader.close))
 
 
 def _outcomes(upload: Upload, number: int, kind: str, reader: Reader) -> Iterator[Outcome]:
