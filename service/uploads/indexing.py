@@ -175,8 +175,13 @@ async def _write(batch: Sequence[Document], target: Target, progress: Progress) 
     records = [record(one, known[one.id], outline_of(one)) for one in new if one.id in known]
     if records:
         upsert = commits.Upsert(await index.rows(records))
-        await target.store.upsert(target.index, target.uid, upsert)
-        progress.written += len(records)
+        commit = asyncio.create_task(target.store.upsert(target.index, target.uid, upsert))
+        try:
+            await asyncio.shield(commit)
+        finally:
+            # a job that is cancelled meanwhile ends with the right count
+            await commit
+            progress.written += len(records)
 
 
 async def _embed(
