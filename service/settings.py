@@ -147,6 +147,8 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """addresses and networks whose X-Forwarded-For names the client, separated by commas; none: the
     header is ignored"""
+    ui: bool = True
+    """whether browsers get a page at / to search and read the indexes"""
     mcp: bool = False
     """whether agents can use the service at /mcp by the Model Context Protocol"""
     model_aliases: Annotated[list[str], NoDecode] = Field(default_factory=list)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from itertools import cycle, islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -117,6 +118,13 @@ def connect(server: Server, seconds: float = 60) -> socket.socket:
     """A connection on which each call may take this long."""
     parts = urlsplit(server.url)
     return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
+
+
+def answered(connection: socket.socket) -> HTTPResponse:
+    """The answer that comes on a connection; its body is yet to be read."""
+    answer = HTTPResponse(connection)
+    answer.begin()
+    return answer
 
 
 # Each process of pytest-xdist takes ports from a range of its own, below those that the system

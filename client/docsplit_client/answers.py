@@ -97,6 +97,8 @@ class Hit(TypedDict):
     title: str | None
     metadata: dict[str, Any]
     link_probability: NotRequired[float | None]
+    shared_references: NotRequired[int | None]
+    co_citations: NotRequired[int | None]
     direction: NotRequired[Direction | None]
     pairs: NotRequired[list[Pair] | None]
 

@@ -63,8 +63,9 @@ class SearchOptions(TypedDict, total=False):
     top_k: int
     offset: int
     exclude: list[str]
-    mode: Literal["cosine", "words", "hybrid", "citation"]
+    mode: Literal["cosine", "words", "hybrid", "citation", "coupled"]
     direction: Direction | None
+    links_from: Literal["given", "found", "both"] | None
     filter: Filter | None
     adapt: bool
     explain: bool

@@ -94,6 +94,8 @@ class Routes:
     found_links = Route(calls.links.found_links)
     forget_found_links = Route(calls.links.forget_found_links)
     document_links = Route(calls.links.document_links)
+    missing_citations = Route(calls.links.missing_citations)
+    all_missing_citations = Route(calls.batches.all_missing_citations)
 
     classify = Route(calls.classifiers.classify)
     explain_labels = Route(calls.classifiers.explain_labels)

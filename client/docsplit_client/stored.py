@@ -203,6 +203,26 @@ class Links(TypedDict):
     next: str | None
 
 
+class Missing(TypedDict):
+    """Two documents without a link, though the first one seems to cite the second one."""
+
+    citing: str
+    citing_title: str | None
+    cited: str
+    cited_title: str | None
+    link_probability: float
+    cosine: float
+    place: LinkPlace | None
+
+
+class MissingPage(TypedDict):
+    """Missing citations of some documents, the likeliest first; ``next`` is None at the end."""
+
+    citations: list[Missing]
+    documents: int
+    next: str | None
+
+
 class JobFiles(TypedDict):
     """The files of a job."""
 

@@ -23,6 +23,7 @@ from service.server.edge.keys import Keys
 from service.server.edge.repeats import Repeats
 from service.server.edge.security import SecurityHeaders
 from service.server.lifecycle import Service
+from service.server.page.pages import Pages
 from service.server.routes import (
     citation,
     classifiers,
@@ -45,6 +46,7 @@ from service.server.routes.stored import (
     jobs,
     links,
     many,
+    missing,
     passages,
     patches,
 )
@@ -117,6 +119,8 @@ def create_app(service: Service) -> FastAPI:
         version=version("docsplit"),
         summary="Vectors of whole documents.",
         lifespan=lifespan,
+        # ``Pages`` serves /docs
+        docs_url=None,
         redoc_url=None,
         # a redirect would send clients to the host that their Host header names
         redirect_slashes=False,
@@ -137,6 +141,7 @@ def create_app(service: Service) -> FastAPI:
         aliases,
         citation,
         links,
+        missing,
         files,
         jobs,
         documents,
@@ -181,6 +186,7 @@ def create_app(service: Service) -> FastAPI:
             expose_headers=_TOLD_HEADERS,
         )
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Pages, ui=settings.ui)
     paths = frozenset(app.openapi()["paths"]) | ({MCP} if endpoint is not None else set())
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     if settings.trusted_proxies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,8 @@ def test_the_graph_counts_each_link_once(tmp_path: Path) -> None:
         assert (await graph.citations())["pep-4"] == {"pep-2"}
         assert await graph.cites("pep-4") == {"pep-2", "pep-4", "none"}
         assert await graph.cites("pep-1") == {"pep-2", "pep-3"}
+        assert await replace(graph, source="given").cites("pep-1") == set()
+        assert await replace(graph, source="found").cites("pep-4") == {"pep-2"}
 
     asyncio.run(run())
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http.client import HTTPResponse
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import httpx
 import pytest
 
 from service.keys import file
-from tests.conftest import NIGHTLY, Server, connect, serving, wait_until
+from tests.conftest import NIGHTLY, Server, answered, connect, serving, wait_until
 
 LEFT_AFTER = (0.01, 0.1, 1.0)
 AT_ONCE = 20
@@ -253,7 +252,7 @@ def test_only_a_few_trainings_wait(house: House) -> None:
         for number, labels in enumerate([["even", "odd"] * 10] * 2)
     ]
     sent += [house.send("PUT", f"/classifiers/many-{n}", large()) for n in range(2, 10)]
-    answers = [_answer(one) for one in sent[2:] if _answered(one)]
+    answers = [answered(one) for one in sent[2:] if _answers(one)]
     refused = [(answer, answer.read()) for answer in answers]
     for one in sent:
         one.close()
@@ -265,13 +264,7 @@ def test_only_a_few_trainings_wait(house: House) -> None:
     wait_until(house.quiet, 30)
 
 
-def _answer(connection: socket.socket) -> HTTPResponse:
-    answer = HTTPResponse(connection)
-    answer.begin()
-    return answer
-
-
-def _answered(connection: socket.socket) -> bool:
+def _answers(connection: socket.socket) -> bool:
     connection.settimeout(1)
     try:
         return bool(connection.recv(1, socket.MSG_PEEK))

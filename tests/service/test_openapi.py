@@ -85,6 +85,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/documents/{document_id}/links",
         "/indexes/{name}/links",
         "/indexes/{name}/links/find",
+        "/indexes/{name}/links/missing",
         "/indexes/{name}/files",
         "/jobs",
         "/jobs/{job_id}",

@@ -58,7 +58,8 @@ def open_neighbourhood(
     if not settings.optimisation.cluster_size and settings.objective.negatives_below == 1:
         return None
     path = settings.run.output / NEIGHBOURHOOD
-    made_from = json.dumps(fixed_settings(settings, opened.cache.root.name))
+    fixed = fixed_settings(settings, opened.cache.root.name)
+    made_from = json.dumps({key: fixed[key] for key in sorted(fixed) if _decides(key)})
     if processes.any(not path.exists() or Neighbourhood.load(path).made_from != made_from):
         vectors = _embed(settings, opened, processes, chunk_tokens)
         if processes.is_main:
@@ -72,6 +73,21 @@ def open_neighbourhood(
             ).save(path)
     processes.barrier()
     return Neighbourhood.load(path)
+
+
+def _decides(setting: str) -> bool:
+    """Whether vectors or clusters depend on a setting."""
+    room, _, name = setting.partition(".")
+    if room == "backbone":
+        return "dropout" not in name
+    return setting in {
+        "cache",
+        "data.held_out",
+        "objective.windows",
+        "optimisation.cluster_size",
+        "optimisation.precision",
+        "run.seed",
+    }
 
 
 def _embed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from docsplit_client.calls.classifiers import classifier
 from docsplit_client.calls.documents import get_documents, upsert
 from docsplit_client.calls.embedding import embed
 from docsplit_client.calls.jobs import job
+from docsplit_client.calls.links import missing_citations
 from docsplit_client.options import EmbedOptions, NewDocument
-from docsplit_client.stored import Classifier, DocumentText, Job
+from docsplit_client.stored import Classifier, DocumentText, Job, Missing
 
 X = TypeVar("X")
 
@@ -70,6 +71,21 @@ def get_all(index: str, ids: Iterable[str], text: bool = True) -> Steps[dict[str
         found |= {one["id"]: one for one in got["documents"]}
         waiting = got["remaining"] + waiting[MOST_IDS:]
     return found
+
+
+def all_missing_citations(
+    index: str,
+    threshold: float | None = None,
+    links: Literal["given", "found", "both"] | None = None,
+) -> Steps[list[Missing]]:
+    """The citations of all documents that seem missing, the likeliest first."""
+    found: list[Missing] = []
+    after: str | None = None
+    while True:
+        page = yield missing_citations(index, after, None, threshold, links)
+        found += page["citations"]
+        if (after := page["next"]) is None:
+            return sorted(found, key=lambda one: -one["link_probability"])
 
 
 def wait_for_classifier(

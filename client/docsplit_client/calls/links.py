@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 from docsplit_client.calls.call import Call, nothing, parsed, path
 from docsplit_client.options import FindLinksOptions
-from docsplit_client.stored import FoundLinks, Links
+from docsplit_client.stored import FoundLinks, Links, MissingPage
 
 
 def find_links(index: str, **options: Unpack[FindLinksOptions]) -> Call[FoundLinks]:
@@ -32,4 +32,22 @@ def document_links(
 ) -> Call[Links]:
     """One page of the links from and to a document, given ones and those in texts."""
     place = path("indexes", index, "documents", id, "links", after=after, limit=limit)
+    return Call("GET", place, parsed)
+
+
+def missing_citations(
+    index: str,
+    after: str | None = None,
+    documents: int | None = None,
+    threshold: float | None = None,
+    links: Literal["given", "found", "both"] | None = None,
+) -> Call[MissingPage]:
+    """One page of citations that seem missing: those of some documents, the likeliest first."""
+    place = path(
+        *("indexes", index, "links", "missing"),
+        after=after,
+        documents=documents,
+        threshold=threshold,
+        links=links,
+    )
     return Call("GET", place, parsed)

@@ -7,6 +7,7 @@ found in, so links of a text that changed since then do not count.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -14,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import structlog
-from lancedb.expr import col, lit
+from lancedb.expr import Expr, col, lit
 from lancedb.index import BTree
 from lancedb.table import AsyncTable
 
@@ -133,13 +134,34 @@ class FoundLinks:
         held = None if table is None else ((await table.schema()).metadata or {}).get(_REPORT)
         return None if held is None else Report(**json.loads(held))
 
-    async def citing(self, uid: str, document: str) -> list[Link]:
-        """Links in the text of a document."""
-        return await self._links(uid, "citing", [document])
+    async def citing(self, uid: str, documents: Sequence[str]) -> list[Link]:
+        """Links in the texts of some documents."""
+        return await self._links(uid, "citing", documents)
 
     async def cited(self, uid: str, documents: Sequence[str]) -> list[Link]:
         """Links to some documents."""
         return await self._links(uid, "cited", documents)
+
+    async def links_to(
+        self, uid: str, ids: Sequence[str], most: int
+    ) -> tuple[set[tuple[str, str]], bool]:
+        """``most`` citing and cited ids of links to some documents, and whether these are all."""
+        table = await self._database.find(_name(uid))
+        if table is None or not ids:
+            return set(), True
+        found = await table.query().where(_among("cited", ids)).limit(most + 1).to_arrow()
+        return {(link.citing, link.cited) for link in _opened(found)}, found.num_rows <= most
+
+    async def counts_to(
+        self, uid: str, ids: Sequence[str], without: str | None = None
+    ) -> list[int]:
+        """How many documents cite each of some documents; ``without`` does not count."""
+        table = await self._database.find(_name(uid))
+        if table is None:
+            return [0] * len(ids)
+        other = col("citing").ne(lit(without or ""))
+        conditions = ((_among("cited", [name]) & other).to_sql() for name in ids)
+        return await asyncio.gather(*map(table.count_rows, conditions))
 
     async def every(self, uid: str) -> AsyncIterator[Link]:
         """All links of an index, some of them in memory at a time."""
@@ -161,12 +183,15 @@ class FoundLinks:
         table: AsyncTable | None = await self._database.find(_name(uid))
         if table is None or not ids:
             return []
-        where = col(column).isin([lit(name) for name in ids])
-        return _opened(await table.query().where(where).to_arrow())
+        return _opened(await table.query().where(_among(column, ids)).to_arrow())
 
 
 def _name(uid: str) -> str:
     return f"links.{uid}"
+
+
+def _among(column: str, ids: Sequence[str]) -> Expr:
+    return col(column).isin([lit(name) for name in ids])
 
 
 def rows(links: Iterable[Link]) -> pa.Table:

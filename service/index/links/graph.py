@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,11 @@ from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 
 Source = Literal["given", "found", "both"]
+
+# documents whose links are in memory at a time; each has up to 10,000 from each source
+_CHUNK = 32
+# citing documents, or found links, that are read to count links; an index counts more of them
+MOST_READ = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +54,76 @@ class Graph:
         return found
 
     async def cites(self, document: str) -> frozenset[str]:
-        """The documents that a document cites, by given and by found links.
+        """The documents that a document cites, missing ones included.
 
         Raises:
             NotFoundError: the index has no such document.
             DamagedError: the links of the document do not match their checksum.
         """
         own = await self.index.one(document, Part.LINKS)
-        digest = checksums.content(own["digest"][0].as_py())
-        held = await self.held.citing(self.index.identity.uid, document)
-        found = (link.cited for link in held if link.digest == digest)
-        return frozenset([*own["links"][0].as_py(), *found])
+        cited: set[str] = set()
+        if self.source != "found":
+            cited.update(own["links"][0].as_py())
+        if self.source != "given":
+            digest = checksums.content(own["digest"][0].as_py())
+            held = await self.held.citing(self.index.identity.uid, [document])
+            cited.update(link.cited for link in held if link.digest == digest)
+        return frozenset(cited)
 
-    async def cited_counts(self, ids: Sequence[str], citing: str | None) -> Counter[str]:
+    async def references(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, set[str]]]:
+        """The documents that each of some documents cites, missing ones included.
+
+        Leaves out missing and damaged citing documents, links of a document to itself, and found
+        ones of a text that has changed since.
+        """
+        for start in range(0, len(ids), _CHUNK):
+            chunk = ids[start : start + _CHUNK]
+            rows = await self.index.read(chunk, checksums.columns(Part.LINKS))
+            rows = await self.index.sound(rows, Part.LINKS)
+            names = texts(rows["id"])
+            digests = dict(zip(names, map(checksums.content, texts(rows["digest"])), strict=True))
+            cited: dict[str, set[str]] = {name: set() for name in names}
+            if self.source != "found":
+                for name, own in zip(names, rows["links"].to_pylist(), strict=True):
+                    cited[name].update(own)
+            if self.source != "given":
+                for link in await self.held.citing(self.index.identity.uid, names):
+                    if digests[link.citing] == link.digest:
+                        cited[link.citing].add(link.cited)
+            for name, own in cited.items():
+                yield name, own - {name}
+
+    async def links_to(self, ids: Sequence[str], most: int) -> tuple[set[tuple[str, str]], bool]:
+        """Citing and cited ids of links to some documents, and whether these are all.
+
+        Leaves out links to itself. It reads ``most`` documents with given links, and ``most`` found
+        links. The latter include those of a text that has changed, or of a deleted document, until
+        the next search for links.
+        """
+        pairs: set[tuple[str, str]] = set()
+        whole = True
+        if self.source != "found":
+            pairs, whole = await links.links_to(self.index, ids, most)
+        if self.source != "given":
+            found, all_found = await self.held.links_to(self.index.identity.uid, ids, most)
+            pairs, whole = pairs | found, whole and all_found
+        return pairs, whole
+
+    async def cited_counts(self, ids: Sequence[str], citing: str | None = None) -> Counter[str]:
         """How many documents cite each of some; links of ``citing`` do not count.
 
         Found links of a text that has changed, or of a deleted document, count until the next
-        search for links.
+        search for links. If there are more than ``MOST_READ`` links, those that stand in both
+        sources can be counted in one of them only, so a count may be too low.
         """
-        pairs: set[tuple[str, str]] = set()
+        pairs, whole = await self.links_to(ids, MOST_READ)
+        counts = Counter(cited for name, cited in pairs if name != citing)
+        if whole:
+            return counts
         if self.source != "found":
-            pairs |= await links.links_to(self.index, ids)
+            given = await links.counts_to(self.index, ids, citing)
+            counts |= Counter(dict(zip(ids, given, strict=True)))
         if self.source != "given":
-            held = await self.held.cited(self.index.identity.uid, ids)
-            pairs |= {(link.citing, link.cited) for link in held}
-        return Counter(cited for name, cited in pairs if name != citing)
+            found = await self.held.counts_to(self.index.identity.uid, ids, citing)
+            counts |= Counter(dict(zip(ids, found, strict=True)))
+        return counts

@@ -73,7 +73,7 @@ async def page(
         **{("cited_by", name): True for name in await _citing(index, document)},
     }
     found: dict[tuple[Direction, str], Link] = {
-        **{("cites", link.cited): link for link in await held.citing(uid, document)},
+        **{("cites", link.cited): link for link in await held.citing(uid, [document])},
         **{("cited_by", link.citing): link for link in await held.cited(uid, [document])},
     }
     keys = sorted(key for key in {**given, **found} if key > after and key[1] != document)

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from lancedb.expr import lit
 
 from service.index.documents import LIVE, Index
+from service.index.rows import checksums
+
+# rows in memory at a time; each has up to 10,000 links
+_BATCH = 256
 
 
-async def links_to(index: Index, ids: Sequence[str]) -> set[tuple[str, str]]:
-    """Citing and cited ids of the links to some documents, without links to itself."""
+async def links_to(
+    index: Index, ids: Sequence[str], most: int
+) -> tuple[set[tuple[str, str]], bool]:
+    """Citing and cited ids of links to some documents, without links to itself.
+
+    Args:
+        index: contains the links.
+        ids: of the cited documents.
+        most: citing documents to read.
+
+    Returns:
+        The pairs, and whether they are all of them. Which are missing is not determined.
+    """
+    found: set[tuple[str, str]] = set()
     if not ids:
-        return set()
-    # the expression builder has no lists; it quotes every id
-    some = ", ".join(lit(i).to_sql() for i in ids)
-    where = f"deleted = false AND array_has_any(links, [{some}])"
-    found = await index.table.query().where(where).select(["id", "links"]).to_arrow()
-    wanted = set(ids)
-    return {
-        (row["id"], cited)
-        for row in found.to_pylist()
-        for cited in wanted.intersection(row["links"]) - {row["id"]}
-    }
+        return found, True
+    # a deleted document has no links, so the index of links answers without reading rows
+    query = index.table.query().where(f"array_has_any(links, [{_listed(ids)}])").limit(most + 1)
+    wanted = pa.array(ids)
+    rows = 0
+    async for batch in await query.select(["id", "links"]).to_batches(max_batch_length=_BATCH):
+        rows += batch.num_rows
+        cited, parents = pc.list_flatten(batch["links"]), pc.list_parent_indices(batch["links"])
+        chosen = pc.is_in(cited, wanted)
+        citing = _texts(batch["id"].take(parents.filter(chosen)))
+        pairs = zip(citing, _texts(cited.filter(chosen)), strict=True)
+        found |= {(one, other) for one, other in pairs if one != other}
+    return found, rows <= most
+
+
+async def counts_to(index: Index, ids: Sequence[str], without: str | None = None) -> list[int]:
+    """How many other documents cite each of some documents; ``without`` does not count.
+
+    The index of links answers, so the cost does not depend on the numbers.
+    """
+    others = [] if without is None else [without]
+    conditions = (
+        f"array_has_any(links, [{_listed([name])}]) AND id NOT IN ({_listed([name, *others])})"
+        for name in ids
+    )
+    return await asyncio.gather(*map(index.table.count_rows, conditions))
 
 
 async def citations(index: Index) -> dict[str, set[str]]:
@@ -38,3 +72,12 @@ async def citations(index: Index) -> dict[str, set[str]]:
         for name, cited in zip(ids, found["links"].to_pylist(), strict=True)
     }
     return {name: cited for name, cited in links.items() if cited}
+
+
+def _listed(ids: Iterable[str]) -> str:
+    # the expression builder has no lists; it quotes every id
+    return ", ".join(lit(name).to_sql() for name in ids)
+
+
+def _texts(column: pa.Array) -> list[str]:
+    return checksums.texts(pa.chunked_array([column]))

@@ -59,6 +59,21 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """What connects a document with a query document in the graph of links.
+
+    Attributes:
+        score: mean of two cosines, 0 to 1; see ``service.index.links.coupling``.
+        references: number of documents that both cite.
+        citing: number of documents that cite both.
+    """
+
+    score: float
+    references: int
+    citing: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A found document.
 
@@ -70,6 +85,7 @@ class Hit:
             enough, otherwise only for the hits of the answer.
         metadata: a JSON object; None if title and metadata are not read yet.
         digest: with the checksum that verifies the vector.
+        shared: of a search by the graph of links.
     """
 
     id: str
@@ -82,6 +98,7 @@ class Hit:
     metadata: str | None = None
     direction: Direction | None = None
     digest: str = ""
+    shared: Shared | None = None
 
 
 async def read(

@@ -10,6 +10,8 @@ from service.index.query.filters import Filter
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
 
+Source = Literal["given", "found", "both"]
+
 MOST_QUERIES = 100
 # values of a facet in the answer
 MOST_VALUES = 100
@@ -61,12 +63,17 @@ class SimilarRequest(BaseModel):
         fail_fast=True,
         description="documents to leave out",
     )
-    mode: Literal["cosine", "words", "hybrid", "citation"] = "cosine"
+    mode: Literal["cosine", "words", "hybrid", "citation", "coupled"] = "cosine"
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="only in the mode citation: what the text cites, or what cites it"
     )
     unlinked: bool = Field(
         False, description="only with the direction cites: leave out what the document cites"
+    )
+    links_from: Source | None = Field(
+        None,
+        description="only in the mode coupled: whose links count, given by users, found in texts, "
+        "or both, which is the default",
     )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
     adapt: bool = Field(
@@ -96,6 +103,14 @@ class SimilarRequest(BaseModel):
             raise ValueError("direction: use it only with the mode citation")
         if self.unlinked and self.direction != "cites":
             raise ValueError("unlinked: use it only with the direction cites")
+        if self.mode == "coupled":
+            if any(one is not None for one in [self.text, *(q.text for q in self.queries or ())]):
+                raise ValueError(
+                    "text: the mode coupled compares links, and only documents of the index have "
+                    "links: give the id of one, or use another mode"
+                )
+        elif self.links_from is not None:
+            raise ValueError("links_from: use it only with the mode coupled")
         return self
 
 
@@ -130,6 +145,12 @@ class HitOut(BaseModel):
     title: str | None
     metadata: dict[str, Any]
     link_probability: float | None = Field(None, description="in the mode citation")
+    shared_references: int | None = Field(
+        None, description="in the mode coupled: number of documents that both cite"
+    )
+    co_citations: int | None = Field(
+        None, description="in the mode coupled: number of documents that cite both"
+    )
     direction: Literal["cites", "cited_by"] | None = Field(
         None, description="whether the query cites the document, or the document cites the query"
     )

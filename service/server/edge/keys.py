@@ -8,9 +8,7 @@ from service.errors import ForbiddenError, OverloadedError, ServiceError, Unauth
 from service.keys.ring import Keyring, Refusal, Verdict
 from service.server.edge.errors import response
 
-OPEN_PATHS = frozenset(
-    {"/health", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/models"}
-)
+OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics", "/openapi.json", "/v1/models"})
 # keys in the scope: the name of the request's API key, and its rights
 KEY = "docsplit.key"
 RIGHTS = "docsplit.rights"

@@ -14,13 +14,13 @@ from pydantic import BaseModel, Field
 from service import executors
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.server.bodies.names import Name
+from service.server.bodies.similar_bodies import Source
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.trainings import TURN
 
 Inputs = Literal["features", "vectors"]
-Source = Literal["given", "found", "both"]
 
 if TYPE_CHECKING:
     from service.index.documents import Index

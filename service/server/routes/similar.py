@@ -54,6 +54,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
 
         facets.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body)
+        from service.index.links.coupling import coupled
         from service.index.links.graph import Graph
         from service.learning.citing import citation
 
@@ -64,7 +65,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
             query, windows = await _query(body, place, texts.get(place), index)
-            graph = Graph(index, indexes.found_links)
+            graph = Graph(index, indexes.found_links, "both")
             if body.unlinked and query.id is not None:
                 cited = await graph.cites(query.id)
                 query = replace(query, exclude=query.exclude | cited)
@@ -74,6 +75,9 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
                     hits = await citation(
                         index, query, limit, where, head.network, graph, body.direction
                     )
+                elif body.mode == "coupled":
+                    graph = replace(graph, source=body.links_from or graph.source)
+                    hits = await coupled(index, query, limit, where, graph)
                 else:
                     run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
                         body.mode
@@ -159,6 +163,11 @@ def _hit(hit: Hit) -> dict[str, Any]:
     }
     if hit.direction is not None:
         content |= {"link_probability": hit.score, "direction": hit.direction}
+    if hit.shared is not None:
+        content |= {
+            "shared_references": hit.shared.references,
+            "co_citations": hit.shared.citing,
+        }
     return content
 
 

@@ -1,0 +1,1 @@
+"""Pages for browsers: the page at / and Swagger UI at /docs, from files beside this module."""

@@ -1,0 +1,73 @@
+// The shell: which index and which view the address names.
+
+import { address, go, read } from "./address.js";
+import { below, get } from "./api.js";
+import { fill, h, say } from "./dom.js";
+import { noIndexes, problem } from "./empty.js";
+import { search } from "./search.js";
+
+const VIEWS = { search: ["Search", search] };
+
+// what GET /indexes/{name} said, of the index that was shown last
+let described = { asked: "" };
+
+const main = document.getElementById("main");
+const chooser = document.getElementById("indexes");
+let names = null;
+let shown = 0;
+
+async function show() {
+  const { index, view, given } = read();
+  const turn = ++shown;
+  try {
+    names ??= (await get("indexes")).indexes;
+    if (turn !== shown) return;
+    choose(index);
+    if (!names.length) return void fill(main, noIndexes());
+    if (!index) return void location.replace(address(names[0], "search"));
+    if (described.asked !== index) described = { ...(await get(below(index))), asked: index };
+    if (turn !== shown) return;
+    const [title, render] = VIEWS[view] ?? VIEWS.search;
+    document.title = `${title} · ${index} · docsplit`;
+    links(index, view);
+    const focused = document.activeElement?.id;
+    const rendered = render(main, described, given);
+    if (focused && main.querySelector(`#${focused}`)) document.getElementById(focused).focus();
+    await rendered;
+  } catch (error) {
+    if (turn !== shown || error.name === "AbortError") return;
+    if (error.status === undefined) console.error(error);
+    fill(main, problem(error, show));
+  }
+}
+
+function choose(index) {
+  const options = names.includes(index) || !index ? names : [index, ...names];
+  fill(chooser, options.map((name) => h("option", { value: name, selected: name === index }, name)));
+  chooser.disabled = !names.length;
+}
+
+function links(index, view) {
+  fill(document.getElementById("nav"), Object.entries(VIEWS).filter(([, [title]]) => title).map(([name, [title]]) =>
+    h("a", { href: address(index, name), "aria-current": name === view ? "page" : null }, title)),
+  h("a", { href: "docs" }, "API"));
+}
+
+chooser.addEventListener("change", () => {
+  go(address(chooser.value, "search"));
+  say(`Index ${chooser.value}`);
+});
+window.addEventListener("hashchange", show);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, dialog");
+  const box = document.getElementById("query");
+  if (event.key === "/" && !typing && box) {
+    event.preventDefault();
+    box.focus();
+  }
+});
+show();

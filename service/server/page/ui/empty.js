@@ -1,0 +1,44 @@
+// What the page shows when there is nothing to show, or when something went wrong.
+
+import { h } from "./dom.js";
+
+/** The service has no index. */
+export function noIndexes() {
+  return h("section.empty", {},
+    h("h1", {}, "No documents yet"),
+    h("p", {}, "Put a folder of documents into an index (PDF, Word, HTML, text and others), then reload this page:"),
+    command("docsplit-index FOLDER --index papers"),
+    h("p", {}, "In a checkout of the project, this indexes the Python Enhancement Proposals and their citations:"),
+    command("make demo"),
+    h("p", {}, "If your API key has no right to read an index, its name is not shown either."));
+}
+
+/** The index has no document. */
+export function noDocuments(name) {
+  return h("section.empty", {},
+    h("h1", {}, "This index is empty"),
+    h("p", {}, "Put a folder of documents into it:"),
+    command(`docsplit-index FOLDER --index ${name}`));
+}
+
+/** A search found nothing. */
+export function noHits(filtered, words) {
+  return h("section.empty", {},
+    h("h2", {}, "Nothing found"),
+    h("p", {}, filtered ? "No document passes the filters and fits the search. Remove a filter." :
+      words ? "No document has these words. Search by meaning, or use other words." :
+        "The index has no document that fits."));
+}
+
+/** An error, with the service's own hint and a way to try again. */
+export function problem(error, again) {
+  const title = { 0: "No connection", 403: "Not allowed", 404: "Not found", 429: "Too busy", 503: "Not ready" };
+  return h("section.empty", { role: "alert" },
+    h("h2", {}, title[error.status] ?? "That did not work"),
+    h("p.problem", {}, error.status === undefined ? "The page met an error of its own. Reload it." : error.message),
+    again && h("button", { type: "button", onclick: again }, "Try again"));
+}
+
+function command(text) {
+  return h("pre.command", {}, h("code", {}, text));
+}

@@ -1,0 +1,167 @@
+// The view that searches: the form, and the results below it.
+
+import { address, go } from "./address.js";
+import { below, get, post } from "./api.js";
+import { count, fill, h, say } from "./dom.js";
+import { noDocuments, noHits, problem } from "./empty.js";
+import { compile, filterBar } from "./filters.js";
+import { documentHits, facetBar, passageHits } from "./results.js";
+import { wordsOf } from "./texts.js";
+
+const MODES = {
+  passages: { hybrid: "words and meaning", cosine: "meaning", words: "words" },
+  documents: {
+    hybrid: "words and meaning", cosine: "meaning", words: "words",
+    cites: "what it should cite", cited_by: "what should cite it",
+  },
+};
+const FACETS = new Set(["string", "strings", "integer", "boolean"]);
+const STEPS = [10, 30, 100];
+// a longer text does not fit an address: it is kept until the page is left
+const LONGEST = 3000;
+const longTexts = [];
+let running = new AbortController();
+
+/**
+ * Show the view.
+ * @param {HTMLElement} main
+ * @param {object} index as GET /indexes/{name} describes it
+ * @param {URLSearchParams} given the parameters of the address
+ */
+export async function search(main, index, given) {
+  running.abort();
+  running = new AbortController();
+  const state = stateOf(given);
+  const results = h("section.results", { "aria-label": "Results" });
+  const goOn = (changes) => go(address(index.name, "search", parameters({ ...state, ...changes })));
+  fill(main, h("h1.quiet-read", {}, `Search ${index.name}`), form(state, goOn),
+    filterBar(index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })), results);
+  if (!index.documents) return void fill(results, noDocuments(index.name));
+  if (state.lost) return void fill(results, h("p.note", {}, "That text was too long for a link. Paste it again."));
+  if (!state.text.trim() && !state.like) return void (await start(results, index));
+  await run(results, index, state, goOn, running.signal);
+}
+
+function stateOf(given) {
+  const unit = given.get("unit") === "documents" ? "documents" : "passages";
+  const mode = given.get("mode") in MODES[unit] ? given.get("mode") : "hybrid";
+  const kept = given.get("text");
+  return {
+    unit, mode,
+    text: kept === null ? given.get("q") ?? "" : longTexts[Number(kept)] ?? "",
+    lost: kept !== null && longTexts[Number(kept)] === undefined,
+    like: given.get("like") ?? "",
+    filters: given.getAll("f"),
+    n: STEPS.find((step) => step === Number(given.get("n"))) ?? STEPS[0],
+  };
+}
+
+function parameters(state) {
+  const long = state.text.length > LONGEST && !state.like;
+  if (long && !longTexts.includes(state.text)) longTexts.push(state.text);
+  return {
+    q: state.like || long ? "" : state.text,
+    text: long ? longTexts.indexOf(state.text) : "",
+    like: state.like,
+    unit: state.unit === "passages" ? "" : state.unit,
+    mode: state.mode === "hybrid" ? "" : state.mode,
+    n: state.n === STEPS[0] ? "" : state.n,
+    f: state.filters,
+  };
+}
+
+function form(state, goOn) {
+  const box = h("textarea", {
+    id: "query", rows: 2, name: "query", "aria-keyshortcuts": "/", spellcheck: "false",
+    placeholder: "A question, a sentence, or a whole document",
+  });
+  box.value = state.text;
+  const submit = (changes = {}) => goOn({ text: box.value, like: box.value.trim() ? "" : state.like, n: STEPS[0], ...changes });
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      submit();
+    }
+  });
+  takeFiles(box);
+  return h("form.search", { role: "search", onsubmit: (event) => { event.preventDefault(); submit(); } },
+    state.like && h("p.like", {}, "Like the document ", h("strong", {}, state.like),
+      h("button.plain", { type: "button", "aria-label": "Search for a text instead", onclick: () => goOn({ like: "" }) }, "×")),
+    h("label.quiet-read", { for: "query" }, "Text to search for"),
+    box,
+    h("div.options", {},
+      h("fieldset.switch", {}, h("legend.quiet-read", {}, "What to find"), Object.keys(MODES).map((unit) =>
+        h("label", {}, h("input", {
+          type: "radio", name: "unit", id: `unit-${unit}`, value: unit, checked: unit === state.unit,
+          onchange: () => submit({ unit, mode: state.mode in MODES[unit] ? state.mode : "hybrid" }),
+        }), h("span", {}, unit === "passages" ? "Passages" : "Documents")))),
+      h("label.field", {}, "by ", h("select", { id: "mode", onchange: (event) => submit({ mode: event.target.value }) },
+        Object.entries(MODES[state.unit]).map(([value, title]) =>
+          h("option", { value, selected: value === state.mode }, title)))),
+      h("button.main", { type: "submit", id: "go" }, "Search")));
+}
+
+function takeFiles(box) {
+  box.addEventListener("dragover", (event) => event.preventDefault());
+  box.addEventListener("drop", async (event) => {
+    const [file] = event.dataTransfer.files;
+    if (!file) return;
+    event.preventDefault();
+    if (!/^text\/|json$/.test(file.type) && !/\.(txt|md|rst|csv)$/i.test(file.name)) {
+      say("Only text files can be dropped here.");
+      return;
+    }
+    box.value = await file.text();
+    say(`${file.name} is in the search box.`);
+  });
+}
+
+async function start(results, index) {
+  const page = await get(`${below(index.name, "documents")}?limit=8`, running.signal);
+  fill(results, h("div.start", {},
+    h("h2", {}, `${count(index.documents, "document")} to search`),
+    h("p.note", {}, "Write above what you look for. A whole document works too: paste it, or drop a text file. Or start from a document of the index:"),
+    h("ul.seeds", {}, page.documents.map((one) => h("li", {},
+      h("a", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, one.title || one.id))))));
+}
+
+async function run(results, index, state, goOn, signal) {
+  fill(results, h("p.note.waiting", {}, "Searching…"));
+  results.setAttribute("aria-busy", "true");
+  try {
+    const began = performance.now();
+    const { hits, facets } = await ask(index, state, signal);
+    const took = Math.round(performance.now() - began);
+    const words = state.like ? new Set() : wordsOf(state.text);
+    const show = state.unit === "passages" ? passageHits : documentHits;
+    const next = STEPS[STEPS.indexOf(state.n) + 1];
+    fill(results,
+      h("p.found", { id: "found" }, hits.length ? `${count(hits.length, "document")} in ${count(took, "ms", "ms")}` : null),
+      facets && facetBar(facets, index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })),
+      hits.length ? show(index.name, hits, { words, state, signal }) : noHits(state.filters.length > 0, state.mode === "words"),
+      hits.length === state.n && next && h("button.more", { type: "button", id: "more", onclick: () => goOn({ n: next }) }, "Show more"));
+    say(`${count(hits.length, "document")} found.`);
+  } catch (error) {
+    if (error.name !== "AbortError") fill(results, problem(error, () => goOn({})));
+  } finally {
+    results.removeAttribute("aria-busy");
+  }
+}
+
+async function ask(index, state, signal) {
+  const body = { index: index.name, top_k: state.n, mode: state.mode };
+  if (state.like) body.id = state.like;
+  else body.text = state.text;
+  const filter = compile(state.filters, index.fields);
+  if (filter) body.filter = filter;
+  if (state.unit === "passages") {
+    return { hits: await post("passages", { ...body, passages: 3, snippet_characters: 420 }, signal) };
+  }
+  if (state.mode === "cites" || state.mode === "cited_by") {
+    body.mode = "citation";
+    body.direction = state.mode;
+  }
+  const facets = Object.keys(index.fields).filter((name) => FACETS.has(index.fields[name])).slice(0, 8);
+  const answer = await post("similar", { ...body, facets, explain: true }, signal);
+  return facets.length ? answer : { hits: answer };
+}

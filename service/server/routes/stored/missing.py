@@ -1,0 +1,117 @@
+"""GET /indexes/{name}/links/missing: citations that seem missing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from service.server.bodies.encoding import json_response
+from service.server.bodies.names import Name
+from service.server.bodies.similar_bodies import Source
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.routes import inference
+from service.server.routes.citation import citation_head
+from service.server.routes.stored.links import PlaceOut
+from service.server.routes.trainings import Turn
+
+if TYPE_CHECKING:
+    from service.learning.missing import Missing
+
+router = APIRouter(
+    prefix="/indexes/{name}/links/missing",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
+
+SEARCHES = Turn("searches for missing citations")
+# share of a request's time in which it begins to read documents
+_SHARE = 0.5
+
+
+class MissingOut(BaseModel):
+    """A pair of documents without a link, though the first one seems to cite the second one."""
+
+    citing: str = Field(description="id of the document that seems to cite the other one")
+    citing_title: str | None
+    cited: str = Field(description="id of the other one")
+    cited_title: str | None
+    link_probability: float
+    cosine: float
+    place: PlaceOut | None = Field(
+        description="where the citing text first names the other document by its id or title; "
+        "null if it does not"
+    )
+
+
+class MissingPageOut(BaseModel):
+    """Missing citations of some documents, the likeliest first."""
+
+    citations: list[MissingOut]
+    documents: int = Field(description="documents that were read, in the order of their ids")
+    next: str | None = Field(description="`after` of the next page; null on the last")
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": MissingPageOut},
+    **documented(401, 404, 408, 409, 422, 429, 503),
+}
+
+
+@router.get("", responses=_ANSWERS, response_model=None, response_class=Response)
+async def list_missing_citations(
+    request: Request,
+    name: Name,
+    after: Annotated[str, Query(max_length=512)] = "",
+    documents: Annotated[int, Query(ge=1, le=100)] = 20,
+    threshold: Annotated[float, Query(ge=0, le=1)] = 0.7,
+    links: Source = "both",
+) -> Response:
+    """Pairs that the citation head finds likely but that no link connects.
+
+    Each call reads some documents, and fewer if its time does not suffice.
+    """
+    service = inference.service_of(request)
+    async with deadline.within(request), SEARCHES.taken():
+        indexes = await service.store.indexes()
+        index = await indexes.open(name)
+        head = await citation_head(request, index, name)
+        from service.index.links.graph import Graph
+        from service.learning import missing
+
+        graph = Graph(index, indexes.found_links, links)
+        counted = replace(graph, source=head.report.get("links_from", "given"))
+        now = time.monotonic()
+        until = now + _SHARE * (deadline.of(request) - now)
+        page = await missing.page(graph, head.network, counted, after, documents, threshold, until)
+    return json_response(
+        {
+            "citations": [_pair(pair) for pair in page.citations],
+            "documents": page.documents,
+            "next": page.next,
+        }
+    )
+
+
+def _pair(pair: Missing) -> dict[str, Any]:
+    place = pair.place
+    return {
+        "citing": pair.citing.id,
+        "citing_title": pair.citing.title,
+        "cited": pair.cited.id,
+        "cited_title": pair.cited.title,
+        "link_probability": pair.cited.score,
+        "cosine": pair.cited.cosine,
+        "place": None
+        if place is None
+        else {
+            "start": place.start,
+            "end": place.end,
+            "kind": "title" if place.title else "identifier",
+        },
+    }

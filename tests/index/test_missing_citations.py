@@ -1,0 +1,145 @@
+"""Citations that seem missing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from docsplit_client import Client
+from heads.network import Network
+from heads.pair_features import FEATURES
+from service.index.links.graph import Graph
+from service.learning.missing import page
+from tests.conftest import Server
+from tests.index.conftest import call, upsert
+from tests.index.graphs import filled
+
+TOPICS = (
+    "tea and cups",
+    "ships at sea",
+    "distant stars",
+    "old trains",
+    "wild birds",
+    "red wine",
+    "chess openings",
+    "cold winters",
+    "steel bridges",
+    "painted doors",
+    "stolen letters",
+    "broken clocks",
+)
+# both documents of a pair have a topic that no other document has
+PAIRS = {f"pep-{i}": f"pep-{i + 20}" for i in range(len(TOPICS))}
+
+
+@pytest.fixture
+def linked(server: Server, index: str) -> str:
+    """An index with a head; all texts name what they cite, and the link of pep-4 is missing."""
+    upsert(
+        server,
+        index,
+        *(
+            {
+                "id": citing,
+                "text": f"On {TOPICS[i]}. It follows PEP {i + 20}; PEP {i + 20} is short.",
+                "links": [] if citing == "pep-4" else [cited, "gone"],
+                "metadata": {"year": 2001},
+            }
+            for i, (citing, cited) in enumerate(PAIRS.items())
+        ),
+        *(
+            {"id": cited, "text": f"About {TOPICS[i]}.", "title": f"No. {i}"}
+            | {"metadata": {"year": 2000}}
+            for i, cited in enumerate(PAIRS.values())
+        ),
+    )
+    assert call(server, "POST", f"/indexes/{index}/citation")["links"] == 11
+    return index
+
+
+def missing(server: Server, index: str, query: str = "", status: int = 200) -> Any:
+    return call(server, "GET", f"/indexes/{index}/links/missing{query}", status=status)
+
+
+def test_a_missing_citation_is_listed_until_it_is_linked(server: Server, linked: str) -> None:
+    page = missing(server, linked, "?documents=100&threshold=0.1")
+    assert (page["documents"], page["next"]) == (24, None)
+    probabilities = [one["link_probability"] for one in page["citations"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert min(probabilities) >= 0.1
+    best = page["citations"][0]
+    assert (best["citing"], best["cited"], best["cited_title"]) == ("pep-4", "pep-24", "No. 4")
+    own = call(server, "GET", f"/indexes/{linked}/documents/pep-4")["text"]
+    assert own[best["place"]["start"] : best["place"]["end"]] == "PEP 24"
+    assert own.index("PEP 24") == best["place"]["start"]
+    # a threshold above it leaves it out
+    above = best["link_probability"] + (1 - best["link_probability"]) / 2
+    assert missing(server, linked, f"?documents=100&threshold={above}")["citations"] == []
+    pairs = {(one["citing"], one["cited"]) for one in page["citations"]}
+    assert not pairs & {pair for pair in PAIRS.items() if pair[0] != "pep-4"}
+
+    # a search for links in texts finds it: then it is missing only among the given ones
+    call(server, "POST", f"/indexes/{linked}/links/find", {})
+    found = missing(server, linked, "?documents=100&threshold=0.1")["citations"]
+    assert ("pep-4", "pep-24") not in {(one["citing"], one["cited"]) for one in found}
+    given = missing(server, linked, "?documents=100&threshold=0.1&links=given")
+    assert given["citations"] == page["citations"]
+
+    patch = {"links": ["pep-24"]}
+    call(server, "PATCH", f"/indexes/{linked}/documents/pep-4", patch)
+    left = missing(server, linked, "?documents=100&threshold=0.1&links=given")["citations"]
+    assert ("pep-4", "pep-24") not in {(one["citing"], one["cited"]) for one in left}
+
+
+def test_pages_of_documents_together_are_the_whole(server: Server, linked: str) -> None:
+    whole = missing(server, linked, "?documents=100&threshold=0")["citations"]
+    pages, after = [], ""
+    while True:
+        page = missing(server, linked, f"?documents=7&threshold=0&after={after}")
+        pages.append(page)
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert [page["documents"] for page in pages] == [7, 7, 7, 3]
+    together = [one for page in pages for one in page["citations"]]
+    key = {(one["citing"], one["cited"]): one["link_probability"] for one in whole}
+    assert {(one["citing"], one["cited"]): one["link_probability"] for one in together} == key
+    assert len(together) == len(whole) > 100
+    with Client(server.url) as client:
+        every = client.all_missing_citations(linked, threshold=0)
+    assert [one["link_probability"] for one in every] == sorted(key.values(), reverse=True)
+
+
+def test_a_call_without_time_reads_one_document(tmp_path: Path) -> None:
+    even = Network((np.zeros((FEATURES, 2), np.float32),), (np.zeros(2, np.float32),))
+
+    async def run() -> None:
+        indexes, index = await filled(tmp_path, {"a": {"b"}, "b": set(), "c": {"a", "b"}}, {})
+        graph = Graph(index, indexes.found_links, "both")
+        pages = [
+            await page(graph, even, graph, after, 10, 0.5, until)
+            for after, until in (("", 0.0), ("a", 0.0), ("b", 0.0), ("", math.inf))
+        ]
+        assert [(one.documents, one.next) for one in pages] == [
+            (1, "a"),
+            (1, "b"),
+            (1, None),
+            (3, None),
+        ]
+        pairs = [[(one.citing.id, one.cited.id) for one in own.citations] for own in pages]
+        assert pairs[0] == [("a", "c")]
+        assert pairs[3] == [*pairs[0], *pairs[1], *pairs[2]]
+        assert len(pairs[3]) == 3
+
+    asyncio.run(run())
+
+
+def test_requests_that_cannot_be_answered_say_why(server: Server, index: str) -> None:
+    assert "documents" in missing(server, index, "?documents=101", status=422)["error"]
+    assert "threshold" in missing(server, index, "?threshold=2", status=422)["error"]
+    assert "links" in missing(server, index, "?links=none", status=422)["error"]

@@ -1,0 +1,246 @@
+"""The page in a real browser, on a real service with API keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Server, free_port, serving
+from tests.page.browser import Tab, browsing, command
+
+KEY = "a-key-for-the-page-in-a-tab"
+HEADERS = {"authorization": f"Bearer {KEY}"}
+# attempts to run a script, in titles, ids, texts and metadata
+PAYLOADS = [
+    "<script>window.attacked = 1</script>",
+    "<img src=x onerror='window.attacked = 1'>",
+    "\"><svg onload='window.attacked = 1'>",
+    "javascript:window.attacked=1//",
+    "</textarea></title></style><iframe srcdoc='<script>parent.attacked=1</script>'>",
+    "{{constructor.constructor('window.attacked=1')()}} ${window.attacked=1}",
+    "<a href='javascript:window.attacked=1' autofocus onfocus='window.attacked=1'>here</a>",
+    "<math><mi xlink:href='data:x,<script>window.attacked=1</script>'>\u202e\u2028",
+]
+PEPS = {"pep-20": 2004, "pep-257": 2001, "pep-404": 2011, "pep-566": 2017, "pep-616": 2020}
+
+pytestmark = pytest.mark.skipif(
+    command(Path(), 0) is None,
+    reason="needs Chromium, Google Chrome or PySide6 with QtWebEngine",
+)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> Iterator[Server]:
+    """A service with keys and two indexes: some PEPs, and documents that attack the page."""
+    attacks = [
+        {
+            "id": f"{payload} {place}",
+            "title": payload,
+            "text": f"attack {payload}",
+            "metadata": {"kind": payload, payload[:64]: payload, "n": place},
+        }
+        for place, payload in enumerate(PAYLOADS)
+    ]
+    own = [
+        {"id": name, "title": f"PEP {name[4:]}", "text": peps[name], "metadata": {"year": year}}
+        for name, year in PEPS.items()
+    ]
+    log = tmp_path_factory.mktemp("page") / "log"
+    with (
+        serving(log, "--api-keys", KEY) as running,
+        httpx.Client(base_url=running.url, headers=HEADERS, timeout=60) as client,
+    ):
+        for name, fields, documents in (
+            ("attacks", {"kind": "string", "n": "integer"}, attacks),
+            ("peps", {"year": "integer"}, own),
+        ):
+            assert client.put(f"/indexes/{name}", json={"fields": fields}).is_success
+            answer = client.post(f"/indexes/{name}/documents", json={"documents": documents})
+            assert answer.is_success, answer.text
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browsing(tmp_path_factory.mktemp("browser"), free_port()) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(browser: Tab, service: Server) -> Iterator[Tab]:
+    """The tab, with the key in it; whatever a test does, the page must have no error."""
+    browser.look()
+    browser.open(f"{service.url}/livez")
+    browser.run(f"sessionStorage.setItem('docsplit.key', {KEY!r})")
+    browser.problems.clear()
+    browser.loaded.clear()
+    yield browser
+    assert browser.problems == []
+    outside = [
+        url for url in browser.loaded if not url.startswith((service.url, "data:", "about:"))
+    ]
+    assert outside == []
+
+
+def search(tab: Tab, text: str) -> None:
+    tab.click("#query")
+    tab.run("document.querySelector('#query').value = ''")
+    tab.type(text)
+    tab.press("Enter")
+    tab.wait("document.querySelector('.hits li, .results .empty')")
+
+
+def titles(tab: Tab) -> list[str]:
+    found: list[str] = tab.run(
+        "[...document.querySelectorAll('.hits h2')].map((e) => e.textContent)"
+    )
+    return found
+
+
+def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(tab: Tab, service: Server) -> None:
+    tab.run("sessionStorage.clear()")
+    tab.open(f"{service.url}/")
+    tab.wait("document.querySelector('dialog[open]')")
+    tab.type("a-key-that-is-not-valid")
+    tab.press("Enter")
+    tab.wait("document.querySelector('dialog[open] .problem')")
+    tab.type(KEY)
+    tab.press("Enter")
+    tab.wait("document.querySelector('.seeds li')")
+    assert not tab.run("document.querySelector('dialog')")
+    assert tab.run("JSON.stringify([{...localStorage}, document.cookie])") == '[{},""]'
+    # Chromium itself reports each answer of status 401
+    tab.problems[:] = [one for one in tab.problems if "status of 401" not in one]
+
+
+def test_a_search_shows_the_best_passage_with_its_words(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search")
+    search(tab, "methods that remove a prefix or suffix from strings")
+    assert titles(tab)[0] == "PEP 616"
+    marks = tab.run("[...document.querySelectorAll('.best mark')].map((e) => e.innerText)")
+    assert "prefix" in marks
+    assert "from" not in marks
+
+
+def test_the_address_of_a_search_shows_it_again(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search")
+    search(tab, "docstring conventions")
+    tab.click("#unit-documents + span")
+    tab.wait("document.querySelector('.pairs')")
+    address, found = tab.run("location.href"), titles(tab)
+    assert found[0] == "PEP 257"
+    tab.open(address)
+    tab.wait("document.querySelector('.pairs')")
+    assert titles(tab) == found
+    assert tab.run("document.querySelector('#query').value") == "docstring conventions"
+
+
+def test_documents_show_which_windows_resemble_each_other(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search?like=pep-257&unit=documents")
+    tab.wait("document.querySelector('.pairs')")
+    assert "PEP 257" not in titles(tab)
+    tab.click(".why summary")
+    pair = tab.wait("document.querySelector('.pairs').innerText")
+    assert "That document" in pair
+    assert "cosine" in pair
+
+
+def test_a_filter_leaves_only_documents_that_pass(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search?q=python&unit=documents&mode=cosine")
+    tab.wait("document.querySelectorAll('.hits > li').length === 5")
+    tab.click("#add-filter")
+    tab.run("document.querySelector('.editor select:nth-of-type(2)').value = 'gte'")
+    tab.run("document.querySelector('.editor input').focus()")
+    tab.type("2015")
+    tab.press("Enter")
+    tab.wait("document.querySelectorAll('.hits > li').length === 2")
+    assert sorted(titles(tab)) == ["PEP 566", "PEP 616"]
+    tab.click(".chip button")
+    tab.wait("document.querySelectorAll('.hits > li').length === 5")
+
+
+def test_an_error_shows_the_hint_of_the_service(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search?q=x&unit=documents&mode=cites")
+    tab.wait("document.querySelector('[role=alert]')")
+    assert "POST /indexes/peps/citation" in tab.text("[role=alert]")
+    tab.problems[:] = [one for one in tab.problems if "status of 4" not in one]
+
+
+def test_the_page_works_by_keyboard(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search")
+    tab.wait("document.querySelector('.seeds li')")
+    tab.press("/")
+    assert tab.run("document.activeElement.id") == "query"
+    tab.type("zen")
+    tab.press("Enter")
+    tab.wait("document.querySelector('.hits li')")
+    reached = set()
+    for _ in range(30):
+        tab.press("Tab")
+        reached.add(tab.run("document.activeElement.id || document.activeElement.innerText"))
+    assert {"unit-passages", "mode", "go", "add-filter", "Documents like this"} <= reached
+
+
+@pytest.mark.parametrize("unit", ["passages", "documents"])
+def test_no_document_runs_a_script(tab: Tab, service: Server, unit: str) -> None:
+    tab.open(f"{service.url}/#/attacks/search?q=attack%20window&unit={unit}")
+    tab.wait(f"document.querySelectorAll('.hits > li').length === {len(PAYLOADS)}")
+    tab.wait("document.querySelectorAll('.hits blockquote').length >= 8")
+    # a title that shows its HTML was not read as HTML
+    assert sorted(titles(tab)) == sorted(PAYLOADS)
+    assert (
+        tab.run("document.querySelectorAll('main :is(script, img, svg, iframe, math)').length") == 0
+    )
+    assert tab.run("document.querySelectorAll('main a:not([href^=\"#\"])').length") == 0
+    assert tab.run("window.attacked") is None
+
+
+def test_the_browser_refuses_html_from_texts(tab: Tab, service: Server) -> None:
+    """The control: the policy holds even where the page's own code would not."""
+    tab.open(f"{service.url}/#/peps/search")
+    with pytest.raises(AssertionError, match="TrustedHTML"):
+        tab.run("document.body.innerHTML = '<b>text</b>'")
+    tab.problems.clear()
+
+
+def axe() -> Path | None:
+    """The accessibility rules, where one of the packages that have them is installed."""
+    for name in ("axe_playwright_python", "axe_core_python"):
+        found = find_spec(name)
+        if found is not None and found.origin is not None:
+            return Path(found.origin).with_name("axe.min.js")
+    return None
+
+
+@pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
+@pytest.mark.parametrize("dark", [False, True])
+def test_accessibility_rules_find_nothing_serious(tab: Tab, service: Server, dark: bool) -> None:
+    rules = axe()
+    assert rules is not None
+    tab.look(dark=dark)
+    tab.open(f"{service.url}/#/peps/search?q=python+packages&unit=documents&f=year:gte:2001")
+    tab.wait("document.querySelector('.pairs')")
+    tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    tab.run(rules.read_text(encoding="utf-8") + "; 0")
+    found: list[dict[str, Any]] = tab.run("axe.run().then((r) => r.violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], json.dumps(serious)[:3000]
+
+
+@pytest.mark.parametrize("path", ["", "#/peps/search?q=python&unit=documents"])
+def test_the_page_fits_a_phone(tab: Tab, service: Server, path: str) -> None:
+    tab.look(360, 740)
+    tab.open(f"{service.url}/{path}")
+    tab.wait("document.querySelector('.seeds li, .pairs')")
+    assert tab.run("document.documentElement.scrollWidth") <= 360
+
+
+def test_swagger_ui_shows_every_route(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/docs")
+    tab.wait("document.querySelectorAll('.opblock').length > 40")
