@@ -23,6 +23,7 @@ RIGHTS = {
     "expired": "expires = 2020-01-01T00:00:00Z",
     "narrow": "requests_per_second = 0.01",
     "thrifty": "tokens_per_second = 1",
+    "uploader": "tokens_per_second = 1",
 }
 TOKENS = {name: file.new_token() for name in RIGHTS}
 
@@ -204,6 +205,18 @@ def test_an_unusable_file_of_keys_ends_the_start(
     path.write_text("[keys.a]\n")
     assert serve(["--keys-file", str(path)]) == 2
     assert "keys.a.sha256" in capsys.readouterr().err
+
+
+def test_an_upload_is_charged_to_its_key(locked: Locked) -> None:
+    assert status(locked, "boss", "PUT", "/indexes/charged", json={}) == 201
+    for name in ("boss", "uploader"):
+        files = {"files": (f"{name}.txt", f"by the {name} " * 30)}
+        job = locked.ask(name, "POST", "/indexes/charged/files", files=files).headers["location"]
+        wait_until(lambda job=job: locked.ask("boss", "GET", job).json()["ended"] is not None, 60)
+        assert locked.ask("boss", "GET", job).json()["documents"]["written"] == 1
+    # it is in debt for a minute
+    assert locked.ask("uploader", "GET", "/jobs").status_code == 429
+    assert locked.ask("boss", "GET", "/jobs").status_code == 200
 
 
 def test_jobs_of_others_do_not_exist(locked: Locked) -> None:
