@@ -38,9 +38,9 @@ serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 
 tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
-demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them from a few labels
+demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them from a few labels, upload files
 	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
-	@$(BIN)/python examples/peps/demo.py
+	@PYTHONPATH=. $(BIN)/python examples/peps/demo.py
 
 train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before and after
 	@$(BIN)/python -m training.demo $(ARGS)
