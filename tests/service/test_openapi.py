@@ -83,6 +83,8 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/documents/get",
         "/indexes/{name}/documents/delete",
         "/indexes/{name}/documents/{document_id}/links",
+        "/indexes/{name}/documents/{document_id}/windows",
+        "/indexes/{name}/compare",
         "/indexes/{name}/links",
         "/indexes/{name}/links/find",
         "/indexes/{name}/links/missing",
