@@ -46,7 +46,7 @@ train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before an
 	@$(BIN)/python -m training.demo $(ARGS)
 
 # a file's tests run in one process, in the order of tests/conftest.py
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 5
 
 test: $(VENV)/.dev ## check style, then run every test, types and import directions among them
 	$(BIN)/ruff check .
