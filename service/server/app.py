@@ -67,6 +67,7 @@ _SENT_HEADERS = [
     "x-request-timeout",
 ]
 _TOLD_HEADERS = [
+    "location",
     "retry-after",
     "x-cache",
     "x-compute-characters",
