@@ -43,7 +43,7 @@ class Sandbox:
 
     def __init__(self, limits: Limits, folder: Path | None = None) -> None:
         self._limits = limits
-        self._folder = folder
+        self._folder = None if folder is None else str(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
