@@ -49,6 +49,7 @@ from service.server.routes.stored import (
     missing,
     passages,
     patches,
+    windows,
 )
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def create_app(service: Service) -> FastAPI:
         aliases,
         citation,
         links,
+        windows,
         missing,
         files,
         jobs,
