@@ -38,15 +38,15 @@ serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 
 tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
-demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them from a few labels
+demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them from a few labels, upload files
 	$(BIN)/python -m service.bulk examples/peps/documents.jsonl.gz --index peps --field year=integer --links examples/peps/citations.csv
-	@$(BIN)/python examples/peps/demo.py
+	@PYTHONPATH=. $(BIN)/python examples/peps/demo.py
 
 train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before and after
 	@$(BIN)/python -m training.demo $(ARGS)
 
 # a file's tests run in one process, in the order of tests/conftest.py
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 5
 
 test: $(VENV)/.dev ## check style, then run every test, types and import directions among them
 	$(BIN)/ruff check .

@@ -42,6 +42,10 @@ class Reader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
         self._sandbox.close()
 
     def interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes a file of each kind from a document."""
+"""Makes a file of each kind from a document; each library is needed only for its own kind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from datetime import UTC, datetime
 from email.message import EmailMessage
 from html import escape
 
-import docx
-import pptx
-import xlsxwriter
-
-from benchmarks.files.pdf import pdf
 from benchmarks.files.source import AUTHOR, Source
 
 _OFFICE = "urn:oasis:names:tc:opendocument:xmlns"
@@ -23,6 +18,8 @@ _OFFICE = "urn:oasis:names:tc:opendocument:xmlns"
 
 def word(source: Source) -> bytes:
     """DOCX by python-docx."""
+    import docx
+
     made = docx.Document()
     properties = made.core_properties
     properties.title, properties.author = source.title, AUTHOR
@@ -38,6 +35,8 @@ def word(source: Source) -> bytes:
 
 def slides(source: Source) -> tuple[bytes, list[str]]:
     """PPTX by python-pptx, and the text of each slide."""
+    import pptx
+
     made = pptx.Presentation()
     made.core_properties.title, made.core_properties.author = source.title, AUTHOR
     texts: list[str] = []
@@ -52,6 +51,8 @@ def slides(source: Source) -> tuple[bytes, list[str]]:
 
 def sheets(source: Source) -> bytes:
     """XLSX by XlsxWriter: a row for each block."""
+    import xlsxwriter
+
     target = io.BytesIO()
     book = xlsxwriter.Workbook(
         target, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
@@ -197,6 +198,8 @@ def made(kind: str, source: Source) -> Made:
     headings = [text for level, text in source.blocks if level]
     match kind:
         case ".pdf":
+            from benchmarks.files.pdf import pdf
+
             content, pages = pdf(source)
             return Made(content, "\n".join(pages), pages, headings)
         case ".pptx":

@@ -88,6 +88,21 @@ class Pair(TypedDict):
     document: Place
 
 
+class ComparedPair(TypedDict):
+    """Two windows that resemble each other; both places name page and heading."""
+
+    cosine: float
+    query: Place
+    document: Place
+
+
+class Compared(TypedDict):
+    """The cosine of two documents, and their most similar windows."""
+
+    cosine: float
+    pairs: list[ComparedPair]
+
+
 class Hit(TypedDict):
     """A document that a search found."""
 

@@ -121,6 +121,12 @@ class DuplicatesOptions(Query, total=False):
     top_k: int
 
 
+class CompareOptions(Query, total=False):
+    """A document to compare with one of an index."""
+
+    top_k: int
+
+
 class LinkRule(TypedDict):
     """A further name of documents; ``*`` stands for the same characters in both forms."""
 

@@ -58,6 +58,7 @@ class Routes:
     similar_faceted = Route(calls.search.similar_faceted)
     passages = Route(calls.search.passages)
     retrieve = Route(calls.retrieval.retrieve)
+    compare = Route(calls.search.compare)
     duplicates = Route(calls.search.duplicates)
     duplicate_groups = Route(calls.search.duplicate_groups)
 
@@ -77,6 +78,7 @@ class Routes:
     upsert = Route(calls.documents.upsert)
     list_documents = Route(calls.documents.list_documents)
     document = Route(calls.documents.document)
+    document_windows = Route(calls.documents.document_windows)
     get_documents = Route(calls.documents.get_documents)
     patch_document = Route(calls.documents.patch_document)
     delete_document = Route(calls.documents.delete_document)

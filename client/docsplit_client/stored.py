@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from docsplit_client.answers import Direction, Prediction, Span
+from docsplit_client.answers import Direction, Place, Prediction, Span
 
 FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
 
@@ -194,6 +194,12 @@ class Link(TypedDict):
     found: bool
     places: int
     first_places: list[LinkPlace]
+
+
+class Windows(TypedDict):
+    """The windows of a document; joined, they are its text."""
+
+    windows: list[Place]
 
 
 class Links(TypedDict):

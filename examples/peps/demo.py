@@ -1,17 +1,23 @@
-"""``make demo`` with the index "peps": citations, similarity, a few labels.
+"""``make demo``: citations, similarity and a few labels in the index "peps", and uploaded files.
 
 It starts the service on a free port with the settings of ``docsplit-serve`` and uses HTTP.
 """
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
+from collections.abc import Iterator
 from typing import Any
+
+from benchmarks.files.making import KINDS, made
+from benchmarks.files.source import sources
 
 # the Type header of these PEPs
 LABELS = {
@@ -41,7 +47,25 @@ class Client:
     def __call__(self, method: str, path: str, body: Any = None) -> Any:
         """The answer's body."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json", "x-request-timeout": "600"}
+        return self._send(method, path, data, "application/json")
+
+    def upload(self, index: str, files: dict[str, bytes]) -> Any:
+        """Upload files, and return the job when it has ended."""
+        mark = uuid.uuid4().hex
+        body = b""
+        for name, content in files.items():
+            head = f'--{mark}\r\ncontent-disposition: form-data; name="files"; filename="{name}"'
+            body += head.encode() + b"\r\n\r\n" + content + b"\r\n"
+        body += f"--{mark}--\r\n".encode()
+        kind = f"multipart/form-data; boundary={mark}"
+        job = self._send("POST", f"/indexes/{index}/files", body, kind)
+        while job["ended"] is None:
+            time.sleep(0.5)
+            job = self("GET", f"/jobs/{job['id']}")
+        return job
+
+    def _send(self, method: str, path: str, data: bytes | None, kind: str) -> Any:
+        headers = {"content-type": kind, "x-request-timeout": "600"}
         request = urllib.request.Request(self._url + path, data, headers, method=method)
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
@@ -59,7 +83,7 @@ def show(client: Client, title: str, **query: Any) -> None:
 
 
 def demo(client: Client) -> None:
-    """Run all three parts."""
+    """Run all parts."""
     report = client("POST", "/indexes/peps/citation")
     print(
         f"citation head: {report['links']} links, {report['training_seconds']:.1f} s; on held-out "
@@ -71,12 +95,36 @@ def demo(client: Client) -> None:
     documents = "/indexes/peps/documents/"
     inputs = [client("GET", documents + i)["text"] for ids in LABELS.values() for i in ids]
     labels = [label for label, ids in LABELS.items() for _ in ids]
-    made = client("PUT", "/classifiers/pep-type", {"inputs": inputs, "labels": labels})
-    print(f"\n{len(labels)} labels: cross-validated accuracy {made['accuracy']:.2f}")
+    trained = client("PUT", "/classifiers/pep-type", {"inputs": inputs, "labels": labels})
+    print(f"\n{len(labels)} labels: cross-validated accuracy {trained['accuracy']:.2f}")
     texts = [client("GET", documents + name)["text"] for name in UNSEEN]
     answers = client("POST", "/classify", {"inputs": texts, "classifier": "pep-type", "top_k": 1})
     for name, [best] in zip(UNSEEN, answers, strict=True):
         print(f"  {name:9}  {best['label']} ({best['score']:.2f})")
+    show_files(client)
+
+
+def show_files(client: Client) -> None:
+    """Upload a PEP as a file of each kind, and print where passages are."""
+    client("PUT", "/indexes/pep-files", {})
+    job = client.upload("pep-files", dict(files()))
+    print(f"\n{job['files']['done']} files of as many kinds; passages about default arguments")
+    query = {"index": "pep-files", "text": "default arguments", "top_k": 5, "passages": 1}
+    for found in client("POST", "/passages", query):
+        [best] = found["passages"]
+        page = f"page {best['page']}" if best["page"] else ""
+        heading = (best["heading"] or "")[:40]
+        print(f"  {best['score']:.3f}  {found['id']:50}  {page:8}  {heading}")
+
+
+def files() -> Iterator[tuple[str, bytes]]:
+    """A file of each kind that the installed libraries can write, made from a PEP."""
+    for kind, source in zip(KINDS, sources(len(KINDS)), strict=True):
+        name = re.sub("[^a-z0-9]+", "-", source.title.lower()).strip("-")
+        try:
+            yield name + kind, made(kind, source).content
+        except ImportError as error:
+            print(f"no {kind} file: it needs {error.name}")
 
 
 def main() -> None:

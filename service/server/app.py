@@ -49,6 +49,7 @@ from service.server.routes.stored import (
     missing,
     passages,
     patches,
+    windows,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ _SENT_HEADERS = [
     "x-request-timeout",
 ]
 _TOLD_HEADERS = [
+    "location",
     "retry-after",
     "x-cache",
     "x-compute-characters",
@@ -140,6 +142,7 @@ def create_app(service: Service) -> FastAPI:
         aliases,
         citation,
         links,
+        windows,
         missing,
         files,
         jobs,

@@ -145,7 +145,7 @@ async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Docume
     finally:
         reader.interrupt()
         # after the interrupted call, in the same thread
-        await asyncio.shield(executors.READING.run(reader.__exit__, None, None, None))
+        await asyncio.shield(executors.READING.run(reader.close))
 
 
 def _outcomes(upload: Upload, number: int, kind: str, reader: Reader) -> Iterator[Outcome]:
@@ -175,8 +175,13 @@ async def _write(batch: Sequence[Document], target: Target, progress: Progress) 
     records = [record(one, known[one.id], outline_of(one)) for one in new if one.id in known]
     if records:
         upsert = commits.Upsert(await index.rows(records))
-        await target.store.upsert(target.index, target.uid, upsert)
-        progress.written += len(records)
+        commit = asyncio.create_task(target.store.upsert(target.index, target.uid, upsert))
+        try:
+            await asyncio.shield(commit)
+        finally:
+            # a job that is cancelled meanwhile ends with the right count
+            await commit
+            progress.written += len(records)
 
 
 async def _embed(

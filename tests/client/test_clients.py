@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -18,6 +19,7 @@ from docsplit_client import (
     VersionError,
 )
 from docsplit_client.options import NewDocument
+from docsplit_client.stored import Job
 from tests.conftest import Server, free_port
 
 TEXTS = ["The cat sat on the mat. It slept.", "Taxes are due in May.", "A kitten plays."]
@@ -121,6 +123,32 @@ def test_any_id_reaches_its_document(client: Client) -> None:
     for name in ODD_IDS[::2]:
         client.delete_document("odd", name)
     assert [one["id"] for one in client.all_documents("odd")] == sorted(ODD_IDS[1::2])
+
+
+def test_files_become_documents(client: Client, server: Server, tmp_path: Path) -> None:
+    client.create_index("files")
+    (tmp_path / "cats.md").write_text("# Cats\n\nThey sleep.")
+    job = client.upload("files", [tmp_path / "cats.md"])
+    states = [job["state"]]
+    ended = client.wait_for_job(job["id"], lambda one: states.append(one["state"]), 0.05)
+    assert (states[0], ended["state"]) == ("queued", "succeeded")
+    assert set(states) <= {"queued", "running"}
+    assert client.document("files", "cats.md")["title"] == "Cats"
+    assert client.job(job["id"]) == ended
+    assert job["id"] in [one["id"] for one in client.jobs(1000)["jobs"]]
+
+    async def later() -> Job:
+        async with AsyncClient(server.url) as made:
+            files = {"2026/cats.md": tmp_path / "cats.md", "tax.txt": b"Taxes are due in May."}
+            job = await made.upload("files", files, on_duplicate="refuse")
+            return await made.wait_for_job(job["id"], seconds=0.05)
+
+    careful = asyncio.run(later())
+    assert [one["id"] for one in careful["refused"]] == ["2026/cats.md"]
+    assert careful["documents"]["written"] == 1
+    assert client.cancel_job(careful["id"])["state"] == "succeeded"
+    with pytest.raises(ValueError, match="same name"):
+        client.upload("files", [tmp_path / "cats.md", "cats.md"])
 
 
 def test_a_classifier_and_a_citation_head(client: Client, peps: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -192,8 +193,8 @@ def test_a_member_that_claims_another_size_is_refused(read_bounded: Read) -> Non
 
 
 @pytest.fixture(scope="module")
-def flawed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    """The text or the refusal of a file whose reader has a flaw: it runs the file as Python."""
+def flaw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Readers that start now have a flaw: they run a file as Python."""
     folder = tmp_path_factory.mktemp("flawed")
     (folder / "sitecustomize.py").write_text(
         "import ctypes, os, signal, socket, sys, threading, types\n"
@@ -207,13 +208,19 @@ def flawed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        with Reader(Limits(memory=1 << 28, seconds=1, characters=100_000)) as reader:
+        yield
 
-            def run(code: str) -> str:
-                [(_, found)] = outcomes(reader, ".rtf", code.encode())
-                return found.text if isinstance(found, Content) else str(found)
 
-            yield run
+@pytest.fixture(scope="module")
+def flawed(flaw: None) -> Iterator[Callable[[str], str]]:
+    """The text or the refusal of a file whose reader has the flaw."""
+    with Reader(Limits(memory=1 << 28, seconds=1, characters=100_000)) as reader:
+
+        def run(code: str) -> str:
+            [(_, found)] = outcomes(reader, ".rtf", code.encode())
+            return found.text if isinstance(found, Content) else str(found)
+
+        yield run
 
 
 def test_a_flawed_reader_runs_the_code_of_the_attacker(flawed: Callable[[str], str]) -> None:
@@ -264,6 +271,17 @@ def test_a_flawed_reader_is_bounded(flawed: Callable[[str], str], code: str, rea
     assert flawed(code).startswith(reason)
     # the same process reads on, or a new one does
     assert flawed("found = 6 * 7") == "42"
+
+
+def test_another_thread_interrupts_a_reading(flaw: None) -> None:
+    with Reader(Limits(memory=1 << 28, seconds=60)) as reader, ThreadPoolExecutor(1) as pool:
+        # the process runs from now on
+        assert content_of(outcomes(reader, ".rtf", b"found = 6 * 7")).text == "42"
+        reading = pool.submit(outcomes, reader, ".rtf", b"while True: pass")
+        with pytest.raises(TimeoutError):
+            reading.result(0.2)
+        reader.interrupt()
+        assert reason_of(reading.result(10)) == "the process that reads files ended"
 
 
 def test_a_reader_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_a_body_over_the_limit_is_refused_before_it_comes(server: Server, index:
         answer = answered(connection)
         assert answer.status == 413
         assert b"max_upload_bytes" in answer.read()
-    # without the index, too
+    # a route that is not there needs no body either
     with started(server, "no-such-index", 1000) as connection:
         assert answered(connection).status == 404
 

@@ -148,6 +148,12 @@ class Tab:
         self("Input.dispatchKeyEvent", type="keyDown", text=text, **what)
         self("Input.dispatchKeyEvent", type="keyUp", **what)
 
+    def choose(self, selector: str, *files: Path) -> None:
+        """Choose files in the first file input that fits."""
+        root = self("DOM.getDocument")["root"]["nodeId"]
+        node = self("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
+
     def look(self, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Set the size of the window and the preferred colours."""
         self(

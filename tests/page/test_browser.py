@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -48,7 +49,13 @@ def service(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> I
         for place, payload in enumerate(PAYLOADS)
     ]
     own = [
-        {"id": name, "title": f"PEP {name[4:]}", "text": peps[name], "metadata": {"year": year}}
+        {
+            "id": name,
+            "title": f"PEP {name[4:]}",
+            "text": peps[name],
+            "metadata": {"year": year},
+            "links": ["pep-20"] if name == "pep-257" else [],
+        }
         for name, year in PEPS.items()
     ]
     log = tmp_path_factory.mktemp("page") / "log"
@@ -63,6 +70,10 @@ def service(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> I
             assert client.put(f"/indexes/{name}", json={"fields": fields}).is_success
             answer = client.post(f"/indexes/{name}/documents", json={"documents": documents})
             assert answer.is_success, answer.text
+        # a label can attack, too
+        kinds = {"ids": [*PEPS][:4], "labels": ["plain", PAYLOADS[1]] * 2, "index": "peps"}
+        assert client.put("/classifiers/kinds", json=kinds).is_success
+        assert client.post("/indexes/peps/links/find", json={}).is_success
         yield running
 
 
@@ -201,6 +212,93 @@ def test_no_document_runs_a_script(tab: Tab, service: Server, unit: str) -> None
     assert tab.run("window.attacked") is None
 
 
+@pytest.mark.parametrize("view", ["document", "compare"])
+def test_no_document_that_is_read_runs_a_script(tab: Tab, service: Server, view: str) -> None:
+    for place, payload in enumerate(PAYLOADS):
+        ids = {"id": f"{payload} {place}", "other": f"{PAYLOADS[0]} 0"}
+        tab.open(f"{service.url}/#/attacks/{view}?{urlencode(ids)}")
+        tab.wait("document.querySelector('.text, .pairs')")
+        title = tab.run("document.querySelector('main h1:not(.quiet-read), main h2').textContent")
+        assert title == payload
+        assert (
+            tab.run("document.querySelectorAll('main :is(script, img, svg, iframe)').length") == 0
+        )
+    assert tab.run("window.attacked") is None
+
+
+def test_a_document_shows_its_windows_and_relations(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/document?id=pep-257")
+    tab.wait("document.querySelectorAll('aside .part').length === 5")
+    assert len(tab.run("[...document.querySelectorAll('.window')].map((e) => e.id)")) > 3
+    parts = tab.run("[...document.querySelectorAll('aside .part')].map((e) => e.innerText)")
+    named = {part.split("\n")[0]: part for part in parts}
+    assert [*named] == ["Cites", "Cited by", "Resembles", "Might also cite", "Labels"]
+    assert "PEP 20" in named["Cites"]
+    assert "given" in named["Cites"]
+    assert "No document" in named["Cited by"]
+    assert named["Resembles"].count("Compare") == 4
+
+
+def test_a_label_shows_the_windows_that_carried_it(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/document?id=pep-404")
+    tab.click(".choices button")
+    labels = tab.wait("document.querySelector('.labels')?.innerText")
+    assert PAYLOADS[1] in labels
+    assert "plain" in labels
+    tab.click("aside .part li button")
+    assert tab.run("document.querySelectorAll('.window.shown').length") == 1
+    assert tab.run("window.attacked") is None
+
+
+def test_two_documents_stand_side_by_side(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/document?id=pep-566")
+    tab.wait("document.querySelectorAll('aside .part').length >= 3")
+    tab.run(
+        "[...document.querySelectorAll('aside a')].find((e) => e.innerText === 'Compare').click()"
+    )
+    tab.wait("document.querySelectorAll('.pairs.long > li').length > 2")
+    assert tab.text(".heads h2") == "PEP 566"
+    # a place leads to its window in the document
+    tab.click(".pairs figcaption a")
+    tab.wait("document.querySelector('.window.shown')")
+    assert tab.text("h1") == "PEP 566"
+
+
+def test_files_and_texts_are_added(tab: Tab, service: Server, tmp_path: Path) -> None:
+    tab.open(f"{service.url}/#/peps/add")
+    tab.wait("document.querySelector('#new-index')")
+    tab.run("document.querySelector('#new-index').focus()")
+    tab.type("made")
+    tab.press("Enter")
+    tab.wait("document.querySelector('h1 em')?.innerText === 'made'")
+    good, bad = tmp_path / f"{PAYLOADS[1]}.txt", tmp_path / "broken.pdf"
+    good.write_text("A text about gardens. " * 20, encoding="utf-8")
+    bad.write_bytes(b"%PDF-1.4 nothing")
+    tab.choose("#files", good, bad)
+    tab.wait("document.querySelector('.report').innerText.startsWith('Done: 2 of 2')")
+    assert "1 document written" in tab.text(".report")
+    assert tab.run("document.querySelector('.refused dt').innerText") == "broken.pdf"
+    assert len(tab.text(".refused dd")) > 10
+    tab.run("document.querySelector('#new-id').focus()")
+    tab.type("copy")
+    tab.run("document.querySelector('#new-text').focus()")
+    tab.type("A text about gardens. " * 20)
+    tab.click("form button.main")
+    tab.wait("document.querySelector('form.simple').innerText.includes('Nearly the same')")
+    tab.open(f"{service.url}/#/made/search?q=gardens")
+    tab.wait("document.querySelectorAll('.hits > li').length === 2")
+    assert sorted(titles(tab)) == [f"{PAYLOADS[1]}.txt", "copy"]
+    assert tab.run("window.attacked") is None
+
+
+def test_a_window_finds_passages_like_it(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/document?id=pep-616")
+    tab.click(".edge a")
+    tab.wait("document.querySelector('.hits li')")
+    assert "Like a part of the document pep-616" in tab.text(".like")
+    assert "PEP 616" not in titles(tab)
+
+
 def test_the_browser_refuses_html_from_texts(tab: Tab, service: Server) -> None:
     """The control: the policy holds even where the page's own code would not."""
     tab.open(f"{service.url}/#/peps/search")
@@ -219,13 +317,24 @@ def axe() -> Path | None:
 
 
 @pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
-@pytest.mark.parametrize("dark", [False, True])
-def test_accessibility_rules_find_nothing_serious(tab: Tab, service: Server, dark: bool) -> None:
+@pytest.mark.parametrize(
+    ("view", "dark"),
+    [
+        ("search?q=python+packages&unit=documents&f=year:gte:2001", False),
+        ("search?q=python+packages&unit=documents&f=year:gte:2001", True),
+        ("document?id=pep-257", False),
+        ("compare?id=pep-257&other=pep-566", True),
+        ("add", False),
+    ],
+)
+def test_accessibility_rules_find_nothing_serious(
+    tab: Tab, service: Server, view: str, dark: bool
+) -> None:
     rules = axe()
     assert rules is not None
     tab.look(dark=dark)
-    tab.open(f"{service.url}/#/peps/search?q=python+packages&unit=documents&f=year:gte:2001")
-    tab.wait("document.querySelector('.pairs')")
+    tab.open(f"{service.url}/#/peps/{view}")
+    tab.wait("document.querySelector('.pairs, aside .part:nth-of-type(5), .drop')")
     tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     tab.run(rules.read_text(encoding="utf-8") + "; 0")
     found: list[dict[str, Any]] = tab.run("axe.run().then((r) => r.violations)")
@@ -233,11 +342,20 @@ def test_accessibility_rules_find_nothing_serious(tab: Tab, service: Server, dar
     assert serious == [], json.dumps(serious)[:3000]
 
 
-@pytest.mark.parametrize("path", ["", "#/peps/search?q=python&unit=documents"])
-def test_the_page_fits_a_phone(tab: Tab, service: Server, path: str) -> None:
+@pytest.mark.parametrize(
+    "view",
+    [
+        "search",
+        "search?q=python&unit=documents",
+        "document?id=pep-257",
+        "compare?id=pep-257&other=pep-566",
+        "add",
+    ],
+)
+def test_the_page_fits_a_phone(tab: Tab, service: Server, view: str) -> None:
     tab.look(360, 740)
-    tab.open(f"{service.url}/{path}")
-    tab.wait("document.querySelector('.seeds li, .pairs')")
+    tab.open(f"{service.url}/#/peps/{view}")
+    tab.wait("document.querySelector('.seeds li, .pairs, .window, .drop')")
     assert tab.run("document.documentElement.scrollWidth") <= 360
 
 

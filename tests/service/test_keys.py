@@ -23,6 +23,7 @@ RIGHTS = {
     "expired": "expires = 2020-01-01T00:00:00Z",
     "narrow": "requests_per_second = 0.01",
     "thrifty": "tokens_per_second = 1",
+    "uploader": "tokens_per_second = 1",
 }
 TOKENS = {name: file.new_token() for name in RIGHTS}
 
@@ -204,6 +205,21 @@ def test_an_unusable_file_of_keys_ends_the_start(
     path.write_text("[keys.a]\n")
     assert serve(["--keys-file", str(path)]) == 2
     assert "keys.a.sha256" in capsys.readouterr().err
+
+
+def test_an_upload_is_charged_to_its_key(locked: Locked) -> None:
+    def written(name: str, index: str) -> bool:
+        files = {"files": (f"{name}.txt", f"by the {name} " * 30)}
+        place = locked.ask(name, "POST", f"{index}/files", files=files).headers["location"]
+        wait_until(lambda: locked.ask("boss", "GET", place).json()["ended"] is not None, 60)
+        return bool(locked.ask("boss", "GET", place).json()["documents"]["written"])
+
+    assert status(locked, "boss", "PUT", "/indexes/charged", json={}) == 201
+    assert written("boss", "/indexes/charged")
+    assert written("uploader", "/indexes/charged")
+    # it is in debt for a minute
+    assert status(locked, "uploader", "GET", "/jobs") == 429
+    assert status(locked, "boss", "GET", "/jobs") == 200
 
 
 def test_jobs_of_others_do_not_exist(locked: Locked) -> None:

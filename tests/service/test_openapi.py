@@ -16,8 +16,8 @@ from tests.conftest import NIGHTLY, Server
 # Filters nest, so 7,700 of this phase's 8,600 requests would test wrong filters at every depth. The
 # other phases send wrong filters at random.
 # A document may have the id "get". So the path of the second entry accepts more methods than its
-# own POST, and Allow names them. An id may end in "/links", so the path of the last entry also
-# accepts PATCH.
+# own POST, and Allow names them. An id may end in "/links" or "/windows", so the paths of the
+# third entry also accept PATCH. Browsers get a page by GET /, which the document leaves out.
 _CONFIGURATION = """
 [checks.positive_data_acceptance]
 enabled = false
@@ -33,7 +33,10 @@ include-path = ["/indexes/{name}/documents/get"]
 checks.allow_header_conformance.enabled = false
 
 [[operations]]
-include-path = ["/indexes/{name}/documents/{document_id}/links"]
+include-path = [
+  "/", "/indexes/{name}/documents/{document_id}/links",
+  "/indexes/{name}/documents/{document_id}/windows"
+]
 checks.unsupported_method.enabled = false
 """
 
@@ -83,6 +86,8 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/documents/get",
         "/indexes/{name}/documents/delete",
         "/indexes/{name}/documents/{document_id}/links",
+        "/indexes/{name}/documents/{document_id}/windows",
+        "/indexes/{name}/compare",
         "/indexes/{name}/links",
         "/indexes/{name}/links/find",
         "/indexes/{name}/links/missing",

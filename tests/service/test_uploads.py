@@ -237,13 +237,13 @@ def guarded(most: int, seconds: float, sent: list[Message]) -> tuple[int, int]:
     async def receive() -> Message:
         if not sent:
             await asyncio.Event().wait()
-        return sent.pop(0)
+        return sent[0] if sent[0]["type"] == "http.disconnect" else sent.pop(0)
 
     async def send(message: Message) -> None:
         nonlocal status
         status = message.get("status", status)
 
-    guard = Guard(app, 10, most, 10, Inflight(10**6), 60, 60, seconds)
+    guard = Guard(app, 10, most, 10, Inflight(10**8), 60, 60, seconds)
     scope = {"type": "http", "method": "POST", "path": "/indexes/a/files", "headers": []}
     asyncio.run(guard(scope, receive, send))
     return status, size
@@ -258,3 +258,5 @@ def test_the_body_of_an_upload_is_bounded_in_size_and_time() -> None:
     assert guarded(1000, 60, messages(end)) == (200, 1000)
     assert guarded(999, 60, messages(end)) == (413, 900)
     assert guarded(1000, 0.01, messages()) == (408, 900)
+    # nobody reads the answer to a client that has left
+    assert guarded(1000, 60, messages({"type": "http.disconnect"})) == (0, 900)

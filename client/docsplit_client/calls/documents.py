@@ -7,7 +7,7 @@ from typing import Unpack
 
 from docsplit_client.calls.call import Call, nothing, parsed, path
 from docsplit_client.options import Filter, NewDocument, Patch, UpsertOptions
-from docsplit_client.stored import Deleted, Document, Got, Page, Patched, Upserted
+from docsplit_client.stored import Deleted, Document, Got, Page, Patched, Upserted, Windows
 
 
 def upsert(
@@ -29,6 +29,11 @@ def list_documents(index: str, after: str | None = None, limit: int | None = Non
 def document(index: str, id: str) -> Call[Document]:  # noqa: A002
     """One document."""
     return Call("GET", path("indexes", index, "documents", id), parsed)
+
+
+def document_windows(index: str, id: str) -> Call[Windows]:  # noqa: A002
+    """The windows of one document, with the page and the heading where each begins."""
+    return Call("GET", path("indexes", index, "documents", id, "windows"), parsed)
 
 
 def get_documents(index: str, ids: Sequence[str], text: bool = True) -> Call[Got]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from docsplit_client.answers import Faceted, Hit, Passages
+from docsplit_client.answers import Compared, Faceted, Hit, Passages
 from docsplit_client.calls.call import Call, parsed, path
 from docsplit_client.options import (
+    CompareOptions,
     DuplicatesOptions,
     PassagesOptions,
     Query,
@@ -39,6 +40,12 @@ def similar_faceted(
 def passages(index: str, **options: Unpack[PassagesOptions]) -> Call[list[Passages]]:
     """Passages of documents that fit a ``text``, a stored document (``id``) or a part of it."""
     return Call("POST", "/passages", parsed, {"index": index, **options})
+
+
+def compare(index: str, other: str, **options: Unpack[CompareOptions]) -> Call[Compared]:
+    """The windows that make a ``text`` or a stored document (``id``) resemble another one."""
+    body = {"other": other, **options}
+    return Call("POST", path("indexes", index, "compare"), parsed, body)
 
 
 def duplicates(index: str, **options: Unpack[DuplicatesOptions]) -> Call[list[Match]]:

@@ -25,7 +25,7 @@ from service.index.query.search import first
 from service.index.rows.checksums import texts
 
 # documents that are scored, and so the number of hits at most
-CANDIDATES = 1000
+CANDIDATES = 500
 # documents that cite the query whose references are read
 MOST_CITING = 1000
 # references of the query, the least cited first, through which candidates are found

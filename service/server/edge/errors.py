@@ -82,7 +82,7 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         408: "The body did not arrive in time.",
         409: "It belongs to another model, or differs from the stored object.",
         413: "A document, a batch or the body exceeds its limit.",
-        415: "The body is not JSON.",
+        415: "The body is of another type than this route takes.",
         422: "A field has a wrong type or value.",
         429: "Too much work is waiting or in progress, or the API key exceeds its rate; "
         "Retry-After says when to try again.",

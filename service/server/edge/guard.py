@@ -23,6 +23,8 @@ BODY_RATE = 16_384
 JSON_TYPES = {"application/json", "application/merge-patch+json"}
 _HINT = ": send fewer inputs a request"
 _UPLOAD_HINT = " (max_upload_bytes): send fewer files a request"
+# bytes of an upload that are in memory, before they are on disk
+_UPLOAD_MEMORY = 4 << 20
 _UPLOADS = re.compile("/indexes/[^/]+/files")
 
 
@@ -78,24 +80,34 @@ class Guard:
             )
             scope["docsplit.started"] = time.monotonic()
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
-            if _UPLOADS.fullmatch(scope["path"]):
+            streamed = _UPLOADS.fullmatch(scope["path"]) is not None
+            if streamed:
                 _check_coding(headers)
                 self._length(headers, self._max_upload, _UPLOAD_HINT)
-                await self._stream(scope, allowed, receive, send)
-                return
-            if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
-                self._check_headers(headers)
-                room.reach(memory.needed(self._length(headers, self._max_body, _HINT)))
-            body, most = await self._read(receive, allowed, room)
-            if body:
-                values = most if most <= self._max_values else await self._values(body)
-                room.reach(memory.needed(len(body), values))
+                room.reach(_UPLOAD_MEMORY)
+            else:
+                body = await self._whole(headers, receive, allowed, room)
         except ServiceError as error:
             await response(scope["path"], error)(scope, receive, send)
             return
-        if body is not None:
+        if streamed:
+            await self._stream(scope, allowed, receive, send)
+        elif body is not None:
             whole = {"type": "http.request", "body": body, "more_body": False}
             await self._run(scope, replaying(whole, receive), receive, send)
+
+    async def _whole(
+        self, headers: dict[str, str], receive: Receive, allowed: float, room: Body
+    ) -> bytes | None:
+        """Return the body; None if the client left early."""
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+            self._check_headers(headers)
+            room.reach(memory.needed(self._length(headers, self._max_body, _HINT)))
+        body, most = await self._read(receive, allowed, room)
+        if body:
+            values = most if most <= self._max_values else await self._values(body)
+            room.reach(memory.needed(len(body), values))
+        return body
 
     def _check_headers(self, headers: dict[str, str]) -> None:
         _check_coding(headers)
@@ -177,6 +189,10 @@ class Guard:
                 raise SlowBodyError(
                     "the body did not arrive in time", headers={"connection": "close"}
                 ) from error
+            if message["type"] == "http.disconnect":
+                read.set()
+                # until the route is cancelled
+                await asyncio.Event().wait()
             size += len(message.get("body", b""))
             if size > self._max_upload:
                 raise _too_large("has more", self._max_upload, _UPLOAD_HINT)
@@ -199,8 +215,8 @@ class Guard:
 
         Args:
             body: what the route receives.
-            read: set when the route has the whole body: until then, the route sees that the client
-                leaves.
+            read: set when the route has the whole body, or the client has left before that; until
+                then only the route may call ``receive``.
         """
         started = answered = False
 

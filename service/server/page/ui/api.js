@@ -3,6 +3,7 @@
 import { askKey } from "./key.js";
 
 const STORED = "docsplit.key";
+const UNREACHED = "The service does not answer. Is it running, and is this computer connected?";
 
 /** An answer that is no success, with the service's own hint. */
 export class Refused extends Error {
@@ -35,6 +36,36 @@ export async function send(method, path, body, signal) {
 export const get = async (path, signal) => (await send("GET", path, undefined, signal)).data;
 export const post = async (path, body, signal) => (await send("POST", path, body, signal)).data;
 
+/**
+ * Send files.
+ * @param {(share: number) => void} tell takes the share that was sent, 0 to 1
+ * @returns {Promise<object>} the job that indexes them
+ */
+export function upload(path, form, tell, signal) {
+  return new Promise((resolve, reject) => {
+    // fetch does not say how much it has sent
+    const request = new XMLHttpRequest();
+    request.open("POST", path);
+    const key = sessionStorage.getItem(STORED);
+    if (key) request.setRequestHeader("authorization", `Bearer ${key}`);
+    request.upload.addEventListener("progress", (event) => event.lengthComputable && tell(event.loaded / event.total));
+    request.addEventListener("load", () => {
+      let data = null;
+      try {
+        data = JSON.parse(request.responseText);
+      } catch {
+        // a balancer's own page
+      }
+      if (request.status === 202) resolve(data);
+      else reject(new Refused(request.status, data?.error ?? `The service answered with status ${request.status}.`, data));
+    });
+    request.addEventListener("error", () => reject(new Refused(0, UNREACHED, null)));
+    request.addEventListener("abort", () => reject(new DOMException("aborted", "AbortError")));
+    signal.addEventListener("abort", () => request.abort());
+    request.send(form);
+  });
+}
+
 /** Path of an index, or of something below it. */
 export function below(index, ...parts) {
   return ["indexes", index, ...parts].map(encodeURIComponent).join("/");
@@ -56,7 +87,7 @@ async function once(method, path, body, signal) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, "The service does not answer. Is it running, and is this computer connected?", null);
+    throw new Refused(0, UNREACHED, null);
   }
 }
 

@@ -1,12 +1,21 @@
 // The shell: which index and which view the address names.
 
+import { add, fresh } from "./add.js";
 import { address, go, read } from "./address.js";
 import { below, get } from "./api.js";
+import { compare } from "./compare.js";
+import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
 import { search } from "./search.js";
 
-const VIEWS = { search: ["Search", search] };
+// title, how to show it, and whether the navigation has it
+const VIEWS = {
+  search: ["Search", search, true],
+  document: ["Document", readDocument, false],
+  compare: ["Compare", compare, true],
+  add: ["Add", add, true],
+};
 
 // what GET /indexes/{name} said, of the index that was shown last
 let described = { asked: "" };
@@ -23,13 +32,14 @@ async function show() {
     names ??= (await get("indexes")).indexes;
     if (turn !== shown) return;
     choose(index);
-    if (!names.length) return void fill(main, noIndexes());
+    if (!names.length) return void fill(main, noIndexes(), fresh());
     if (!index) return void location.replace(address(names[0], "search"));
     if (described.asked !== index) described = { ...(await get(below(index))), asked: index };
     if (turn !== shown) return;
     const [title, render] = VIEWS[view] ?? VIEWS.search;
     document.title = `${title} · ${index} · docsplit`;
     links(index, view);
+    main.className = view;
     const focused = document.activeElement?.id;
     const rendered = render(main, described, given);
     if (focused && main.querySelector(`#${focused}`)) document.getElementById(focused).focus();
@@ -48,7 +58,7 @@ function choose(index) {
 }
 
 function links(index, view) {
-  fill(document.getElementById("nav"), Object.entries(VIEWS).filter(([, [title]]) => title).map(([name, [title]]) =>
+  fill(document.getElementById("nav"), Object.entries(VIEWS).filter(([, [, , listed]]) => listed).map(([name, [title]]) =>
     h("a", { href: address(index, name), "aria-current": name === view ? "page" : null }, title)),
   h("a", { href: "docs" }, "API"));
 }
@@ -58,6 +68,10 @@ chooser.addEventListener("change", () => {
   say(`Index ${chooser.value}`);
 });
 window.addEventListener("hashchange", show);
+window.addEventListener("indexes-changed", () => {
+  names = null;
+  described = { asked: "" };
+});
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -1,12 +1,13 @@
 // What the page shows when there is nothing to show, or when something went wrong.
 
+import { address } from "./address.js";
 import { h } from "./dom.js";
 
 /** The service has no index. */
 export function noIndexes() {
   return h("section.empty", {},
     h("h1", {}, "No documents yet"),
-    h("p", {}, "Put a folder of documents into an index (PDF, Word, HTML, text and others), then reload this page:"),
+    h("p", {}, "Create an index below and add files. Or put a whole folder of documents into an index (PDF, Word, HTML, text and others), then reload this page:"),
     command("docsplit-index FOLDER --index papers"),
     h("p", {}, "In a checkout of the project, this indexes the Python Enhancement Proposals and their citations:"),
     command("make demo"),
@@ -17,7 +18,7 @@ export function noIndexes() {
 export function noDocuments(name) {
   return h("section.empty", {},
     h("h1", {}, "This index is empty"),
-    h("p", {}, "Put a folder of documents into it:"),
+    h("p", {}, h("a", { href: address(name, "add") }, "Add files or a text"), ", or put a folder of documents into it:"),
     command(`docsplit-index FOLDER --index ${name}`));
 }
 

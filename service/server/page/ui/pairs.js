@@ -2,7 +2,7 @@
 
 import { below, post } from "./api.js";
 import { fill, h } from "./dom.js";
-import { marked, slicer, where } from "./texts.js";
+import { flow, marked, slicer, where } from "./texts.js";
 
 const SHORT = 420;
 
@@ -38,7 +38,7 @@ export async function textsOf(index, ids, signal) {
 }
 
 function why(pairs, query, text, words, stored) {
-  const best = text(pairs[0].document.start, pairs[0].document.end).trim();
+  const best = flow(text(pairs[0].document.start, pairs[0].document.end));
   const place = where(pairs[0].document);
   return [
     h("figure.passage.best", {}, place && h("figcaption.where", {}, place),
@@ -54,7 +54,7 @@ function why(pairs, query, text, words, stored) {
 }
 
 function side(title, text, words) {
-  return h("figure", {}, h("figcaption.where", {}, title), h("blockquote", {}, marked(text.trim(), words)));
+  return h("figure", {}, h("figcaption.where", {}, title), h("blockquote", {}, marked(flow(text), words)));
 }
 
 function cut(text) {

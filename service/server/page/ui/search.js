@@ -51,6 +51,9 @@ function stateOf(given) {
     text: kept === null ? given.get("q") ?? "" : longTexts[Number(kept)] ?? "",
     lost: kept !== null && longTexts[Number(kept)] === undefined,
     like: given.get("like") ?? "",
+    // with like: a part of that document
+    start: given.get("start"),
+    end: given.get("end"),
     filters: given.getAll("f"),
     n: STEPS.find((step) => step === Number(given.get("n"))) ?? STEPS[0],
   };
@@ -63,11 +66,18 @@ function parameters(state) {
     q: state.like || long ? "" : state.text,
     text: long ? longTexts.indexOf(state.text) : "",
     like: state.like,
+    start: partial(state) ? state.start : "",
+    end: partial(state) ? state.end : "",
     unit: state.unit === "passages" ? "" : state.unit,
     mode: state.mode === "hybrid" ? "" : state.mode,
     n: state.n === STEPS[0] ? "" : state.n,
     f: state.filters,
   };
+}
+
+/** Whether the search is for passages like a part of a document. */
+function partial(state) {
+  return state.like !== "" && state.unit === "passages" && Boolean(state.end);
 }
 
 function form(state, goOn) {
@@ -85,7 +95,7 @@ function form(state, goOn) {
   });
   takeFiles(box);
   return h("form.search", { role: "search", onsubmit: (event) => { event.preventDefault(); submit(); } },
-    state.like && h("p.like", {}, "Like the document ", h("strong", {}, state.like),
+    state.like && h("p.like", {}, partial(state) ? "Like a part of the document " : "Like the document ", h("strong", {}, state.like),
       h("button.plain", { type: "button", "aria-label": "Search for a text instead", onclick: () => goOn({ like: "" }) }, "×")),
     h("label.quiet-read", { for: "query" }, "Text to search for"),
     box,
@@ -152,6 +162,7 @@ async function ask(index, state, signal) {
   const body = { index: index.name, top_k: state.n, mode: state.mode };
   if (state.like) body.id = state.like;
   else body.text = state.text;
+  if (partial(state)) Object.assign(body, { start: Number(state.start), end: Number(state.end) });
   const filter = compile(state.filters, index.fields);
   if (filter) body.filter = filter;
   if (state.unit === "passages") {

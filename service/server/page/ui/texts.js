@@ -17,6 +17,11 @@ export function slicer(text) {
   return (start, end) => points.slice(start, end).join("");
 }
 
+/** An excerpt without the line breaks of hard-wrapped text; short lines such as headings keep theirs. */
+export function flow(text) {
+  return text.trim().replace(/([^\n]{50,})\n(?=[^\s=*#-])/g, "$1 ").replace(/\n\s*\n\s*/g, "\n\n");
+}
+
 /** The words of a query that a passage should show, in lower case. */
 export function wordsOf(query) {
   const all = new Set((query.match(WORD) ?? []).map((word) => word.toLowerCase()));
@@ -36,6 +41,12 @@ export function marked(text, words) {
     }
   }
   return [...parts, text.slice(last)];
+}
+
+/** The words that two passages share and that say something. */
+export function shared(one, other) {
+  const [all, others] = [one, other].map((text) => new Set((text.match(WORD) ?? []).map((word) => word.toLowerCase())));
+  return new Set([...all].filter((word) => word.length > 3 && others.has(word) && !COMMON.has(word) && !/^\d+$/.test(word)));
 }
 
 /** Where a passage stands: its page and its heading, if the service knows them. */

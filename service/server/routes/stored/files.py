@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.embedding.prompts import resolve
+from service.errors import UnavailableError
 from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.job_bodies import JobOut, out_of
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
+from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.uploads import form
 from service.uploads.background import Wish
@@ -45,11 +47,19 @@ _FORM: dict[str, Any] = {
     }
 }
 
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "The job is queued.",
+        "headers": {"location": {"description": "its path", "schema": {"type": "string"}}},
+    },
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 503),
+}
+
 
 @router.post(
     "",
     status_code=202,
-    responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 503),
+    responses=_RESPONSES,
     openapi_extra=_FORM,
 )
 async def upload_files(
@@ -68,16 +78,17 @@ async def upload_files(
     """
     service = inference.service_of(request)
     running = inference.running_of(service)
+    if service.phase is Phase.DRAINING:
+        raise UnavailableError("the service is stopping: send the files again in a moment")
     async with deadline.within(request):
         index = await (await service.store.indexes()).writable(name)
+    headers = request.headers
     upload = await service.uploads.open()
     try:
-        await form.receive(
-            request.stream(),
-            request.headers.get("content-type", ""),
-            upload,
-            service.settings.max_file_bytes,
-        )
+        if (stated := headers.get("content-length", "")).isdecimal():
+            upload.reserve(int(stated))
+        kind, most = headers.get("content-type", ""), service.settings.max_file_bytes
+        await form.receive(request.stream(), kind, upload, most)
     except BaseException:
         service.uploads.close_upload(upload)
         raise

@@ -1,0 +1,121 @@
+// The view that adds documents: files, or a pasted text.
+
+import { address, go } from "./address.js";
+import { below, post, send, upload } from "./api.js";
+import { count, fill, h, say } from "./dom.js";
+import { problem } from "./empty.js";
+import { follow } from "./jobs.js";
+
+let running = new AbortController();
+
+/** Show the view. */
+export async function add(main, index) {
+  running.abort();
+  running = new AbortController();
+  fill(main, h("h1", {}, "Add documents to ", h("em", {}, index.name)),
+    files(index.name, running.signal), text(index.name, running.signal), fresh());
+}
+
+/** Tell the shell that an index has changed. */
+function changed() {
+  window.dispatchEvent(new Event("indexes-changed"));
+}
+
+function files(index, signal) {
+  const report = h("div.report", { "aria-live": "polite" });
+  const pick = (folder) => {
+    const input = h("input", {
+      type: "file", multiple: true, webkitdirectory: folder, id: folder ? "folder" : "files", class: "quiet-read",
+      onchange: () => {
+        start([...input.files]);
+        input.value = "";
+      },
+    });
+    return [input, h("label.button", { for: input.id }, folder ? "Choose a folder" : "Choose files")];
+  };
+  const start = async (given) => {
+    if (!given.length) return;
+    const form = new FormData();
+    for (const file of given) form.append("files", file, file.webkitRelativePath || file.name);
+    const bar = h("progress", { max: 100, value: 0, "aria-label": "Upload" });
+    fill(report, h("p", {}, `Sending ${count(given.length, "file")}…`), bar);
+    try {
+      const job = await upload(below(index, "files"), form, (share) => { bar.value = 100 * share; }, signal);
+      await follow(report, job, signal);
+      changed();
+    } catch (error) {
+      if (error.name !== "AbortError") fill(report, problem(error, () => start(given)));
+    }
+  };
+  const zone = h("section.drop", {
+    "aria-labelledby": "files-title",
+    ondragover: (event) => {
+      event.preventDefault();
+      zone.classList.add("over");
+    },
+    ondragleave: () => zone.classList.remove("over"),
+    ondrop: (event) => {
+      event.preventDefault();
+      zone.classList.remove("over");
+      start([...event.dataTransfer.files]);
+    },
+  },
+  h("h2", { id: "files-title" }, "Files"),
+  h("p.note", {}, "Drop PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, mail, Markdown or text files here, or archives of them. The name of a file becomes the id of its document."),
+  h("p.actions", {}, pick(false), pick(true)), report);
+  return zone;
+}
+
+function text(index, signal) {
+  const box = (name, title, given = {}) => {
+    const tag = name === "text" ? "textarea" : "input";
+    return [h("label", { for: `new-${name}` }, title), h(tag, { id: `new-${name}`, name, required: true, ...given })];
+  };
+  const report = h("div", { "aria-live": "polite" });
+  const form = h("form.simple", {
+    "aria-labelledby": "text-title",
+    onsubmit: async (event) => {
+      event.preventDefault();
+      const given = Object.fromEntries(new FormData(form));
+      const one = { id: given.id, text: given.text, ...(given.title ? { title: given.title } : {}) };
+      try {
+        const answer = await post(below(index, "documents"), { documents: [one], on_duplicate: "mark" }, signal);
+        const near = answer.duplicates?.[0]?.duplicates ?? [];
+        fill(report, h("p", {}, "Added ", h("a", { href: address(index, "document", { id: one.id }) }, one.title ?? one.id), "."),
+          near.length > 0 && h("p.note", {}, "Nearly the same: ", near.map(({ id }, place) =>
+            [place ? ", " : "", h("a", { href: address(index, "compare", { id: one.id, other: id }) }, id)])));
+        form.reset();
+        changed();
+      } catch (error) {
+        if (error.name !== "AbortError") fill(report, problem(error));
+      }
+    },
+  }, h("h2", { id: "text-title" }, "A text"), box("id", "Id", { maxlength: 512, autocomplete: "off" }),
+  box("title", "Title (optional)", { required: false, maxlength: 4096, autocomplete: "off" }), box("text", "Text", { rows: 8 }),
+  h("p.actions", {}, h("button.main", { type: "submit" }, "Add the text")), report);
+  return h("section", {}, form);
+}
+
+/** A form that creates an index. */
+export function fresh() {
+  const report = h("div", { "aria-live": "polite" });
+  const input = h("input", {
+    id: "new-index", required: true, pattern: "[a-z0-9][a-z0-9_\\-]{0,62}", autocomplete: "off", spellcheck: "false",
+    title: "Lower-case letters, digits, - and _; the first is a letter or a digit",
+  });
+  return h("form.simple", {
+    "aria-labelledby": "index-title",
+    onsubmit: async (event) => {
+      event.preventDefault();
+      try {
+        await send("PUT", below(input.value), {});
+        changed();
+        say(`The index ${input.value} is there.`);
+        go(address(input.value, "add"));
+      } catch (error) {
+        fill(report, problem(error));
+      }
+    },
+  }, h("h2", { id: "index-title" }, "A new index"), h("label", { for: "new-index" }, "Name"), input,
+  h("p.actions", {}, h("button", { type: "submit" }, "Create")), report);
+}
