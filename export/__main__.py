@@ -198,8 +198,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         choices=get_args(PrecisionName),
-        help="forms to write even if they miss a threshold; the bundle, /info and the log of the "
-        "service then name what they miss",
+        help="forms to write even if they miss a threshold, or if the only graph of an ONNX folder "
+        "is in fp16; the bundle, /info and the log of the service then name what they miss",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing bundle at DEST")
     add_options(parser)

@@ -133,8 +133,10 @@ def export(
         source_name=request.source_name,
         max_tokens=request.max_tokens,
         trust_remote_code=request.trust_remote_code,
+        half=bool(request.accept),
     )
     precisions = _precisions(request, source)
+    _check_accepted(request, source, precisions)
     terms = request.licence or licence(source.name, source.card)
     report("checking the weights")
     check_weights(source)
@@ -179,6 +181,7 @@ def export(
             gate,
             keep_float=request.keep_float,
             accept=request.accept,
+            unverified=source.unverified,
             threads=request.threads,
             report=report,
             note=note,
@@ -216,6 +219,16 @@ def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
             "or bf16; int8 and packed do not support its attention; omit --precision"
         )
     return request.precisions
+
+
+def _check_accepted(request: Request, source: Source, precisions: Sequence[PrecisionName]) -> None:
+    """Refuse forms that nobody verifies, unless the user accepts each by name."""
+    left = [name for name in precisions if name not in request.accept]
+    if source.unverified is not None and left:
+        raise ExportError(
+            f"{source.name}: {source.unverified}; accept it for each form: "
+            f"--accept {' '.join(precisions)}"
+        )
 
 
 def _lineage(source: Source, request: Request) -> dict[str, object]:

@@ -51,6 +51,7 @@ class Forms:
         gate: measures the graphs.
         keep_float: regular expression for names of operators that int8 leaves in floating point.
         accept: forms to write even if they miss a threshold.
+        unverified: what nobody checked about the source, for the manifest.
         threads: processor threads.
         report: called with each step.
         note: called with what the user should read.
@@ -65,6 +66,7 @@ class Forms:
         *,
         keep_float: str | None,
         accept: Collection[PrecisionName],
+        unverified: str | None = None,
         threads: int,
         report: Report,
         note: Callable[[str], None],
@@ -72,6 +74,7 @@ class Forms:
         self._source, self._fp32 = source, fp32
         self._calibration, self._gate = calibration, gate
         self._keep_float, self._accept, self._threads = keep_float, accept, threads
+        self._unverified = [] if unverified is None else [unverified]
         self._report, self._note = report, note
 
     def make(self, wanted: Sequence[PrecisionName], bundle: Path) -> Written:
@@ -101,7 +104,7 @@ class Forms:
                 "parity": one.parity,
                 "ranges": None if name == "int8" else self._half.ranges,
                 "repair": one.repair,
-                "accepted": one.accepted,
+                "accepted": [*self._unverified, *one.accepted],
             }
             for name, one in made.items()
         }

@@ -14,9 +14,12 @@ from sentence_transformers.sentence_transformer import modules as parts
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
+from export.checkpoint.widening import is_half, widen
 from export.errors import ExportError
 
 GRAPH = "model.onnx"
+HALF_GRAPH = "model_fp16.onnx"
+UNVERIFIED = "its source is a graph in fp16, which nobody compared with weights in fp32"
 _TOKENS = ("last_hidden_state", "token_embeddings")
 _QUANTISED = ("DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QuantizeLinear")
 
@@ -37,13 +40,20 @@ class GraphEncoder(nn.Module):
     Args:
         path: the fp32 graph.
         config: the configuration of the model that it was made from.
+        half: take a graph in fp16, too, and widen it.
+
+    Attributes:
+        unverified: whether the graph was in fp16.
     """
 
-    def __init__(self, path: Path, config: Any) -> None:
+    def __init__(self, path: Path, config: Any, *, half: bool = False) -> None:
         super().__init__()
         self.path = path
         self.config = config
         self.model = onnx.load(path)
+        self.unverified = half and is_half(self.model)
+        if self.unverified:
+            self.model = widen(self.model)
         self.roles = _roles(self.model.graph, path)
         _check_plain(self.model, path)
 
@@ -74,9 +84,8 @@ class OnnxTransformer(InputModule):
         self.auto_model = encoder
         self.tokenizer: Any = tokenizer
         self.max_seq_length = max_seq_length
-        self._session = onnxruntime.InferenceSession(
-            encoder.path, providers=["CPUExecutionProvider"]
-        )
+        graph = encoder.model.SerializeToString() if encoder.unverified else encoder.path
+        self._session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
         self._types = {one.name: one.type for one in self._session.get_inputs()}
 
     def preprocess(self, inputs: Any, prompt: str | None = None, **_: Any) -> dict[str, Any]:
@@ -104,38 +113,48 @@ class OnnxTransformer(InputModule):
         raise NotImplementedError
 
 
-def graph_of(source: str) -> Path | None:
+def graph_of(source: str, *, half: bool = False) -> Path | None:
     """The fp32 graph of a folder; None if it is a checkpoint, or no folder.
 
+    Args:
+        source: folder or hub name.
+        half: take a graph in fp16 if there is none in fp32.
+
     Raises:
-        ExportError: the folder has graphs but none in fp32.
+        ExportError: the folder has graphs but none of these.
     """
     folder = Path(source)
     weights = [*folder.rglob("*.safetensors"), *folder.rglob("pytorch_model*.bin")]
     if not folder.is_dir() or any(_is_transformer(file, folder) for file in weights):
         return None
     places = (folder, folder / "onnx")
-    for place in places:
-        if (place / GRAPH).is_file():
-            return place / GRAPH
+    for name in (GRAPH, HALF_GRAPH) if half else (GRAPH,):
+        for place in places:
+            if (place / name).is_file():
+                return place / name
     others = sorted(file.name for place in places for file in place.glob("*.onnx"))
     if others:
         raise ExportError(
             f"{source}: has {', '.join(others)}, but no {GRAPH} in fp32 to make a bundle of and to "
-            "compare it with"
+            "compare it with" + (f"; --accept takes {HALF_GRAPH}" if HALF_GRAPH in others else "")
         )
     return None
 
 
-def open_graph(graph: Path, source: str) -> SentenceTransformer:
+def open_graph(graph: Path, source: str, *, half: bool = False) -> SentenceTransformer:
     """A model that computes with ``graph``, and pools and normalises as its folder says.
+
+    Args:
+        graph: the ONNX file.
+        source: the folder's name in messages.
+        half: take a graph in fp16, too.
 
     Raises:
         ExportError: the graph is not in fp32, or has other inputs or outputs.
     """
     folder = _settings_folder(graph)
     config = AutoConfig.from_pretrained(folder)
-    encoder = GraphEncoder(graph, config)
+    encoder = GraphEncoder(graph, config, half=half)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     settings = _json(folder / "sentence_bert_config.json")
     longest = settings.get("max_seq_length") or tokenizer.model_max_length
@@ -199,12 +218,12 @@ def _roles(graph: onnx.GraphProto, path: Path) -> Roles:
 def _check_plain(model: onnx.ModelProto, path: Path) -> None:
     quantised = sorted({n.op_type for n in model.graph.node} & set(_QUANTISED))
     foreign = sorted({n.op_type for n in model.graph.node if n.domain not in ("", "ai.onnx")})
-    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in model.graph.initializer)
+    half = is_half(model)
     found = ", ".join(quantised or foreign) or ("weights in fp16" if half else "")
     if found:
         raise ExportError(
             f"{path}: has {found}; a bundle needs the graph in fp32, before it is optimised or "
-            "quantised"
+            "quantised" + ("" if quantised or foreign else "; --accept takes fp16")
         )
 
 

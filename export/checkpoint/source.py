@@ -14,7 +14,7 @@ from bundles.manifest import Pooling
 from export.checkpoint.card import matryoshka
 from export.checkpoint.files import locate
 from export.checkpoint.modules import Tail, read_tail
-from export.checkpoint.onnx_folder import graph_of, open_graph
+from export.checkpoint.onnx_folder import UNVERIFIED, graph_of, open_graph
 from export.checkpoint.requirements import (
     check_family,
     check_size,
@@ -85,6 +85,11 @@ class Source:
         """Whether the encoder takes ``token_type_ids``."""
         return "token_type_ids" in inspect.signature(self.encoder.forward).parameters
 
+    @property
+    def unverified(self) -> str | None:
+        """What nobody checked about the source; None if there is nothing."""
+        return UNVERIFIED if getattr(self.encoder, "unverified", False) else None
+
     def weights_digest(self) -> str:
         """SHA-256 over the named tensors: name, dtype, shape and bytes of each.
 
@@ -103,6 +108,7 @@ def open_source(
     source_name: str | None = None,
     max_tokens: int | None = None,
     trust_remote_code: bool = False,
+    half: bool = False,
 ) -> Source:
     """Open a checkpoint and check that a bundle can express it.
 
@@ -111,13 +117,14 @@ def open_source(
         source_name: its name in the lineage; by default the hub name or the folder's name.
         max_tokens: window of the bundle, special tokens included; by default the checkpoint's.
         trust_remote_code: run model code in the folder of the weights; long checkpoints need it.
+        half: take a folder whose only graph is in fp16.
 
-        Raises:
-            ExportError: the checkpoint cannot be opened, or a bundle cannot express it.
+    Raises:
+        ExportError: the checkpoint cannot be opened, or a bundle cannot express it.
     """
     path, name, card = locate(source, trusted=trust_remote_code)
-    graph = graph_of(path)
-    model = _load(path, trust_remote_code) if graph is None else _load_graph(graph, source)
+    graph = graph_of(path, half=half)
+    model = _load(path, trust_remote_code) if graph is None else _load_graph(graph, source, half)
     tail = read_tail(model, source)
     encoder = cast(PreTrainedModel, model[0].auto_model)
     if graph is None:
@@ -166,9 +173,9 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
     return model.float().eval()
 
 
-def _load_graph(graph: Path, source: str) -> SentenceTransformer:
+def _load_graph(graph: Path, source: str, half: bool) -> SentenceTransformer:
     try:
-        return open_graph(graph, source).eval()
+        return open_graph(graph, source, half=half).eval()
     except ExportError:
         raise
     except Exception as error:  # four libraries raise different errors

@@ -192,6 +192,7 @@ def _gate(opened: Bundle, options: _Options) -> Judge:
         options.source,
         max_tokens=manifest.max_tokens,
         trust_remote_code=options.trust_remote_code,
+        half=any(precision.accepted for precision in manifest.precisions.values()),
     )
     options.check(manifest, checkpoint.weights_digest())
     check_weights(checkpoint)

@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from bundles.format import load
+from export.__main__ import main
+from export.checkpoint.onnx_folder import UNVERIFIED
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import open_engine
@@ -145,10 +147,69 @@ def test_a_bundle_of_a_folder(
     assert cosines(vectors, reference).min() > 0.9999
 
 
-def to_fp16(path: Path) -> None:
+def to_fp16(path: Path, *, outputs_too: bool = False) -> None:
     model = onnx.load(path)
-    half = convert_float_to_float16(model, keep_io_types=True)
+    with warnings.catch_warnings():
+        # the converter warns that it clamps the value for minus infinity
+        warnings.simplefilter("ignore")
+        half = convert_float_to_float16(model, keep_io_types=not outputs_too)
     onnx.save(half, path)
+
+
+@pytest.fixture(scope="module")
+def half_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose only graph is in fp16."""
+    folder = folder_of(checkpoint, tmp_path_factory.mktemp("half") / "folder", "hub")
+    graph = folder / "onnx" / "model.onnx"
+    to_fp16(graph)
+    graph.rename(graph.with_name("model_fp16.onnx"))
+    return folder
+
+
+def test_a_graph_in_fp16_is_taken_only_if_each_form_is_accepted(
+    half_folder: Path,
+    checkpoint: Path,
+    sentences: list[str],
+    text_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--licence", "MIT", "--calibration", str(text_file), "--paragraphs", "200"]
+    flags += ["--threads", "1", "--threshold", "fp16.neighbour_agreement=.7"]
+    command = [str(half_folder), str(tmp_path / "bundle"), *flags]
+    assert main(command) == 1
+    assert "--accept takes model_fp16.onnx" in " ".join(capsys.readouterr().err.split())
+    assert main([*command, "--accept", "fp16"]) == 1
+    assert "each form: --accept fp16 int8" in " ".join(capsys.readouterr().err.split())
+    assert main([*command, "--accept", "fp16", "--precision", "fp16"]) == 0
+    bundle = load(tmp_path / "bundle")
+    fp16 = bundle.manifest.precisions["fp16"]
+    assert fp16.accepted == [UNVERIFIED]
+    assert fp16.kernels["Attention"] == 2
+    assert fp16.ranges is not None
+    assert fp16.ranges.fp32_nodes == {}
+    reference = reference_vectors(open_source(str(checkpoint)), sentences).numpy()
+    assert cosines(encode(bundle, sentences, size=8), reference).min() > 0.9999
+    verify = ["verify", str(bundle.root), "--source", str(half_folder), *flags[2:]]
+    assert main(verify) == 0
+
+
+def test_a_widened_graph_differs_from_fp32_only_by_its_weights(
+    checkpoint: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    folder = folder_of(checkpoint, tmp_path / "folder", "other names")
+    full = open_source(str(folder))
+    to_fp16(folder / "model.onnx", outputs_too=True)
+    half = open_source(str(folder), half=True)
+    assert (full.unverified, half.unverified) == (None, UNVERIFIED)
+    kinds = [[node.op_type for node in source.encoder.model.graph.node] for source in (full, half)]
+    assert kinds[0] == kinds[1]
+    texts = sentences[:16]
+    vectors = [reference_vectors(source, texts).numpy() for source in (full, half)]
+    found = cosines(*vectors)
+    assert found.min() > 0.9999
+    # the control: the weights were rounded
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-6
 
 
 def rename(path: Path) -> None:
