@@ -89,7 +89,10 @@ class Tab:
         elif event == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
             self.problems.append(json.dumps(said["args"])[:2000])
         elif event == "Log.entryAdded" and said["entry"]["level"] == "error":
-            self.problems.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+            url = said["entry"].get("url", "")
+            # a browser asks for it on answers that are no page
+            if not url.endswith("/favicon.ico"):
+                self.problems.append(f"{said['entry']['text']} {url}")
         elif event == "Network.requestWillBeSent":
             self.loaded.append(said["request"]["url"])
 
