@@ -125,14 +125,17 @@ class Tab:
         return str(found)
 
     def click(self, selector: str) -> None:
-        """Click at the middle of the first element that fits."""
+        """Click at the middle of the first element that fits, once nothing covers or moves it."""
         box = self.wait(
-            f"""(() => {{
+            f"""(async () => {{
               const found = document.querySelector({json.dumps(selector)});
               if (!found) return null;
               found.scrollIntoView({{block: "center", behavior: "instant"}});
+              await new Promise((resolve) => setTimeout(resolve, 40));
               const box = found.getBoundingClientRect();
-              return [box.x + box.width / 2, box.y + box.height / 2];
+              const place = [box.x + box.width / 2, box.y + box.height / 2];
+              await new Promise((resolve) => setTimeout(resolve, 20));
+              return found.contains(document.elementFromPoint(...place)) && place;
             }})()"""
         )
         at = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}

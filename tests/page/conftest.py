@@ -65,6 +65,7 @@ def service(
         for name, fields, documents in (
             ("attacks", {"kind": "string", "n": "integer"}, attacks),
             ("peps", {"year": "integer"}, own),
+            ("many", {}, [{"id": f"{n}", "text": f"Number {n}."} for n in range(12)]),
         ):
             assert client.put(f"/indexes/{name}", json={"fields": fields}).is_success
             answer = client.post(f"/indexes/{name}/documents", json={"documents": documents})

@@ -104,6 +104,18 @@ def test_a_filter_leaves_only_documents_that_pass(tab: Tab, service: Server) -> 
     tab.wait("document.querySelectorAll('.hits > li').length === 5")
 
 
+def test_more_results_follow_those_that_are_shown(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/many/search?q=number")
+    tab.wait("document.querySelectorAll('.hits > li').length === 10")
+    first = titles(tab)
+    tab.click("#more")
+    tab.wait("document.querySelectorAll('.hits > li').length === 12")
+    assert titles(tab)[:10] == first
+    # the reader goes on at the first new one
+    assert tab.run("document.activeElement.textContent") == titles(tab)[10]
+    assert tab.run("scrollY") > 0
+
+
 def test_an_error_shows_the_hint_of_the_service(tab: Tab, service: Server) -> None:
     tab.open(f"{service.url}/#/peps/search?q=x&unit=documents&mode=cites")
     tab.wait("document.querySelector('[role=alert]')")
