@@ -1,6 +1,6 @@
 """The bundle format: ``docsplit-export`` writes it, the service reads it.
 
-A bundle is a folder::
+A bundle of an encoder is a folder::
 
     bundle.json       ``bundles.manifest.Manifest``
     tokenizer.json    a Hugging Face ``tokenizers`` file, without truncation or padding
@@ -13,23 +13,39 @@ Every graph of the encoder takes ``input_ids`` and ``attention_mask`` (int64, ``
 and returns ``sentence_embedding`` (float32, ``[batch, dimensions]``), pooled and L2-normalised
 inside. A head takes ``features`` (float32, ``[batch, inputs]``) and returns ``logits`` and
 ``probabilities`` (float32, ``[batch, labels]``).
+
+A bundle of a re-ranker has the same files without heads, and a ``RerankerManifest``. Its graphs
+take the same inputs, a query and a text in one row, and return ``logits`` (float32,
+``[batch, 1]``).
 """
 
 import hashlib
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import (
     ValidationError,
 )
 
-from bundles.manifest import FORMAT, MANIFEST, BundleError, FileEntry, Manifest, PrecisionName
+from bundles.manifest import (
+    FORMAT,
+    MANIFEST,
+    BundleError,
+    Contents,
+    FileEntry,
+    Manifest,
+    PrecisionName,
+)
+from bundles.reranker import RerankerManifest
+
+M = TypeVar("M", bound=Contents[Any])
 
 
-class Bundle:
-    """A validated bundle on disk."""
+class Folder(Generic[M]):
+    """A validated bundle of any kind on disk."""
 
-    def __init__(self, root: Path, manifest: Manifest) -> None:
+    def __init__(self, root: Path, manifest: M) -> None:
         self.root = root
         self.manifest = manifest
 
@@ -56,6 +72,14 @@ class Bundle:
         return self.path(entry.file)
 
 
+class Bundle(Folder[Manifest]):
+    """A bundle of an encoder."""
+
+
+class RerankerBundle(Folder[RerankerManifest]):
+    """A bundle of a re-ranker."""
+
+
 def digest(path: Path) -> FileEntry:
     """SHA-256 and size of a file, read in blocks."""
     with path.open("rb") as stream:
@@ -74,14 +98,23 @@ def seal(root: Path, **fields: object) -> Manifest:
     Raises:
         BundleError: the fields do not make a valid manifest.
     """
+    return _seal(root, Manifest, _DEFAULTS | fields)
+
+
+def seal_reranker(root: Path, **fields: object) -> RerankerManifest:
+    """Do the same as ``seal`` for a re-ranker, with the fields of ``RerankerManifest``."""
+    return _seal(root, RerankerManifest, {"format": FORMAT, "kind": "reranker"} | fields)
+
+
+def _seal(root: Path, kind: type[M], fields: dict[str, Any]) -> M:
     files = {
         p.relative_to(root).as_posix(): digest(p)
         for p in sorted(root.rglob("*"))
         if p.is_file() and p.name != MANIFEST
     }
-    values: dict[str, Any] = {**_DEFAULTS, **fields, "files": files}
-    draft = Manifest.model_construct(**values)
-    manifest = validated(root, {**values, "revision": draft.content_hash()})
+    values: dict[str, Any] = {**fields, "files": files}
+    draft = kind.model_construct(**values)
+    manifest = _validated(root, kind, {**values, "revision": draft.content_hash()})
     write(root, manifest)
     return manifest
 
@@ -92,13 +125,17 @@ def validated(root: Path, values: dict[str, Any]) -> Manifest:
     Raises:
         BundleError: they make no valid manifest; the message names the fields.
     """
+    return _validated(root, Manifest, values)
+
+
+def _validated(root: Path, kind: type[M], values: dict[str, Any]) -> M:
     try:
-        return Manifest.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         raise BundleError(f"{root}: {_reasons(error)}") from error
 
 
-def write(root: Path, manifest: Manifest) -> None:
+def write(root: Path, manifest: Contents[Any]) -> None:
     """Write ``bundle.json`` atomically."""
     draft = root / f"{MANIFEST}.part"
     draft.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -115,27 +152,59 @@ _DEFAULTS: dict[str, object] = {
 
 
 def load(root: Path, *, verify: bool = True) -> Bundle:
-    """Open a bundle.
+    """Open a bundle of an encoder.
 
     Args:
         root: the bundle's folder.
         verify: compare every file with its digest.
 
     Raises:
-        BundleError: no manifest, another format, or a file is missing, truncated or changed.
+        BundleError: no manifest, another format, a re-ranker, or a file is missing, truncated or
+            changed.
     """
+    found = load_any(root, verify=verify)
+    if isinstance(found, RerankerBundle):
+        raise BundleError(f"{root}: is a re-ranker; serve it with --reranker")
+    return found
+
+
+def load_reranker(root: Path, *, verify: bool = True) -> RerankerBundle:
+    """Open a bundle of a re-ranker, as ``load`` opens one of an encoder."""
+    found = load_any(root, verify=verify)
+    if isinstance(found, Bundle):
+        raise BundleError(f"{root}: is an encoder, no re-ranker; serve it with --bundle")
+    return found
+
+
+def load_any(root: Path, *, verify: bool = True) -> Bundle | RerankerBundle:
+    """Open a bundle of either kind; see ``load``."""
     path = root / MANIFEST
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise BundleError(f"{path}: no such file; is {root} a bundle?") from error
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}") from error
+    try:
+        if _is_reranker(content):
+            opened: Bundle | RerankerBundle = RerankerBundle(
+                root.resolve(), RerankerManifest.model_validate_json(content)
+            )
+        else:
+            opened = Bundle(root.resolve(), Manifest.model_validate_json(content))
     except ValidationError as error:
         raise BundleError(f"{path}: {_reasons(error)}") from error
-    for name, entry in manifest.files.items():
+    for name, entry in opened.manifest.files.items():
         _check(root / name, entry, verify=verify)
-    return Bundle(root.resolve(), manifest)
+    return opened
+
+
+def _is_reranker(content: bytes) -> bool:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("kind") == "reranker"
 
 
 def _check(path: Path, entry: FileEntry, *, verify: bool) -> None:

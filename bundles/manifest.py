@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -83,6 +83,41 @@ class Parity(_Strict):
     thresholds: dict[str, float]
     tasks: list[TaskParity] = Field(default_factory=list)
 
+    def __str__(self) -> str:
+        return (
+            f"cosine to the source mean {self.cosine_mean:.6f}, min {self.cosine_min:.6f}; same "
+            f"nearest neighbour {self.neighbour_agreement:.1%} of {self.paragraphs} paragraphs "
+            f"({self.engine})"
+        )
+
+
+class RankParity(_Strict):
+    """How closely one precision's scores agree with the fp32 source's, on pairs of real text.
+
+    A score is the logistic function of the graph's output, so it lies between 0 and 1.
+    """
+
+    queries: int = Field(ge=1)
+    pairs: int = Field(ge=200)
+    kendall_tau: float = Field(
+        ge=-1, le=1, description="tau-b between the two orders of a query's texts, mean of queries"
+    )
+    same_first: float = Field(
+        ge=0, le=1, description="share of queries for which both put the same text first"
+    )
+    score_error_mean: float = Field(ge=0, le=1, description="absolute difference of scores")
+    score_error_max: float = Field(ge=0, le=1)
+    engine: str = Field(description="runtime and device that computed the scores")
+    thresholds: dict[str, float]
+
+    def __str__(self) -> str:
+        return (
+            f"Kendall's tau to the source {self.kendall_tau:.4f}; same first text for "
+            f"{self.same_first:.1%} of {self.queries} queries; error of a score mean "
+            f"{self.score_error_mean:.5f}, max {self.score_error_max:.5f} of {self.pairs} pairs "
+            f"({self.engine})"
+        )
+
 
 class WideNode(_Strict):
     """A node that computes in fp32 because fp16 is too narrow."""
@@ -123,15 +158,18 @@ class Repair(_Strict):
     )
 
 
-class Precision(_Strict):
-    """One numeric form of the encoder."""
+ParityT = TypeVar("ParityT", Parity, RankParity)
+
+
+class Form(_Strict, Generic[ParityT]):
+    """One numeric form of a model."""
 
     runtime: Literal["onnx", "openvino"]
     file: str = Field(description="the graph; its weights may be in further files of the bundle")
     kernels: dict[str, int] = Field(
         description="number of each fused or quantised operator in the graph"
     )
-    parity: Parity
+    parity: ParityT
     ranges: Ranges | None = Field(
         default=None, description="only for the fp16 forms; older bundles have none"
     )
@@ -147,6 +185,10 @@ class Precision(_Strict):
             if not getattr(self, name):
                 fields.pop(name, None)
         return fields
+
+
+class Precision(Form[Parity]):
+    """One numeric form of an encoder."""
 
 
 class Lineage(_Strict):
@@ -172,34 +214,21 @@ class Head(_Strict):
     report: dict[str, Any] = Field(description="measurements of the training")
 
 
-class Manifest(_Strict):
-    """``bundle.json``."""
+FormT = TypeVar("FormT", bound=Form[Any], covariant=True)
+
+
+class Contents(_Strict, Generic[FormT]):
+    """What every ``bundle.json`` holds."""
 
     format: Literal[1] = 1
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     revision: Sha256
-    dimensions: int = Field(ge=1)
-    pooling: Pooling
-    normalised: Literal[True] = True
     max_tokens: int = Field(ge=8, description="longest window, with special tokens")
     pad_token_id: int = Field(ge=0)
-    prompts: dict[str, str] = Field(default_factory=dict)
-    default_prompt: str | None = None
-    matryoshka: list[int] = Field(
-        default_factory=list, description="shorter lengths that the vectors were trained for"
-    )
-    precisions: dict[PrecisionName, Precision]
-    heads: dict[Annotated[str, Field(pattern=HEAD_NAME)], Head] = Field(default_factory=dict)
+    precisions: dict[PrecisionName, FormT]
     licence: str
     lineage: Lineage
     files: dict[str, FileEntry]
-
-    @model_serializer(mode="wrap")
-    def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = write(self)
-        if not self.matryoshka:
-            fields.pop("matryoshka", None)
-        return fields
 
     @field_validator("files")
     @classmethod
@@ -212,37 +241,80 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        needed = [TOKENIZER, *(p.file for p in self.precisions.values())]
-        needed += [head.file for head in self.heads.values()]
-        missing = [name for name in needed if name not in self.files]
+        missing = [name for name in self.needed_files() if name not in self.files]
         if missing:
             raise ValueError(f"files has no digest of {', '.join(missing)}")
         if not self.precisions:
             raise ValueError("a bundle needs at least one precision")
-        if self.default_prompt is not None and self.default_prompt not in self.prompts:
-            raise ValueError(f"default_prompt {self.default_prompt!r} is not among the prompts")
+        self.check_settings()
         if self.revision != self.content_hash():
             raise ValueError("revision is not the hash of the content")
         return self
 
+    def check_settings(self) -> None:
+        """Raise a ValueError if settings contradict each other."""
+
+    def needed_files(self) -> list[str]:
+        """Files that the manifest names."""
+        return [TOKENIZER, *(form.file for form in self.precisions.values())]
+
+    def shape(self) -> dict[str, Any]:
+        """The settings that change an output, besides those of every bundle."""
+        raise NotImplementedError
+
     def content_hash(self) -> str:
-        """SHA-256 of everything that shapes a vector: the files' digests and the encoding settings.
+        """SHA-256 of everything that shapes an output: the files' digests and the settings.
 
         It leaves out name, licence, lineage, the parity report and heads. These can change without
-        changing a vector, and then the caches, indexes and heads of the revision should stay
-        valid.
+        changing a vector or a score, and then the caches, indexes and heads of the revision should
+        stay valid.
         """
-        content = {
+        content = self.shape() | {
             "format": self.format,
-            "dimensions": self.dimensions,
-            "pooling": self.pooling,
-            "normalised": self.normalised,
             "max_tokens": self.max_tokens,
             "pad_token_id": self.pad_token_id,
-            "prompts": self.prompts,
-            "default_prompt": self.default_prompt,
             "precisions": {k: (p.runtime, p.file) for k, p in self.precisions.items()},
             "files": {k: f.sha256 for k, f in self.files.items() if not k.startswith(f"{HEADS}/")},
         }
         encoded = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(encoded.encode()).hexdigest()
+
+
+class Manifest(Contents[Precision]):
+    """``bundle.json`` of an encoder."""
+
+    dimensions: int = Field(ge=1)
+    pooling: Pooling
+    normalised: Literal[True] = True
+    prompts: dict[str, str] = Field(default_factory=dict)
+    default_prompt: str | None = None
+    matryoshka: list[int] = Field(
+        default_factory=list, description="shorter lengths that the vectors were trained for"
+    )
+    heads: dict[Annotated[str, Field(pattern=HEAD_NAME)], Head] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        if not self.matryoshka:
+            fields.pop("matryoshka", None)
+        return fields
+
+    def check_settings(self) -> None:
+        """Raise a ValueError if settings contradict each other."""
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt {self.default_prompt!r} is not among the prompts")
+
+    def needed_files(self) -> list[str]:
+        """Files that the manifest names."""
+        return [*super().needed_files(), *(head.file for head in self.heads.values())]
+
+    def shape(self) -> dict[str, Any]:
+        """The settings that change a vector, besides those of every bundle."""
+        return {
+            "dimensions": self.dimensions,
+            "pooling": self.pooling,
+            "normalised": self.normalised,
+            "prompts": self.prompts,
+            "default_prompt": self.default_prompt,
+        }

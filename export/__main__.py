@@ -20,13 +20,15 @@ The checkpoint is a sentence-transformers or transformers folder, a name on the 
 or a folder with an ONNX graph in fp32. The command exports ALBERT, BERT, CamemBERT, DeBERTa-v2,
 DistilBERT, ELECTRA, Mistral, ModernBERT, MPNet, NomicBERT, Qwen2, Qwen3, RoBERTa and XLM-RoBERTa
 with mean, cls, max or last-token pooling and any Dense and Normalize modules after it. It also
-exports the long checkpoints of docsplit-train. It rejects anything else with a message that names
-the cause (docs/how-to/export.md lists what it rejects).
+exports the long checkpoints of docsplit-train. Of a cross-encoder, a sequence classifier with one
+output, it makes a re-ranker. It rejects anything else with a message that names the cause
+(docs/how-to/export.md lists what it rejects).
 
 The command writes a graph only if three conditions hold. The vectors are close to those of the
-fp32 source on real paragraphs. The quality is close to the source's on the given held-out data.
-Every weight and value is finite. docs/how-to/export.md has the thresholds. If a graph misses one,
-the command measures which operators cost most and keeps those in floating point.
+fp32 source on real paragraphs, or a re-ranker puts texts into the source's order. The quality is
+close to the source's on the given held-out data. Every weight and value is finite.
+docs/how-to/export.md has the thresholds. If a graph misses one, the command measures which
+operators cost most and keeps those in floating point.
 
 The exit code is 0 if DEST has every form, 3 if it lacks a form that failed, and 1 if DEST did not
 change.
@@ -51,12 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Imported after parsing: torch and openvino take seconds, and --help needs neither.
     from rich.console import Console
 
-    from bundles.format import load
-    from bundles.manifest import BundleError
+    from bundles.format import load_any
+    from bundles.manifest import BundleError, Manifest, Parity
+    from bundles.reranker import RerankerManifest
     from corpora.errors import DataError
     from export.errors import ExportError, IncompleteError
     from export.pipeline import Request, export
     from export.progress import Progress
+    from export.reranker.pipeline import export_reranker
+    from export.reranker.source import is_reranker
 
     console = Console(stderr=True)
 
@@ -65,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         with Progress(console) as progress:
-            manifest = export(
+            reranker = is_reranker(options.source, trusted=options.trust_remote_code)
+            make = export_reranker if reranker else export
+            manifest: Manifest | RerankerManifest = make(
                 Request(
                     source=options.source,
                     dest=options.dest,
@@ -90,20 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = 0
     except IncompleteError as error:
         _refuse(console, error)
-        manifest, code = load(options.dest, verify=False).manifest, 3
+        manifest, code = load_any(options.dest, verify=False).manifest, 3
     except (ExportError, BundleError, DataError) as error:
         _refuse(console, error)
         return 1
     for name, precision in manifest.precisions.items():
         parity = precision.parity
-        console.print(
-            f"{name}: cosine to the source mean {parity.cosine_mean:.6f}, "
-            f"min {parity.cosine_min:.6f}; same nearest neighbour "
-            f"{parity.neighbour_agreement:.1%} of {parity.paragraphs} paragraphs "
-            f"({parity.engine})",
-            highlight=False,
-        )
-        for task in parity.tasks:
+        console.print(f"{name}: {parity}", highlight=False)
+        for task in parity.tasks if isinstance(parity, Parity) else ():
             console.print(f"{name}: {task}", highlight=False)
         for miss in precision.accepted:
             console.print(f"{name}: accepted although {miss}", style="yellow", highlight=False)

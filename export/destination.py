@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Set
 from pathlib import Path
 
-from bundles.format import load
+from bundles.format import load_any
 from bundles.manifest import BundleError, PrecisionName
 from export.errors import ExportError
 
@@ -55,7 +55,7 @@ def put_in_place(
 
 def _forms(dest: Path) -> Set[PrecisionName]:
     try:
-        return load(dest, verify=False).manifest.precisions.keys()
+        return load_any(dest, verify=False).manifest.precisions.keys()
     except BundleError:
         # nothing serves it
         return frozenset()

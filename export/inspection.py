@@ -3,12 +3,14 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bundles import format as bundle
-from bundles.manifest import Manifest, Ranges, Repair
+from bundles.manifest import Contents, Manifest, Ranges, Repair
+from bundles.reranker import RerankerManifest
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,40 +23,78 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="the bundle's folder")
     parser.add_argument("--json", action="store_true", help="print the stored manifest")
     given = parser.parse_args(arguments)
-    manifest = bundle.load(given.bundle).manifest
+    manifest = bundle.load_any(given.bundle).manifest
     console = Console(highlight=False)
     if given.json:
         console.print(
             manifest.model_dump_json(indent=2, exclude_unset=True), markup=False, soft_wrap=True
         )
         return 0
-    _model(console, manifest)
-    _precisions(console, manifest)
-    _tasks(console, manifest)
-    _heads(console, manifest)
+    if isinstance(manifest, RerankerManifest):
+        _print(console, [("kind", "re-ranker"), *_common(manifest)])
+        _ranks(console, manifest)
+        _forms(console, manifest)
+    else:
+        _model(console, manifest)
+        _precisions(console, manifest)
+        _forms(console, manifest)
+        _tasks(console, manifest)
+        _heads(console, manifest)
     _files(console, manifest)
     return 0
 
 
 def _model(console: Console, manifest: Manifest) -> None:
-    lineage = manifest.lineage
-    table = Table(show_header=False, box=None)
     prompts = ", ".join(manifest.prompts) or "none"
     if manifest.default_prompt is not None:
         prompts += f"; default {manifest.default_prompt}"
-    for name, value in (
-        ("name", manifest.name),
-        ("revision", manifest.revision),
+    name, revision, *rest = _common(manifest)
+    own = [
         ("vectors", f"{manifest.dimensions} dimensions, {manifest.pooling} pooling, unit length"),
-        ("window", f"{manifest.max_tokens} tokens"),
         ("prompts", prompts),
         ("shorter vectors", ", ".join(map(str, manifest.matryoshka)) or "none declared"),
+    ]
+    _print(console, [name, revision, *own, *rest])
+
+
+def _common(manifest: Contents[Any]) -> list[tuple[str, str]]:
+    lineage = manifest.lineage
+    return [
+        ("name", manifest.name),
+        ("revision", manifest.revision),
+        ("window", f"{manifest.max_tokens} tokens"),
         ("licence", manifest.licence),
         ("source", f"{lineage.source}, weights {lineage.source_sha256[:12]}"),
         ("settings", ", ".join(f"{k} {v}" for k, v in lineage.settings.items() if v != "")),
         ("packages", ", ".join(f"{k} {v}" for k, v in lineage.packages.items())),
-    ):
+    ]
+
+
+def _print(console: Console, rows: list[tuple[str, str]]) -> None:
+    table = Table(show_header=False, box=None)
+    for name, value in rows:
         table.add_row(name, value)
+    console.print(table)
+
+
+def _ranks(console: Console, manifest: RerankerManifest) -> None:
+    table = Table(title="precisions")
+    for heading in ("", "Kendall's tau", "same first", "score error mean", "max", "pairs"):
+        table.add_column(heading)
+    for heading in ("engine", "kernels"):
+        table.add_column(heading)
+    for name, precision in manifest.precisions.items():
+        parity = precision.parity
+        table.add_row(
+            name,
+            f"{parity.kendall_tau:.4f}",
+            f"{parity.same_first:.1%}",
+            f"{parity.score_error_mean:.5f}",
+            f"{parity.score_error_max:.5f}",
+            str(parity.pairs),
+            parity.engine,
+            ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
+        )
     console.print(table)
 
 
@@ -74,6 +114,9 @@ def _precisions(console: Console, manifest: Manifest) -> None:
             ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
         )
     console.print(table)
+
+
+def _forms(console: Console, manifest: Contents[Any]) -> None:
     for name, precision in manifest.precisions.items():
         _ranges(console, name, precision.ranges)
         _repair(console, name, precision.repair)
@@ -139,7 +182,7 @@ def _heads(console: Console, manifest: Manifest) -> None:
     console.print(table)
 
 
-def _files(console: Console, manifest: Manifest) -> None:
+def _files(console: Console, manifest: Contents[Any]) -> None:
     table = Table(title=f"{sum(f.bytes for f in manifest.files.values()) / 1e6:.1f} MB")
     table.add_column("file")
     table.add_column("MB", justify="right")

@@ -9,17 +9,18 @@ from pathlib import Path
 import torch
 
 from bundles.format import seal
-from bundles.manifest import Manifest, PrecisionName
+from bundles.manifest import Manifest, Precision, PrecisionName
 from export.checkpoint import long_attention
 from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
 from export.checkpoint.source import Source, open_source
-from export.checkpoint.tokenizer import write_tokenizer
-from export.checks.engines import check_device
+from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checks.engines import Inputs, check_device
 from export.checks.finite import check_weights
 from export.checks.gate import Gate
+from export.checks.thresholds import check_figures
 from export.destination import check_destination, put_in_place
-from export.errors import ExportError, IncompleteError
+from export.errors import ExportError
 from export.graphs.graph import OPSET, write_graph
 from export.passages import CALIBRATION, PEPS, read_passages
 from export.precisions import Forms
@@ -79,12 +80,33 @@ class Request:
     accept: Collection[PrecisionName] = ()
 
 
+def versions() -> dict[str, str]:
+    """Versions of the packages that shape a bundle, for its lineage."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def prepare(request: Request) -> Path:
+    """Check the options that need no source; returns the absolute path of the new bundle.
+
+    Raises:
+        ExportError: a precision cannot be made here, or ``dest`` exists.
+    """
+    if request.precisions is not None and not request.precisions:
+        raise ExportError("no precision to write; name fp16, packed, int8 or several")
+    for precision in request.precisions or ():
+        check_device(precision)
+    dest = request.dest.expanduser().absolute()
+    check_destination(dest, force=request.force)
+    torch.set_num_threads(request.threads)
+    return dest
+
+
 def export(
     request: Request,
     report: Report = unreported,
     note: Callable[[str], None] = lambda line: None,
 ) -> Manifest:
-    """Write the bundle.
+    """Write the bundle of an encoder.
 
     The function writes the bundle to a temporary folder next to ``dest``. It renames the folder
     when the bundle is complete and has passed the gate. A failure does not change ``dest``. If one
@@ -103,13 +125,8 @@ def export(
         DataError: the held-out data cannot be read.
         BundleError: the manifest is not valid.
     """
-    if request.precisions is not None and not request.precisions:
-        raise ExportError("no precision to write; name fp16, packed, int8 or several")
-    for precision in request.precisions or ():
-        check_device(precision)
-    dest = request.dest.expanduser().absolute()
-    check_destination(dest, force=request.force)
-    torch.set_num_threads(request.threads)
+    check_figures(request.thresholds)
+    dest = prepare(request)
     report("opening the source")
     source = open_source(
         request.source,
@@ -146,11 +163,19 @@ def export(
         fp32 = scratch / "model.onnx"
         write_graph(source, fp32)
         gate.check_trace(fp32)
+
+        def calibration(size: int) -> list[Inputs]:
+            # texts of similar length need little padding
+            texts = passages.calibration if size == 1 else sorted(passages.calibration, key=len)
+            pad = int(source.tokenizer.pad_token_id)
+            return batches(
+                tokenizer, texts, max_tokens=source.max_tokens, pad_token_id=pad, size=size
+            )
+
         forms = Forms(
             source,
-            tokenizer,
             fp32,
-            passages.calibration,
+            calibration,
             gate,
             keep_float=request.keep_float,
             accept=request.accept,
@@ -170,16 +195,14 @@ def export(
             prompts=source.prompts,
             default_prompt=source.default_prompt,
             matryoshka=source.matryoshka,
-            precisions=written.forms,
+            precisions={
+                name: Precision.model_validate(form) for name, form in written.forms.items()
+            },
             licence=terms,
             lineage=_lineage(source, request),
         )
         put_in_place(bundle, dest, scratch, failed=written.failed.keys())
-    if written.failed:
-        raise IncompleteError(
-            f"{dest}: written without {' and '.join(written.failed)}: "
-            + "; ".join(written.failed.values())
-        )
+    written.check_complete(dest)
     return manifest
 
 
@@ -209,5 +232,5 @@ def _lineage(source: Source, request: Request) -> dict[str, object]:
             "calibration_passages": CALIBRATION,
             "keep_float": request.keep_float or "",
         },
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": versions(),
     }

@@ -7,15 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from tokenizers import Tokenizer
-
-from bundles.manifest import Precision, PrecisionName
-from export.checkpoint.source import Source
-from export.checkpoint.tokenizer import batches
+from bundles.manifest import PrecisionName
+from export.checkpoint.source import Checkpoint
 from export.checks.engines import Inputs
-from export.checks.gate import MEASURED_BATCH, Gate
+from export.checks.gate import MEASURED_BATCH, Judge
 from export.checks.thresholds import misses, refusal
-from export.errors import ExportError
+from export.errors import ExportError, IncompleteError
 from export.graphs import fp16, int8, packed
 from export.progress import Report
 from export.repair.forms import Half, Integer
@@ -29,10 +26,18 @@ FILES: Mapping[PrecisionName, str] = {
 
 
 class Written(NamedTuple):
-    """The forms of a bundle, and why others failed."""
+    """The fields of a bundle's forms in the manifest, and why others failed."""
 
-    forms: dict[PrecisionName, Precision]
+    forms: dict[PrecisionName, dict[str, object]]
     failed: dict[PrecisionName, str]
+
+    def check_complete(self, dest: Path) -> None:
+        """Raise an ``IncompleteError`` if a form of the bundle at ``dest`` failed."""
+        if self.failed:
+            raise IncompleteError(
+                f"{dest}: written without {' and '.join(self.failed)}: "
+                + "; ".join(self.failed.values())
+            )
 
 
 class Forms:
@@ -40,9 +45,9 @@ class Forms:
 
     Args:
         source: the checkpoint.
-        tokenizer: the bundle's tokenizer.
         fp32: the unfused fp32 graph.
-        calibration: passages to calibrate int8 and to measure the ranges of fp16.
+        calibration: gives real inputs in batches of a size, to calibrate int8 and to measure the
+            ranges of fp16. Batches of several texts hold texts of similar length.
         gate: measures the graphs.
         keep_float: regular expression for names of operators that int8 leaves in floating point.
         accept: forms to write even if they miss a threshold.
@@ -53,11 +58,10 @@ class Forms:
 
     def __init__(
         self,
-        source: Source,
-        tokenizer: Tokenizer,
+        source: Checkpoint,
         fp32: Path,
-        calibration: list[str],
-        gate: Gate,
+        calibration: Callable[[int], list[Inputs]],
+        gate: Judge,
         *,
         keep_float: str | None,
         accept: Collection[PrecisionName],
@@ -65,7 +69,7 @@ class Forms:
         report: Report,
         note: Callable[[str], None],
     ) -> None:
-        self._source, self._tokenizer, self._fp32 = source, tokenizer, fp32
+        self._source, self._fp32 = source, fp32
         self._calibration, self._gate = calibration, gate
         self._keep_float, self._accept, self._threads = keep_float, accept, threads
         self._report, self._note = report, note
@@ -89,16 +93,16 @@ class Forms:
         for name in made:
             for file in self._folder(name).iterdir():
                 file.rename(bundle / file.name)
-        written = {
-            name: Precision(
-                runtime="openvino" if name == "int8" else "onnx",
-                file=FILES[name],
-                kernels=one.kernels,
-                parity=one.parity,
-                ranges=None if name == "int8" else self._half.ranges,
-                repair=one.repair,
-                accepted=one.accepted,
-            )
+        written: dict[PrecisionName, dict[str, object]] = {
+            name: {
+                "runtime": "openvino" if name == "int8" else "onnx",
+                "file": FILES[name],
+                "kernels": one.kernels,
+                "parity": one.parity,
+                "ranges": None if name == "int8" else self._half.ranges,
+                "repair": one.repair,
+                "accepted": one.accepted,
+            }
             for name, one in made.items()
         }
         return Written(written, failed)
@@ -112,13 +116,11 @@ class Forms:
 
     @cached_property
     def _half(self) -> Half:
-        # texts of similar length need little padding
-        inputs = self._inputs(sorted(self._calibration, key=len), MEASURED_BATCH)
         step = "measuring the range of values for fp16"
         fused = fp16.fuse(
             self._source,
             self._fp32,
-            inputs,
+            self._calibration(MEASURED_BATCH),
             threads=self._threads,
             advance=lambda share: self._report(step, share),
         )
@@ -128,7 +130,7 @@ class Forms:
         step = "calibrating the int8 graph"
         quantised = int8.quantise(
             self._fp32,
-            self._inputs(self._calibration, 1),
+            self._calibration(1),
             keep_float=self._keep_float,
             advance=lambda share: self._report(step, share),
         )
@@ -140,7 +142,8 @@ class Forms:
         self._report("writing the packed graph")
         kernels = packed.write_packed(self._half.graph, self._folder("packed"))
         graph = self._folder("packed") / packed.FILE
-        parity = self._gate.measure({"packed": graph})["packed"]
+        parity = self._gate.parity("packed", graph).parity
+        parity = self._gate.with_losses("packed", graph, parity)
         missed = misses(parity)
         if missed and not accept:
             raise refusal("packed", parity)
@@ -150,12 +153,3 @@ class Forms:
         folder = self._fp32.parent / name
         folder.mkdir(exist_ok=True)
         return folder
-
-    def _inputs(self, texts: list[str], size: int) -> list[Inputs]:
-        return batches(
-            self._tokenizer,
-            texts,
-            max_tokens=self._source.max_tokens,
-            pad_token_id=int(self._source.tokenizer.pad_token_id),
-            size=size,
-        )

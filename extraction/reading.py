@@ -6,7 +6,7 @@ import json
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO
 
@@ -27,11 +27,13 @@ class Reader:
 
     Args:
         limits: of each file.
+        folder: of temporary files, which hold what archives unpack to; None takes the system's.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, folder: Path | None = None) -> None:
         self._limits = limits or Limits()
-        self._sandbox = Sandbox(self._limits)
+        self._folder = folder
+        self._sandbox = Sandbox(self._limits, folder)
 
     def __enter__(self) -> Reader:
         return self
@@ -99,7 +101,7 @@ class Reader:
 
     def _each(self, answer: IO[bytes]) -> Iterator[Outcome]:
         name = ""
-        with tempfile.TemporaryFile() as content:
+        with tempfile.TemporaryFile(dir=self._folder) as content:
             for line in iter(lambda: answer.readline(_LINE), b""):
                 match json.loads(line):
                     case {"name": str(name)}:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -37,10 +38,12 @@ class Sandbox:
 
     Args:
         limits: of each file.
+        folder: of temporary files; None takes the system's.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, folder: Path | None = None) -> None:
         self._limits = limits
+        self._folder = None if folder is None else str(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
@@ -72,7 +75,9 @@ class Sandbox:
         control = self._started()
         message = json.dumps({"kind": kind, "limits": asdict(self._limits)}).encode()
         reading, writing = os.pipe()
-        answer = tempfile.SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115 the caller closes it
+        answer = tempfile.SpooledTemporaryFile(  # noqa: SIM115 the caller closes it
+            _SPOOLED, dir=self._folder
+        )
         try:
             try:
                 socket.send_fds(control, [message], [source.fileno(), writing])

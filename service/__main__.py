@@ -27,12 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     import structlog
 
-    from bundles import format as bundle
     from bundles.manifest import BundleError
     from service import logs
     from service.server import serving as server
     from service.server import supervisor
     from service.server.lifecycle import Service
+    from service.server.opening import open_bundles
 
     logs.configure(settings.log_level, settings.log_format)
     if unknown := unknown_variables():
@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if settings.workers > 1:
             return supervisor.run(settings)
-        service = Service(settings, bundle.load(settings.bundle))
+        opened = open_bundles(settings)
+        service = Service(settings, opened.encoder, opened.reranker)
     except (BundleError, ServiceError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2

@@ -15,7 +15,7 @@ from prometheus_client import (
 )
 
 from service import executors
-from service.embedding.batching.batcher import BatchReport
+from service.embedding.batching.model import BatchReport
 from service.embedding.cache.layers import Source
 from service.embedding.embedder import Embedded
 from service.errors import ERRNOS
@@ -96,6 +96,35 @@ class Metrics:
         self.queue_age = Gauge(
             "docsplit_queue_age_seconds",
             "How long the oldest waiting request has waited",
+            registry=self.registry,
+        )
+        self.reranker = Info(
+            "docsplit_reranker",
+            "Engine, precision, model and revision of the re-ranker; absent without one",
+            registry=self.registry,
+        )
+        self.reranker_texts = Counter(
+            "docsplit_reranker_texts_total",
+            "Texts that the re-ranker scored",
+            registry=self.registry,
+        )
+        self.reranker_windows = Counter(
+            "docsplit_reranker_windows_total", "Windows of these texts", registry=self.registry
+        )
+        self.reranker_tokens = Counter(
+            "docsplit_reranker_tokens_total",
+            "Tokens run through the re-ranker, with the repeated query",
+            registry=self.registry,
+        )
+        self.reranker_padded_tokens = Counter(
+            "docsplit_reranker_padded_tokens_total",
+            "Tokens run through the re-ranker, padding included",
+            registry=self.registry,
+        )
+        self.reranker_batch_seconds = Histogram(
+            "docsplit_reranker_batch_seconds",
+            "Time the re-ranker took for a batch",
+            buckets=_SECONDS,
             registry=self.registry,
         )
         self.tokens_per_second = Gauge(
@@ -249,6 +278,24 @@ class Metrics:
         self.padding_waste.set(1 - self._tokens / self._padded)
         self.batch_windows.observe(report.windows)
         self.batch_seconds.observe(report.seconds)
+
+    def reranker_batch(self, report: BatchReport) -> None:
+        """Count one batch of the re-ranker."""
+        self.reranker_tokens.inc(report.tokens)
+        self.reranker_padded_tokens.inc(report.padded_tokens)
+        self.reranker_batch_seconds.observe(report.seconds)
+
+    def reranked(self, result: Embedded) -> None:
+        """Count the texts that the re-ranker scored."""
+        self.reranker_texts.inc(len(result.documents))
+        self.reranker_windows.inc(sum(len(document.windows) for document in result.documents))
+        timing = result.timing
+        for stage, seconds in (
+            ("tokenise", timing.tokenising),
+            ("queue", timing.queued),
+            ("infer", timing.computing),
+        ):
+            self.stage_seconds.labels(stage).observe(seconds)
 
     def embedded(self, result: Embedded) -> None:
         """Count the embedded documents, and the sources of their windows' vectors."""

@@ -52,6 +52,8 @@ class Settings(BaseSettings):
     """YAML file of settings, names as below"""
     bundle: Path = DEFAULT_BUNDLE
     """folder of the bundle to serve"""
+    reranker: Path | None = None
+    """folder of a re-ranking bundle, whose cross-encoder ranks for /rerank"""
     host: str = "127.0.0.1"
     """address to listen on"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
 from windowing.batches import Wide, batches, pad
 from windowing.pooling import Vectors, normalise, pool
 from windowing.tokens import DocumentTokenizer, Side, Tokens
-from windowing.windows import Ids, cut
+from windowing.windows import Ids, Positions, cut
 
 # ids and mask, [batch, tokens], to vectors, [batch, dimensions]
 Encode = Callable[[Wide, Wide], Vectors]
@@ -33,13 +34,21 @@ class Window:
     ids: Ids
 
 
-def split(
-    tokenizer: DocumentTokenizer, text: str, tokens: Tokens, keep: Side | None = None
-) -> list[Window]:
+class Cutter(Protocol):
+    """What ``split`` needs of a tokenizer."""
+
+    capacity: int
+
+    def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]: ...
+
+    def model_input(self, parts: Sequence[Ids]) -> Ids: ...
+
+
+def split(tokenizer: Cutter, text: str, tokens: Tokens, keep: Side | None = None) -> list[Window]:
     """The windows of a document, in order. A document without tokens has one empty window.
 
     Args:
-        tokenizer: the tokenizer that made ``tokens``.
+        tokenizer: knows where to cut, and joins parts to the model's input.
         tokens: tokens of ``text``.
         keep: make only one window, filled from this end of the document.
     """

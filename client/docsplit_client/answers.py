@@ -167,6 +167,21 @@ class Passages(TypedDict):
     passages: list[Passage]
 
 
+class Ranker(TypedDict):
+    """The re-ranker of the service."""
+
+    name: str
+    revision: str
+    window_tokens: int
+    query_tokens: int
+    licence: str
+    source: str
+    precisions: dict[str, Any]
+    engine: str
+    precision: str
+    reason: str
+
+
 class Info(TypedDict):
     """The served model and the limits of the service."""
 
@@ -186,3 +201,4 @@ class Info(TypedDict):
     source: str
     precisions: dict[str, Any]
     engine: dict[str, Any] | None
+    reranker: Ranker | None

@@ -5,7 +5,34 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from sentence_transformers.util import load_file_path
 
+from export.checkpoint.card import read_card
+from export.checkpoint.requirements import first_line
 from export.errors import ExportError
+
+
+def locate(source: str, *, trusted: bool) -> tuple[str, str, str]:
+    """Find a checkpoint and check its files.
+
+    Args:
+        source: folder or hub name.
+        trusted: whether the user trusts the source's code.
+
+    Returns:
+        What libraries open, its name without a path, and its model card.
+
+    Raises:
+        ExportError: there is no such folder, it cannot be opened, or ``check_files`` refuses it.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
+        raise ExportError(f"{source}: no such folder")
+    path = str(folder) if folder.is_dir() else source
+    try:
+        check_files(path, trusted=trusted)
+        card = read_card(path)
+    except OSError as error:  # the hub's errors, too
+        raise ExportError(f"{source}: cannot be opened: {first_line(error)}") from error
+    return path, folder.resolve().name if folder.is_dir() else source, card
 
 
 def check_files(source: str, *, trusted: bool) -> None:

@@ -1,12 +1,15 @@
 """The bundle's tokenizer: the source's tokenizer without truncation and padding."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bundles.manifest import TOKENIZER
-from export.checkpoint.source import Source
+from export.checkpoint.source import Checkpoint
 from export.errors import ExportError
 from windowing.batches import pad
 
@@ -14,7 +17,7 @@ from windowing.batches import pad
 PADDED_TOKENS = 8_192
 
 
-def write_tokenizer(source: Source, folder: Path, texts: list[str]) -> Tokenizer:
+def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Tokenizer:
     """Write ``tokenizer.json`` and check on ``texts`` that it gives the same ids as the source.
 
     The service truncates and pads. A bundle that truncated would cut texts silently.
@@ -51,23 +54,23 @@ def batches(
     cut = Tokenizer.from_str(tokenizer.to_str())
     cut.enable_truncation(max_tokens)
     cut.no_padding()
-    groups: list[list[Encoding]] = []
+    rows = [np.array(encoding.ids) for encoding in cut.encode_batch(texts)]
+    return padded(rows, pad_token_id=pad_token_id, size=size)
+
+
+def padded(
+    rows: Sequence[NDArray[np.integer[Any]]], *, pad_token_id: int, size: int
+) -> list[dict[str, np.ndarray]]:
+    """Model inputs of rows of token ids, in order; see ``batches``."""
+    groups: list[list[NDArray[np.integer[Any]]]] = []
     longest = 0
-    for encoding in cut.encode_batch(texts):
-        longest = max(longest, len(encoding))
+    for row in rows:
+        longest = max(longest, len(row))
         group = groups[-1] if groups else []
         if not group or len(group) == size or longest * (len(group) + 1) > PADDED_TOKENS:
-            longest = len(encoding)
-            groups.append([encoding])
+            longest = len(row)
+            groups.append([row])
         else:
-            group.append(encoding)
-    return [
-        dict(
-            zip(
-                ("input_ids", "attention_mask"),
-                pad([np.array(encoding.ids) for encoding in group], pad_token_id),
-                strict=True,
-            )
-        )
-        for group in groups
-    ]
+            group.append(row)
+    names = ("input_ids", "attention_mask")
+    return [dict(zip(names, pad(group, pad_token_id), strict=True)) for group in groups]

@@ -9,7 +9,6 @@ import numpy as np
 from bundles.manifest import PrecisionName
 from export.checkpoint.source import Source
 from export.errors import ExportError
-from export.graphs.graph import OUTPUT
 
 Inputs = dict[str, np.ndarray]
 Encode = Callable[[Inputs], np.ndarray]
@@ -21,8 +20,8 @@ def named(ids: np.ndarray, mask: np.ndarray) -> Inputs:
 
 
 def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple[str, Encode]:
-    """The engine's name and its function: inputs int64 ``[batch, tokens]`` → float32
-    ``[batch, dimensions]``. It computes on the CPU; ``packed`` needs CUDA.
+    """The engine's name and its function: inputs int64 ``[batch, tokens]`` → the graph's output,
+    float32 ``[batch, dimensions]``. It computes on the CPU; ``packed`` needs CUDA.
 
     Raises:
         ExportError: the precision is ``packed`` and CUDA is missing.
@@ -87,7 +86,7 @@ def _onnxruntime(graph: Path, threads: int, device: str) -> tuple[str, Encode]:
     if provider not in session.get_providers():
         raise ExportError(f"{graph.name}: CUDA does not load; check the driver and cuDNN")
     name = f"ONNX Runtime {ort.__version__}, {device}"
-    return name, lambda inputs: session.run([OUTPUT], inputs)[0]
+    return name, lambda inputs: session.run(None, inputs)[0]
 
 
 def openvino_engine(
@@ -110,4 +109,4 @@ def openvino_engine(
     compiled = core.compile_model(graph, "CPU", settings)
     processor = core.get_property("CPU", "FULL_DEVICE_NAME").strip()
     version = ov.__version__.split("-")[0]
-    return f"OpenVINO {version}, {processor}", lambda inputs: np.array(compiled(inputs)[OUTPUT])
+    return f"OpenVINO {version}, {processor}", lambda inputs: np.array(compiled(inputs)[0])

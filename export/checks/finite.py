@@ -8,11 +8,11 @@ import onnx
 import torch
 
 from bundles.manifest import PrecisionName
-from export.checkpoint.source import Source
+from export.checkpoint.source import Checkpoint
 from export.errors import ExportError
 
 
-def check_weights(source: Source) -> None:
+def check_weights(source: Checkpoint) -> None:
     """Check every parameter of a checkpoint.
 
     Raises:

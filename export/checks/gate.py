@@ -1,10 +1,11 @@
 """The gate measures graphs against their source."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -15,7 +16,7 @@ from export.checkpoint.tokenizer import batches
 from export.checks.engines import Encode, Inputs, named, open_engine, source_engine
 from export.checks.finite import check_graph
 from export.checks.parity import cosines, measure
-from export.checks.thresholds import Given, floors, losses
+from export.checks.thresholds import AnyParity, Given, floors, losses
 from export.errors import ExportError
 from export.progress import Report
 from export.tasks.loss import figure, judge
@@ -29,7 +30,7 @@ TRACED = 0.9999
 _TRACED_PASSAGES = 16
 # passages that show what an operator's rounding costs, and the tokens read from each
 _SAMPLE = 8
-_SAMPLE_TOKENS = 64
+SAMPLE_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,29 @@ class Measured:
 
     Attributes:
         parity: the figures.
-        cosines: of each paragraph's vector to the source's, float64 ``[paragraphs]``.
-        seconds: the time that the graph took for the paragraphs.
+        closeness: of each text's output to the source's, higher is closer, float64 ``[texts]``.
+        seconds: the time that the graph took for the texts.
     """
 
-    parity: Parity
-    cosines: np.ndarray
+    parity: AnyParity
+    closeness: np.ndarray
     seconds: float
+
+
+class Judge(Protocol):
+    """Measures the graphs of one source: ``Gate``, or for a re-ranker ``PairGate``."""
+
+    def parity(self, name: PrecisionName, graph: Path) -> Measured:
+        """Measure a graph without its tasks."""
+        ...
+
+    def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
+        """``parity`` with the losses at tasks."""
+        ...
+
+    def sample(self, measured: Measured) -> list[Inputs]:
+        """A few short inputs, half of them those with the largest errors."""
+        ...
 
 
 class Gate:
@@ -129,17 +146,22 @@ class Gate:
         check_graph(name, graph)
         reference = self._reference
         engine, encode = open_engine(name, graph, threads=self._threads)
+        step = f"measuring the {name} graph"
         inputs = self._inputs(self._paragraphs)
-        found, seconds = [], 0.0
-        for number, batch in enumerate(inputs):
-            self._report(f"measuring the {name} graph", number / len(inputs))
-            began = time.perf_counter()
-            found.append(encode(batch))
-            seconds += time.perf_counter() - began
-        vectors = np.concatenate(found)
+        vectors, seconds = timed(encode, inputs, lambda share: self._report(step, share))
         limits = floors(name, self._given)
         parity = measure(name, vectors, reference, engine=engine, thresholds=limits)
         return Measured(parity, cosines(vectors, reference), seconds)
+
+    def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
+        """``parity`` with the losses at the tasks, unless it has them.
+
+        Raises:
+            ExportError: a vector is not finite.
+        """
+        if not self._tasks or (isinstance(parity, Parity) and parity.tasks):
+            return parity
+        return parity.model_copy(update={"tasks": self.losses(name, graph)})
 
     def losses(self, name: PrecisionName, graph: Path) -> list[TaskParity]:
         """Measure a graph at the tasks.
@@ -162,26 +184,10 @@ class Gate:
             found.append(judge(task, self._figures[number], value, losses(name, self._given)))
         return found
 
-    def measure(self, graphs: Mapping[PrecisionName, Path]) -> dict[PrecisionName, Parity]:
-        """Measure each graph completely; the tasks, which are slower, come last.
-
-        Raises:
-            ExportError: a graph contains or returns values that are not finite.
-        """
-        found = {name: self.parity(name, graph).parity for name, graph in graphs.items()}
-        return {
-            name: parity.model_copy(update={"tasks": self.losses(name, graphs[name])})
-            for name, parity in found.items()
-        }
-
     def sample(self, measured: Measured) -> list[Inputs]:
         """The beginnings of some paragraphs: half of them with the lowest cosines, half of all."""
-        order = np.argsort(measured.cosines, kind="stable")
-        half = _SAMPLE // 2
-        rest = order[half:]
-        chosen = [*order[:half], *rest[:: max(1, len(rest) // half)][:half]]
-        texts = [self._paragraphs[number] for number in chosen]
-        return self._inputs(texts, min(_SAMPLE_TOKENS, self._source.max_tokens))
+        texts = [self._paragraphs[number] for number in sample(measured.closeness)]
+        return self._inputs(texts, min(SAMPLE_TOKENS, self._source.max_tokens))
 
     def _inputs(self, texts: list[str], tokens: int | None = None) -> list[Inputs]:
         return batches(
@@ -203,3 +209,36 @@ class Gate:
             advance=advance,
         )
         return figure(task, vectors, side)
+
+
+def measure_all(
+    judge: Judge, graphs: Mapping[PrecisionName, Path]
+) -> dict[PrecisionName, AnyParity]:
+    """Measure each graph completely; the tasks, which are slower, come last.
+
+    Raises:
+        ExportError: a graph contains or returns values that are not finite.
+    """
+    found = {name: judge.parity(name, graph).parity for name, graph in graphs.items()}
+    return {name: judge.with_losses(name, graphs[name], one) for name, one in found.items()}
+
+
+def timed(
+    encode: Encode, inputs: Sequence[Inputs], advance: Callable[[float], None]
+) -> tuple[np.ndarray, float]:
+    """A graph's outputs for all inputs, and the seconds that it took for them."""
+    found, seconds = [], 0.0
+    for number, batch in enumerate(inputs):
+        advance(number / len(inputs))
+        began = time.perf_counter()
+        found.append(encode(batch))
+        seconds += time.perf_counter() - began
+    return np.concatenate(found), seconds
+
+
+def sample(closeness: np.ndarray) -> list[int]:
+    """Positions of a few texts: half of them with the largest errors, half of all."""
+    order = np.argsort(closeness, kind="stable")
+    half = _SAMPLE // 2
+    rest = order[half:]
+    return [int(one) for one in (*order[:half], *rest[:: max(1, len(rest) // half)][:half])]

@@ -16,7 +16,8 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
         metavar="PRECISION.FIGURE=VALUE",
         help="another threshold, for example int8.cosine_min=.98; figures: cosine_mean, "
         "cosine_min, neighbour_agreement (lowest allowed), retrieval, probe (largest allowed "
-        "loss); repeatable",
+        "loss); of a re-ranker: kendall_tau, same_first (lowest allowed), score_error_mean, "
+        "score_error_max (largest allowed); repeatable",
     )
     parser.add_argument(
         "--threads",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from bundles.manifest import Parity, PrecisionName
 from export.checks.thresholds import floors
@@ -55,6 +56,23 @@ def compare(vectors: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 def cosines(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Cosines of unit vectors, row by row, float64 ``[paragraphs]``."""
     found: np.ndarray = (vectors.astype(np.float64) * reference).sum(axis=1)
+    return found
+
+
+def distance(outputs: np.ndarray, exact: np.ndarray) -> float:
+    """How far a graph's outputs are from the exact ones, mean of the texts.
+
+    For unit vectors it is 1 - cosine. For the outputs of a re-ranker, float ``[pairs, 1]``, it is
+    the absolute difference of the scores.
+    """
+    if exact.shape[1] == 1:
+        return float(np.abs(score(outputs) - score(exact)).mean())
+    return float(1 - (outputs * exact).sum(axis=1).mean())
+
+
+def score(logits: np.ndarray) -> np.ndarray:
+    """The scores of a re-ranker's outputs, from 0 to 1: their logistic function, in float64."""
+    found: np.ndarray = expit(logits.astype(np.float64))
     return found
 
 

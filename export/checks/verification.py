@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bundles import format as bundle
-from bundles.format import Bundle
-from bundles.manifest import TOKENIZER, Manifest, Parity, PrecisionName, TaskParity
+from bundles.format import Bundle, RerankerBundle
+from bundles.manifest import TOKENIZER, Contents, Parity, PrecisionName, TaskParity
 from export.checks.options import add_gate_options
-from export.checks.thresholds import floors, losses, misses, refusal
+from export.checks.thresholds import (
+    AnyParity,
+    agreed,
+    check_figures,
+    misses,
+    refusal,
+)
 from export.errors import ExportError
 from export.progress import Progress, Report, unreported
 from export.tasks.options import add_options, held_out
 
 if TYPE_CHECKING:
+    from export.checks.gate import Judge
     from export.tasks.held_out import HeldOut
 
 
@@ -44,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.paragraphs < 200:
         parser.error("--paragraphs: parity needs at least 200")
-    opened = bundle.load(given.bundle)
+    opened = bundle.load_any(given.bundle)
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -64,15 +72,19 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"{name}: only its digest, because this machine cannot run it")
     for name, parity in measured.items():
         stated = opened.manifest.precisions[name].parity
-        console.print(
-            f"{name}: cosine mean {parity.cosine_mean:.6f} (the bundle says "
-            f"{stated.cosine_mean:.6f}), min {parity.cosine_min:.6f} ({stated.cosine_min:.6f}), "
-            f"same nearest neighbour {parity.neighbour_agreement:.1%} "
-            f"({stated.neighbour_agreement:.1%}); {parity.engine}",
-            soft_wrap=True,
-        )
-        for task in parity.tasks:
-            console.print(f"{name}: {task} {_stated(task, stated)}", soft_wrap=True)
+        if isinstance(parity, Parity) and isinstance(stated, Parity):
+            console.print(
+                f"{name}: cosine mean {parity.cosine_mean:.6f} (the bundle says "
+                f"{stated.cosine_mean:.6f}), min {parity.cosine_min:.6f} ({stated.cosine_min:.6f}),"
+                f" same nearest neighbour {parity.neighbour_agreement:.1%} "
+                f"({stated.neighbour_agreement:.1%}); {parity.engine}",
+                soft_wrap=True,
+            )
+            for task in parity.tasks:
+                console.print(f"{name}: {task} {_stated(task, stated)}", soft_wrap=True)
+        else:
+            console.print(f"{name}: {parity}", soft_wrap=True)
+            console.print(f"{name}: the bundle says {stated}", soft_wrap=True)
         for miss in misses(parity):
             console.print(f"{name}: accepted at export although {miss}", soft_wrap=True)
     return 0
@@ -87,7 +99,7 @@ def _stated(measured: TaskParity, parity: Parity) -> str:
 
 
 def verify(
-    opened: Bundle,
+    opened: Bundle | RerankerBundle,
     source: str,
     *,
     trust_remote_code: bool = False,
@@ -97,7 +109,7 @@ def verify(
     threads: int,
     report: Report = unreported,
     thresholds: Mapping[str, float] | None = None,
-) -> dict[PrecisionName, Parity]:
+) -> dict[PrecisionName, AnyParity]:
     """Measure the parity of each precision that this machine can run.
 
     Args:
@@ -116,55 +128,114 @@ def verify(
             DataError: the held-out data cannot be read.
     """
     import torch
+
+    from export.checks.engines import can_run
+    from export.checks.gate import measure_all
+
+    torch.set_num_threads(threads)
+    given = dict(thresholds or {})
+    check_figures(given, reranker=isinstance(opened, RerankerBundle))
+    options = _Options(
+        source,
+        trust_remote_code=trust_remote_code,
+        calibration=calibration,
+        paragraphs=paragraphs,
+        held_out=held_out,
+        threads=threads,
+        report=report,
+        thresholds=agreed(opened.manifest) | given,
+    )
+    judge = (
+        _pair_gate(opened, options)
+        if isinstance(opened, RerankerBundle)
+        else _gate(opened, options)
+    )
+    precisions = opened.manifest.precisions
+    found = measure_all(judge, {n: opened.graph(n) for n in precisions if can_run(n)})
+    for name, parity in found.items():
+        if misses(parity) and not precisions[name].accepted:
+            raise refusal(name, parity)
+    return found
+
+
+@dataclass(frozen=True)
+class _Options:
+    source: str
+    trust_remote_code: bool
+    calibration: Path | None
+    paragraphs: int
+    held_out: HeldOut
+    threads: int
+    report: Report
+    thresholds: Mapping[str, float]
+
+    def check(self, manifest: Contents[Any], digest: str) -> None:
+        """Refuse a checkpoint whose weights have another digest than the bundle's source."""
+        if digest != manifest.lineage.source_sha256:
+            raise ExportError(
+                f"{self.source} is not the bundle's source: its weights differ; name the "
+                "checkpoint with --source"
+            )
+
+
+def _gate(opened: Bundle, options: _Options) -> Judge:
     from tokenizers import Tokenizer
 
     from export.checkpoint.source import open_source
-    from export.checks.engines import can_run
     from export.checks.finite import check_weights
     from export.checks.gate import Gate
     from export.passages import PEPS, read_passages
     from export.tasks.held_out import read_tasks
 
-    torch.set_num_threads(threads)
     manifest = opened.manifest
     checkpoint = open_source(
-        source,
-        source_name=None,
+        options.source,
         max_tokens=manifest.max_tokens,
-        trust_remote_code=trust_remote_code,
+        trust_remote_code=options.trust_remote_code,
     )
-    if checkpoint.weights_digest() != manifest.lineage.source_sha256:
-        raise ExportError(
-            f"{source} is not the bundle's source: its weights differ; name the checkpoint "
-            "with --source"
-        )
+    options.check(manifest, checkpoint.weights_digest())
     check_weights(checkpoint)
-    passages = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens)
-    tasks = read_tasks(held_out, calibration or PEPS, passages.calibration)
-    tokenizer = Tokenizer.from_file(str(opened.path(TOKENIZER)))
-    gate = Gate(
+    passages = read_passages(
+        options.calibration, parity=options.paragraphs, max_tokens=manifest.max_tokens
+    )
+    tasks = read_tasks(options.held_out, options.calibration or PEPS, passages.calibration)
+    return Gate(
         checkpoint,
-        tokenizer,
+        Tokenizer.from_file(str(opened.path(TOKENIZER))),
         passages.parity,
         tasks,
-        threads=threads,
-        report=report,
-        thresholds=_agreed(manifest) | dict(thresholds or {}),
+        threads=options.threads,
+        report=options.report,
+        thresholds=options.thresholds,
     )
-    found = gate.measure({n: opened.graph(n) for n in manifest.precisions if can_run(n)})
-    for name, parity in found.items():
-        if misses(parity) and not manifest.precisions[name].accepted:
-            raise refusal(name, parity)
-    return found
 
 
-def _agreed(manifest: Manifest) -> dict[str, float]:
-    """The bundle's thresholds, as far as they are less strict than the usual ones."""
-    found: dict[str, float] = {}
-    for name, precision in manifest.precisions.items():
-        usual = floors(name)
-        for figure, value in precision.parity.thresholds.items():
-            found[f"{name}.{figure}"] = min(value, usual.get(figure, value))
-        for task in precision.parity.tasks:
-            found[f"{name}.{task.task}"] = max(task.threshold, losses(name)[task.task])
-    return found
+def _pair_gate(opened: RerankerBundle, options: _Options) -> Judge:
+    from export.checks.finite import check_weights
+    from export.passages import read_passages
+    from export.reranker.gate import PairGate
+    from export.reranker.pairs import make_pairs
+    from export.reranker.source import check_no_tasks, open_pair_source
+    from windowing.pairs import PairTokenizer
+
+    check_no_tasks(options.source, options.held_out)
+    manifest = opened.manifest
+    checkpoint = open_pair_source(
+        options.source,
+        max_tokens=manifest.max_tokens,
+        trust_remote_code=options.trust_remote_code,
+    )
+    options.check(manifest, checkpoint.weights_digest())
+    check_weights(checkpoint)
+    passages = read_passages(
+        options.calibration, parity=options.paragraphs, max_tokens=manifest.max_tokens
+    )
+    tokenizer = PairTokenizer(opened.path(TOKENIZER), manifest.max_tokens, manifest.segment_offset)
+    return PairGate(
+        checkpoint,
+        tokenizer,
+        make_pairs(passages.parity, tokenizer),
+        threads=options.threads,
+        report=options.report,
+        thresholds=options.thresholds,
+    )

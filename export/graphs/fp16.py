@@ -15,7 +15,7 @@ from onnxruntime.transformers.onnx_model import OnnxModel
 from onnxruntime.transformers.optimizer import optimize_model
 
 from bundles.manifest import Ranges
-from export.checkpoint.source import Source
+from export.checkpoint.source import Checkpoint
 from export.graphs.graph import TAIL
 from export.graphs.ranges import measure_ranges
 
@@ -53,7 +53,7 @@ class Fused:
 
 
 def fuse(
-    source: Source,
+    source: Checkpoint,
     fp32: Path,
     batches: Sequence[dict[str, np.ndarray]],
     *,

@@ -89,7 +89,7 @@ def write_graph(source: Source, path: Path) -> None:
     encoder = source.encoder
     if isinstance(encoder, GraphEncoder):
         tail = PoolAndNormalise(source.pooling, _after(source)).eval()
-        with _quiet_tracing():
+        with quiet_tracing():
             join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
         return
     module = SentenceEncoder(source).eval()
@@ -98,7 +98,7 @@ def write_graph(source: Source, path: Path) -> None:
     long = source.encoder.config.model_type == long_attention.MODEL_TYPE
     attention = long_attention.traced_as_operators(source.encoder) if long else nullcontext()
     tables = tabled_rotations(source.encoder, source.max_tokens)
-    with torch.no_grad(), _quiet_tracing(), attention, tables:
+    with torch.no_grad(), quiet_tracing(), attention, tables:
         torch.onnx.export(
             module,
             (ids, torch.ones_like(ids)),
@@ -116,7 +116,8 @@ def write_graph(source: Source, path: Path) -> None:
 
 
 @contextmanager
-def _quiet_tracing() -> Iterator[None]:
+def quiet_tracing() -> Iterator[None]:
+    """Silence the tracing exporter in this context."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

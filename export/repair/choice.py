@@ -19,7 +19,7 @@ class Candidate:
 
     Attributes:
         operators: names of the operators, with their kinds.
-        error: measured rise of 1 - cosine by this rounding.
+        error: measured rise of the distance to the exact outputs by this rounding.
     """
 
     operators: Mapping[str, str]

@@ -9,7 +9,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from export.checks.engines import Inputs
-from export.graphs.graph import OUTPUT
+from export.checks.parity import distance
 from export.repair.choice import Candidate
 
 _FLAGS = "quantised"
@@ -84,18 +84,18 @@ def measure_quantisers(
     compiled = ov.Core().compile_model(_probe(quantised, found), "CPU", settings)
 
     def vectors(flags: np.ndarray) -> np.ndarray:
-        rows = [np.array(compiled({**batch, _FLAGS: flags})[OUTPUT]) for batch in inputs]
+        rows = [np.array(compiled({**batch, _FLAGS: flags})[0]) for batch in inputs]
         return np.concatenate(rows).astype(np.float64)
 
     exact = vectors(np.zeros(len(found), bool))
     every = np.ones(len(found), bool)
-    total = 1 - (vectors(every) * exact).sum(axis=1).mean()
+    total = distance(vectors(every), exact)
     candidates = []
     for number, (_, readers) in enumerate(found):
         flags = every.copy()
         flags[number] = False
-        error = total - (1 - (vectors(flags) * exact).sum(axis=1).mean())
-        candidates.append(Candidate(readers, max(float(error), 0.0)))
+        error = total - distance(vectors(flags), exact)
+        candidates.append(Candidate(readers, max(error, 0.0)))
         advance((number + 1) / len(found))
     return candidates
 

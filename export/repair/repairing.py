@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bundles.manifest import Parity, PrecisionName, Repair
-from export.checks.gate import Gate, Measured
-from export.checks.thresholds import misses, refusal
+from bundles.manifest import PrecisionName, Repair
+from export.checks.gate import Judge, Measured
+from export.checks.thresholds import AnyParity, error_of, misses, refusal, remaining
 from export.errors import ExportError
 from export.repair.choice import Choice
 from export.repair.forms import Form
@@ -17,8 +17,6 @@ MOST = 0.5
 _ROUNDS = 8
 # Below this share of the graph's error, avoiding every rounding of values would not repair it.
 _EXPLAINED = 0.02
-# for figures that do not say how much smaller the error must be
-_HALF = 0.5
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,12 @@ class Made:
     """
 
     kernels: dict[str, int]
-    parity: Parity
+    parity: AnyParity
     repair: Repair | None
     accepted: list[str]
 
 
-def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -> Made:
+def make(form: Form, gate: Judge, *, accept: bool, note: Callable[[str], None]) -> Made:
     """Write and measure a graph; keep operators in floating point if it misses a threshold.
 
     Args:
@@ -56,7 +54,7 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
     if misses(first.parity):
         note(f"{refusal(form.name, first.parity)}; finding the operators that cost most")
         choice = form.choice(gate.sample(first))
-        error = 1 - first.parity.cosine_mean
+        error = error_of(first.parity)
         for _ in range(_ROUNDS):
             if choice.error < _EXPLAINED * error:
                 why_not = (
@@ -64,7 +62,7 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
                     f"mean error of {error:.1g}; the rest has another cause"
                 )
                 break
-            grown = choice.reduce(_share(found.parity))
+            grown = choice.reduce(remaining(found.parity))
             if not grown or choice.multiplications > MOST:
                 why_not = _reason(choice, grown)
                 break
@@ -84,31 +82,14 @@ def make(form: Form, gate: Gate, *, accept: bool, note: Callable[[str], None]) -
     return Made(kernels, found.parity, repair, misses(found.parity))
 
 
-def _measure(form: Form, gate: Gate) -> Measured:
+def _measure(form: Form, gate: Judge) -> Measured:
     """Measure the tasks only if the vectors hold their thresholds, because tasks are slower."""
     found = gate.parity(form.name, form.graph)
     return found if misses(found.parity) else _with_tasks(form, gate, found)
 
 
-def _with_tasks(form: Form, gate: Gate, found: Measured) -> Measured:
-    if found.parity.tasks:
-        return found
-    tasks = gate.losses(form.name, form.graph)
-    return replace(found, parity=found.parity.model_copy(update={"tasks": tasks}))
-
-
-def _share(parity: Parity) -> float:
-    """The share of the present error that may remain."""
-    shares = [1.0]
-    for name in ("cosine_mean", "cosine_min"):
-        value, limit = float(getattr(parity, name)), parity.thresholds[name]
-        if value < limit:
-            shares.append((1 - limit) / (1 - value))
-    if parity.neighbour_agreement < parity.thresholds["neighbour_agreement"]:
-        shares.append(_HALF)
-    if any(task.loss > task.threshold for task in parity.tasks):
-        shares.append(_HALF)
-    return min(shares)
+def _with_tasks(form: Form, gate: Judge, found: Measured) -> Measured:
+    return replace(found, parity=gate.with_losses(form.name, form.graph, found.parity))
 
 
 def _reason(choice: Choice, grown: bool) -> str:

@@ -1,19 +1,16 @@
 """From whole documents to vectors: tokenise, cut, look up, compute, pool."""
 
-import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from service import precedence
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
-from service.embedding.fair_semaphore import FairSemaphore
 from service.embedding.lookup import CachedVectors
+from service.embedding.tokenising import Steps, Tokenising
 from service.errors import EmptyError, RequestError, TooLargeError
-from service.executors import Pool
 from service.tracing.stages import Stage
 from windowing.documents import Window, split
 from windowing.pooling import Vectors, pool
@@ -137,25 +134,31 @@ class Embedded:
     Attributes:
         documents: documents of the texts that are not refused.
         refused: errors of refused texts, by position.
+        query_truncated: whether the query of a ranking was cut.
     """
 
     documents: list[Document]
     timing: Timing = field(default_factory=Timing)
     refused: dict[int, UnusableInputError] = field(default_factory=dict)
+    query_truncated: bool = False
 
-
-# Work on one document. It pauses where other documents may take their turn.
-Splitting = Generator[None, None, Document]
+    @property
+    def truncated(self) -> bool:
+        """Whether a text was cut."""
+        return self.query_truncated or any(document.truncated for document in self.documents)
 
 
 class Embedder:
     """Embeds whole documents.
 
-    vectors: finds or computes the windows' vectors.
+    Args:
         tokenizer: of the bundle.
         vectors: finds or computes the windows' vectors.
         max_document_tokens: longer documents are refused unless they are truncated.
         workers: number of tokenising threads.
+
+    Attributes:
+        tokenising: the tokenising threads.
     """
 
     def __init__(
@@ -168,8 +171,7 @@ class Embedder:
         self._tokenizer = tokenizer
         self._vectors = vectors
         self._max_tokens = max_document_tokens
-        self._semaphore = FairSemaphore(workers)
-        self._pool = Pool("tokenise", workers)
+        self.tokenising = Tokenising(workers)
 
     @property
     def queued_tokens(self) -> int:
@@ -208,7 +210,7 @@ class Embedder:
             for index, text in enumerate(texts):
                 splitting = self._split(index, text, prompt, truncate, side)
                 try:
-                    result.documents.append(await self._carry_out(splitting))
+                    result.documents.append(await self.tokenising.carry_out(splitting))
                 except UnusableInputError as error:
                     if not refuse:
                         raise
@@ -231,19 +233,11 @@ class Embedder:
 
     def close(self) -> None:
         """Stop the tokenising threads."""
-        self._pool.shutdown(cancel_futures=True)
+        self.tokenising.close()
 
-    async def _carry_out(self, splitting: Splitting) -> Document:
-        """Run each step in a thread, clients in turn; a cancelled request takes no further step."""
-        loop = asyncio.get_running_loop()
-        while True:
-            async with self._semaphore.turn():
-                document = await loop.run_in_executor(self._pool, _step, splitting)
-            if document is not None:
-                return document
-            await precedence.pause()
-
-    def _split(self, index: int, text: str, prompt: str, truncate: bool, side: Side) -> Splitting:
+    def _split(
+        self, index: int, text: str, prompt: str, truncate: bool, side: Side
+    ) -> Steps[Document]:
         tokens = yield from self._tokenizer.encoding(text, prompt, self._max_tokens, side)
         total = len(tokens.ids) - tokens.prompt
         if total == 0:
@@ -265,13 +259,3 @@ class Embedder:
         result.timing.computing += found.computing
         for window, vector, source in zip(windows, found.vectors, found.sources, strict=True):
             window.vector, window.source = vector, source
-
-
-def _step(splitting: Splitting) -> Document | None:
-    """Run to the next pause; return the document at the end."""
-    try:
-        next(splitting)
-    except StopIteration as ended:
-        document: Document = ended.value
-        return document
-    return None

@@ -7,11 +7,11 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import structlog
 from prometheus_client import generate_latest
 
-from bundles.format import Bundle
+from bundles.format import Bundle, RerankerBundle
+from bundles.manifest import Contents
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
@@ -25,14 +25,17 @@ from service.embedding.engines.calibration import Calibration, calibrate, splits
 from service.embedding.engines.choose import Choice, buckets, build, choose
 from service.embedding.engines.interface import Engine, EngineError
 from service.embedding.engines.processor import Processor, detect
+from service.embedding.engines.warm_up import warm_up
 from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
+from service.embedding.reranker import Reranker
 from service.index.store import Store
 from service.keys.ring import Keyring
 from service.learning.background import Background
 from service.learning.stored import HeadStore
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
+from service.server.reranking import Reranking
 from service.server.scrape import Scrape
 from service.server.shared_cache import shared_cache
 from service.server.tracing import tracing
@@ -64,6 +67,7 @@ class Running:
         fresh: without a cache.
         background: for trainings, whose documents often come again.
         reembedder: for indexes of other bundles; no cache, because each document comes once.
+        reranker: ranks for /rerank; None if the settings name none.
     """
 
     engine: Engine
@@ -73,6 +77,7 @@ class Running:
     embedder: Embedder
     background: BackgroundEmbedder
     reembedder: BackgroundEmbedder
+    reranker: Reranker | None
 
 
 @dataclass
@@ -87,11 +92,13 @@ class Service:
 
     settings: Settings
     bundle: Bundle
+    reranker_bundle: RerankerBundle | None = None
     metrics: Metrics = field(default_factory=Metrics)
     processor: Processor = field(default_factory=detect)
     phase: Phase = Phase.STARTING
     started: float = field(default_factory=time.monotonic)
     choice: Choice = field(init=False)
+    reranking: Reranking | None = field(init=False, default=None)
     tokenizer: DocumentTokenizer = field(init=False)
     cache: Cache = field(init=False)
     answers: Answers = field(init=False)
@@ -117,6 +124,8 @@ class Service:
         self.tokenizer = DocumentTokenizer(
             self.bundle.path("tokenizer.json"), manifest.max_tokens, self.settings.language
         )
+        if self.reranker_bundle is not None:
+            self.reranking = Reranking(self.reranker_bundle, self.settings, self.processor)
         for_answers = self.settings.cache_bytes // 4
         self.answers = Answers(for_answers)
         self.cache = Cache(ProcessCache(self.settings.cache_bytes - for_answers))
@@ -145,16 +154,6 @@ class Service:
     def degraded(self) -> bool:
         """Whether Redis is configured but does not answer: answers are slower, never wrong."""
         return self.cache.shared is not None and not self.cache.shared.healthy
-
-    @property
-    def calibrated(self) -> dict[str, Any] | None:
-        """The measurements of the start, ready for JSON; None without measurements."""
-        if self.calibration is None:
-            return None
-        summary: dict[str, Any] = {"streams": self.calibration.engine.streams}
-        for name in ("threads", "batch_tokens", "reason", "seconds"):
-            summary[name] = getattr(self.calibration, name)
-        return summary | {"measured": [asdict(one) for one in self.calibration.measured]}
 
     @property
     def threads(self) -> int:
@@ -197,31 +196,30 @@ class Service:
             revision=self.bundle.manifest.revision[:12],
             seconds=round(time.monotonic() - self.started, 2),
         )
-        for name, precision in self.bundle.manifest.precisions.items():
-            if precision.accepted:
-                log.warning("thresholds_missed", precision=name, accepted=precision.accepted)
+        self._warn_of_misses(self.bundle.manifest)
+        if self.reranker_bundle is not None:
+            self._warn_of_misses(self.reranker_bundle.manifest)
         streams_chosen_here = self._on_cpu and not self.settings.streams
         if streams_chosen_here and engine.streams > 1:
             # the service is ready before this: it only speeds up a batch that runs by itself
-            self.running.batcher.single_stream = await executors.START.run(self._single_stream)
+            single = await executors.START.run(self._single_stream)
+            self.running.batcher.model.single_stream = single
+
+    def _warn_of_misses(self, manifest: Contents[Any]) -> None:
+        for name, precision in manifest.precisions.items():
+            if missed := precision.accepted:
+                model = manifest.name
+                log.warning("thresholds_missed", model=model, precision=name, accepted=missed)
 
     def _single_stream(self) -> Engine | None:
         """An engine of one stream that has all cores."""
         try:
             engine = build(self.choice, self.bundle, self.threads, 1)
-            self._warm_up(engine)
+            warm_up(engine, self.bundle.manifest)
         except EngineError as error:
             log.warning("lone_engine_unusable", reason=str(error))
             return None
         return engine
-
-    def _warm_up(self, engine: Engine) -> None:
-        manifest = self.bundle.manifest
-        # the graph of a bundle with short windows has no positions for longer ones
-        for length in sorted({min(n, manifest.max_tokens) for n in (16, 128, manifest.max_tokens)}):
-            ids = np.full((1, length), manifest.pad_token_id, dtype=np.int64)
-            if not np.isfinite(engine.run(ids, np.ones_like(ids))).all():
-                raise EngineError(f"{engine.name} returns vectors that are not finite")
 
     def follow(self) -> None:
         """Once the engine runs, re-embed indexes of other bundles and take over lost trainings."""
@@ -235,7 +233,7 @@ class Service:
         started = time.monotonic()
         engine = build(self.choice, self.bundle, self.threads, streams)
         build_seconds = time.monotonic() - started
-        self._warm_up(engine)
+        warm_up(engine, self.bundle.manifest)
         if self.settings.calibrate:
             engine = self._calibrated(engine, build_seconds)
         batch_tokens = self.settings.batch_tokens or engine.batch_tokens
@@ -272,7 +270,13 @@ class Service:
         unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
         background = BackgroundEmbedder(embedder, prompt, self.metrics.embedded)
         reembedder = BackgroundEmbedder(unlimited, prompt)
-        return Running(engine, batcher, vectors, fresh, embedder, background, reembedder)
+        threads = self.calibration.threads if self.calibration else self.threads
+        reranker = None
+        if self.reranking is not None:
+            reranker = self.reranking.build(
+                engine, manifest.max_tokens, batcher, threads, embedder.tokenising, self.metrics
+            )
+        return Running(engine, batcher, vectors, fresh, embedder, background, reembedder, reranker)
 
     def _calibrated(self, engine: Engine, build_seconds: float) -> Engine:
         settings = self.settings

@@ -17,8 +17,8 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from bundles import format as bundle
 from service.embedding.engines.processor import detect
+from service.server.opening import open_bundles
 from service.server.worker import ALIVE, UNUSABLE, work
 from service.settings import Settings
 
@@ -61,10 +61,10 @@ def run(settings: Settings) -> int:
     Raises:
         BundleError: the bundle is unusable.
     """
-    revision = bundle.load(settings.bundle).manifest.revision
+    revisions = open_bundles(settings).revisions
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     with address.bind_socket() as listener, tempfile.TemporaryDirectory() as folder:
-        return Supervisor(settings, revision, listener, Path(folder)).run()
+        return Supervisor(settings, revisions, listener, Path(folder)).run()
 
 
 def share(settings: Settings, cores: int) -> Settings:
@@ -89,16 +89,20 @@ class Supervisor:
 
     Args:
         settings: of the whole service.
-        revision: of the bundle; a worker that finds another one does not serve.
+        revisions: of the bundles; a worker that finds others does not serve.
         listener: a bound socket, which the workers share.
         folder: an empty folder for the workers' own sockets.
     """
 
     def __init__(
-        self, settings: Settings, revision: str, listener: socket.socket, folder: Path
+        self,
+        settings: Settings,
+        revisions: tuple[str, ...],
+        listener: socket.socket,
+        folder: Path,
     ) -> None:
         self._settings = settings
-        self._arguments = (share(settings, detect().cores), revision, listener, folder)
+        self._arguments = (share(settings, detect().cores), revisions, listener, folder)
         self._children: dict[int, Child] = {}
         self._signals: list[int] = []
         self._status = 0

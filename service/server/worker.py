@@ -11,12 +11,12 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from bundles import format as bundle
 from bundles.manifest import BundleError
 from service import logs
 from service.embedding.engines.interface import EngineError
 from service.server import serving as server
 from service.server.lifecycle import Service
+from service.server.opening import open_bundles
 from service.server.scrape import Scrape
 from service.settings import Settings
 
@@ -65,7 +65,7 @@ class WorkerServer(server.DrainingServer):
 
 def work(
     settings: Settings,
-    revision: str,
+    revisions: tuple[str, ...],
     listener: socket.socket,
     folder: Path,
     number: int,
@@ -75,7 +75,7 @@ def work(
 
     Args:
         settings: for this worker.
-        revision: the revision that the bundle must have.
+        revisions: the revisions that the bundles must have.
         listener: a bound socket.
         folder: for the workers' own sockets.
         number: identifies the worker.
@@ -87,10 +87,8 @@ def work(
     structlog.contextvars.bind_contextvars(worker=number)
     try:
         # the supervisor has verified the bundle's files
-        found = bundle.load(settings.bundle, verify=False)
-        if found.manifest.revision != revision:
-            raise BundleError(f"{settings.bundle}: the bundle changed after the service started")
-        service = Service(settings, found)
+        opened = open_bundles(settings, revisions=revisions)
+        service = Service(settings, opened.encoder, opened.reranker)
     except (BundleError, EngineError, ValueError) as error:
         log.error("cannot_start", reason=str(error))
         sys.exit(BAD_BUNDLE)

@@ -116,7 +116,7 @@ async def add(upload: Upload, target: Target, progress: Progress) -> None:
 
 async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Document | None, None]:
     """The documents of each file, and None after each file that could be read."""
-    reader = Reader()
+    reader = Reader(folder=upload.folder)
     try:
         for number, name in enumerate(upload.names):
             kind = PurePosixPath(name).suffix.lower()

@@ -95,6 +95,11 @@ class Upload:
         self._waiting_bytes = 0
 
     @property
+    def folder(self) -> Path | None:
+        """The folder of temporary files."""
+        return self._spool.folder
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return self._size
@@ -144,7 +149,7 @@ class Upload:
         start = self._ends[number - 1] if number else 0
         left = self._ends[number] - start
         with ExitStack() as stack:
-            own = stack.enter_context(tempfile.TemporaryFile(dir=self._spool.folder))
+            own = stack.enter_context(tempfile.TemporaryFile(dir=self.folder))
             self._file.seek(start)
             while left and (part := self._file.read(min(left, _CHUNK))):
                 own.write(part)

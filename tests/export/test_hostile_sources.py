@@ -15,7 +15,7 @@ from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladeP
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-import export.checkpoint.source
+import export.checkpoint.requirements
 from export.checkpoint.source import open_source
 from export.errors import ExportError
 from tests.export.conftest import SIZES, save_sentence_transformer
@@ -98,7 +98,7 @@ def test_pickled_weights_need_consent(folder: Path) -> None:
 def test_a_checkpoint_too_large_for_one_file_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export.checkpoint.source, "MOST_WEIGHTS", 10_000)
+    monkeypatch.setattr(export.checkpoint.requirements, "MOST_WEIGHTS", 10_000)
     with pytest.raises(ExportError, match=r"has 0 M weights; an ONNX file of 2 GiB holds"):
         open_source(str(folder))
 

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.embedding.batching.batcher import (
-    Batcher,
-    BatchReport,
-)
+from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
+from service.embedding.batching.model import BatchReport
 from service.embedding.engines.interface import Arithmetic, EngineName
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from tests.conftest import until
@@ -375,7 +373,7 @@ def test_work_that_would_wait_past_its_deadline_is_refused_at_once(
 
 def test_the_only_batch_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
     single = FakeEngine()
-    batcher.single_stream = single
+    batcher.model.single_stream = single
 
     async def scenario() -> None:
         await batcher.compute([window(1)], soon())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from service.embedding.batching import clients
 from service.embedding.batching.jobs import Ids, Job, Window
+from service.embedding.batching.model import BatchReport, Model
 from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.rate import Rate
 from service.embedding.batching.threshold import overflow
@@ -30,16 +31,6 @@ Partial = Callable[[Sequence[int], NDArray[np.float32]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class BatchReport:
-    """One batch, for metrics: sizes in windows and tokens, time in seconds."""
-
-    windows: int
-    tokens: int
-    padded_tokens: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Computed:
     """Vectors ``[windows, dimensions]`` and their times, in seconds."""
 
@@ -49,7 +40,7 @@ class Computed:
 
 
 class Batcher:
-    """Batches windows for an engine.
+    """Batches windows for an engine, and for other models that share its cores.
 
     Args:
         engine: computes ``engine.streams`` batches at once.
@@ -62,8 +53,8 @@ class Batcher:
         report: called from a worker thread after every batch.
 
     Attributes:
-        single_stream: if not None, an engine with all cores. It computes a batch when no other
-            batch runs or waits. Each stream of ``engine`` has only some cores.
+        model: the engine's model, for work that names no other.
+        batch_tokens: most padded tokens in a batch.
     """
 
     def __init__(
@@ -76,12 +67,10 @@ class Batcher:
         pad_token_id: int,
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
-        self._engine = engine
-        self.single_stream: Engine | None = None
+        self.model = Model(engine, pad_token_id, report)
+        self.batch_tokens = batch_tokens
         self._busy = 0
         self._capacity = 2 * queue_tokens
-        self._pad = pad_token_id
-        self._report = report
         self._queue = WindowQueue(batch_tokens, age_limit)
         self._changed = threading.Condition()
         self._closed = False
@@ -122,6 +111,7 @@ class Batcher:
         windows: Sequence[Ids],
         deadline: float,
         partial: Partial = lambda _positions, _vectors: None,
+        model: Model | None = None,
     ) -> Computed:
         """Vectors of windows, in their order; the work counts for the task's client.
 
@@ -129,6 +119,7 @@ class Batcher:
             windows: model inputs, special tokens included.
             deadline: on ``time.monotonic``'s clock.
             partial: receives the computed vectors if the rest fails, is late or cancelled.
+            model: computes them instead of the engine; it has as many streams.
 
         Raises:
             OverloadedError: too much work of this client, or of all, is waiting.
@@ -151,7 +142,7 @@ class Batcher:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, error)
 
-        job = Job(windows, deadline, time.monotonic(), done, clients.current())
+        job = Job(windows, deadline, time.monotonic(), done, clients.current(), model or self.model)
         self._admit(job)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -221,9 +212,13 @@ class Batcher:
                 self._busy -= 1
 
     def _engine_for(self, batch: list[Window]) -> Engine:
-        if self.single_stream is None or self._busy or len(self._queue):
-            return self._engine
-        return self.single_stream
+        model = self._model_of(batch)
+        if model.single_stream is None or self._busy or len(self._queue):
+            return model.engine
+        return model.single_stream
+
+    def _model_of(self, batch: list[Window]) -> Model:
+        return (batch[0].job.model if batch else None) or self.model
 
     def _run(self, batch: list[Window], engine: Engine) -> list[tuple[Window, Exception]]:
         """Compute a batch. Halve a batch that raises, so that only the faulty windows fail.
@@ -239,8 +234,10 @@ class Batcher:
         finite = [bool(np.isfinite(vector).all()) for vector in vectors]
         good = [row for row, right in enumerate(finite) if right]
         tokens = sum(window.length for window in batch)
-        self._report(BatchReport(len(batch), tokens, len(batch) * batch[0].padded, seconds))
-        self._settle([batch[row] for row in good], vectors[good], tokens, seconds / engine.streams)
+        report = BatchReport(len(batch), tokens, len(batch) * batch[0].padded, seconds)
+        self._model_of(batch).report(report)
+        work = sum(window.work for window in batch)
+        self._settle([batch[row] for row in good], vectors[good], work, seconds / engine.streams)
         unfit = ValueError("the vector is not finite")
         return [(w, unfit) for w, right in zip(batch, finite, strict=True) if not right]
 
@@ -249,7 +246,7 @@ class Batcher:
         self._started[thread] = time.monotonic()
         try:
             rows = [window.ids for window in batch]
-            vectors = engine.run(*pad(rows, self._pad, batch[0].padded))
+            vectors = engine.run(*pad(rows, self._model_of(batch).pad_token_id, batch[0].padded))
             if vectors.ndim != 2 or len(vectors) != len(batch):
                 raise ValueError(f"{len(batch)} windows gave shape {vectors.shape}")
         except Exception as error:  # noqa: BLE001 - runtimes share no base class of exceptions

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.embedding.batching.clients import UNNAMED, Client
+from service.embedding.batching.model import Model
 
 Ids = NDArray[np.int32]
 
@@ -25,10 +26,11 @@ class Job:
         deadline: on the queue's clock; the queue drops the job after it.
         done: called with the error, or with None once the last vector has arrived.
         client: the client of the request.
+        model: the graph that computes the windows; batches hold windows of one model.
         vectors: results by window.
         left: number of windows without a result.
         waiting: windows that are in no batch yet, the longest first.
-        waiting_tokens: tokens of these windows.
+        waiting_tokens: work of these windows, see ``Window.work``.
     """
 
     windows: Sequence[Ids]
@@ -36,6 +38,7 @@ class Job:
     arrived: float
     done: Callable[[BaseException | None], None]
     client: Client = UNNAMED
+    model: Model | None = None
     vectors: list[NDArray[np.float32] | None] = field(init=False)
     left: int = field(init=False)
     waiting: dict["Window", None] = field(init=False)
@@ -46,9 +49,9 @@ class Job:
     def __post_init__(self) -> None:
         self.vectors = [None] * len(self.windows)
         self.left = len(self.windows)
-        self.waiting_tokens = sum(len(w) for w in self.windows)
         windows = (Window(self, i, len(w)) for i, w in enumerate(self.windows))
         self.waiting = dict.fromkeys(sorted(windows, key=lambda w: -w.length))
+        self.waiting_tokens = sum(window.work for window in self.waiting)
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -72,6 +75,12 @@ class Window:
     def ids(self) -> Ids:
         """Token ids, special tokens included."""
         return self.job.windows[self.index]
+
+    @property
+    def work(self) -> int:
+        """The cost of the window, in tokens of the model that the queue is for."""
+        model = self.job.model
+        return self.length if model is None else max(1, round(self.length * model.cost))
 
     @property
     def padded(self) -> int:

@@ -20,6 +20,7 @@ from itertools import islice
 from service.embedding.batching.clients import Client
 from service.embedding.batching.compose import together
 from service.embedding.batching.jobs import ROUND, Job, Window
+from service.embedding.batching.model import Model
 
 # Assumed fixed cost of a batch, as a share of the budget. An AVX2 core measured 18 tokens of 2,048;
 # in simulation, shares from 1/128 to 1/32 serve within 1.5 %.
@@ -41,25 +42,27 @@ class _Backlog:
         self.tokens = 0
         self._since_rescue = RESCUE
         self.jobs: dict[Job, None] = {}
-        self._lengths: dict[int, dict[Job, dict[Window, None]]] = {}
+        self._lengths: dict[tuple[Model | None, int], dict[Job, dict[Window, None]]] = {}
 
     def add(self, job: Job) -> None:
         self.jobs[job] = None
         self.tokens += job.waiting_tokens
         for window in job.waiting:
-            self._lengths.setdefault(window.padded, {}).setdefault(job, {})[window] = None
+            kind = job.model, window.padded
+            self._lengths.setdefault(kind, {}).setdefault(job, {})[window] = None
 
     def remove(self, window: Window) -> None:
         job = window.job
         del job.waiting[window]
-        job.waiting_tokens -= window.length
-        self.tokens -= window.length
-        by_job = self._lengths[window.padded]
+        job.waiting_tokens -= window.work
+        self.tokens -= window.work
+        kind = job.model, window.padded
+        by_job = self._lengths[kind]
         del by_job[job][window]
         if not by_job[job]:
             del by_job[job]
         if not by_job:
-            del self._lengths[window.padded]
+            del self._lengths[kind]
         if not job.waiting:
             del self.jobs[job]
 
@@ -73,19 +76,22 @@ class _Backlog:
             job = min(self.jobs, key=lambda job: job.rank)
         return next(iter(job.waiting))
 
-    def of_length(self, length: int) -> Iterator[Window]:
-        """Windows of a padded length; those of the jobs with the least work left come first."""
-        for job in sorted(self._lengths.get(length, ()), key=lambda job: job.rank):
-            yield from self._lengths[length][job]
+    def of_length(self, model: Model | None, length: int) -> Iterator[Window]:
+        """A model's windows of a padded length; the jobs with the least work left come first."""
+        kind = model, length
+        for job in sorted(self._lengths.get(kind, ()), key=lambda job: job.rank):
+            yield from self._lengths[kind][job]
 
     def companions(self, lead: Window, budget: int, overhead: int) -> list[Window]:
         """The lead and the windows that share its batch, the longest first."""
         least, most = lead.padded * MIX, min(lead.padded / MIX, max(budget, lead.padded))
-        near = [length for length in self._lengths if least <= length <= most]
+        model = lead.job.model
+        lengths_here = (length for kind, length in self._lengths if kind is model)
+        near = [length for length in lengths_here if least <= length <= most]
         chosen: dict[int, list[Window]] = {}
         left = CHOICE
         for length in sorted(near, key=lambda length: abs(length - lead.padded)):
-            chosen[length] = list(islice(self.of_length(length), left))
+            chosen[length] = list(islice(self.of_length(model, length), left))
             left -= len(chosen[length])
             if not left:
                 break
@@ -194,7 +200,7 @@ class WindowQueue:
         lead = turn.lead(now, self.age_limit)
         batch = turn.companions(lead, self.batch_tokens, self._overhead)
         batch += self._riders(turn, batch)
-        tokens = sum(window.length for window in batch)
+        tokens = sum(window.work for window in batch)
         self._behind = tokens / self._weights()
         for window in batch:
             self._hand_out(window, now)
@@ -213,7 +219,7 @@ class WindowQueue:
             for backlog in others:
                 padding = longest - length
                 most = min(room, waste // padding) if padding else room
-                found = list(islice(backlog.of_length(length), most))
+                found = list(islice(backlog.of_length(batch[0].job.model, length), most))
                 riders += found
                 room -= len(found)
                 waste -= padding * len(found)
@@ -225,14 +231,14 @@ class WindowQueue:
         job = window.job
         if job.first_taken is None:
             job.first_taken = now
-        self._backlogs[job.client].virtual_time += window.length / job.client.weight
+        self._backlogs[job.client].virtual_time += window.work / job.client.weight
         self._remove(window)
 
     def _remove(self, window: Window) -> None:
         client = window.job.client
         backlog = self._backlogs[client]
         backlog.remove(window)
-        self.tokens -= window.length
+        self.tokens -= window.work
         if not backlog.jobs:
             self._ahead[client] = backlog.virtual_time
             del self._backlogs[client]

@@ -9,7 +9,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import structlog
@@ -46,6 +47,13 @@ class Calibration:
     reason: str
     seconds: float
     measured: list[Measurement]
+
+    def summary(self) -> dict[str, Any]:
+        """The choice and its measurements, ready for JSON."""
+        found: dict[str, Any] = {"streams": self.engine.streams}
+        for name in ("threads", "batch_tokens", "reason", "seconds"):
+            found[name] = getattr(self, name)
+        return found | {"measured": [asdict(one) for one in self.measured]}
 
 
 @dataclass(eq=False, slots=True)

@@ -4,9 +4,9 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from bundles.format import Bundle
+from bundles.format import Folder
 from bundles.manifest import BundleError, PrecisionName
 from service.embedding.engines.buckets import Buckets
 from service.embedding.engines.interface import Arithmetic, Engine, EngineError, EngineName
@@ -71,7 +71,7 @@ def choose(
     )
 
 
-def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
+def build(choice: Choice, bundle: Folder[Any], threads: int, streams: int) -> Engine:
     """Compile the chosen graph.
 
     Args:
@@ -94,7 +94,7 @@ def build(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
     return OpenVinoEngine(graph, choice.arithmetic, threads, streams)
 
 
-def buckets(bundle: Bundle) -> Buckets:
+def buckets(bundle: Folder[Any]) -> Buckets:
     """The shapes that batches of this bundle are rounded up to on a device."""
     return Buckets(bundle.manifest.max_tokens, bundle.manifest.pad_token_id)
 

@@ -25,13 +25,14 @@ class Engine(Protocol):
     batch_tokens: int
 
     def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Embed a padded batch.
+        """Compute a padded batch.
 
         Args:
             input_ids: ``[batch, tokens]``.
             mask: 1 for tokens, 0 for padding, ``[batch, tokens]``.
 
         Returns:
-            Unit vectors, ``[batch, dimensions]``.
+            Of an encoder, unit vectors, ``[batch, dimensions]``. Of a re-ranker, its outputs,
+            ``[batch, 1]``.
         """
         ...

@@ -12,7 +12,6 @@ from service.embedding.engines.interface import Arithmetic, EngineError, EngineN
 from service.embedding.engines.onnx_runtime import open_session
 
 PROVIDER = "CUDAExecutionProvider"
-OUTPUT = "sentence_embedding"
 
 
 class OnnxCudaEngine:
@@ -33,6 +32,7 @@ class OnnxCudaEngine:
     def __init__(self, session: Any, buckets: Buckets, device_id: int = 0) -> None:
         self.device = f"CUDA:{device_id}"
         self._session = session
+        self._output = session.get_outputs()[0].name
         self._buckets = buckets
         self._local = threading.local()
 
@@ -46,7 +46,7 @@ class OnnxCudaEngine:
         binding.bind_cpu_input("input_ids", np.ascontiguousarray(ids))
         binding.bind_cpu_input("attention_mask", np.ascontiguousarray(masked))
         # bind again each time, or the last batch's output is overwritten, whatever its shape
-        binding.bind_output(OUTPUT, "cpu")
+        binding.bind_output(self._output, "cpu")
         binding.synchronize_inputs()
         self._session.run_with_iobinding(binding)
         binding.synchronize_outputs()

@@ -66,4 +66,4 @@ class OnnxCpuEngine:
     def run(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         """See ``Engine.run``."""
         feed = {"input_ids": input_ids, "attention_mask": mask}
-        return np.asarray(self._session.run(["sentence_embedding"], feed)[0], dtype=np.float32)
+        return np.asarray(self._session.run(None, feed)[0], dtype=np.float32)

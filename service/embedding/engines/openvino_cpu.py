@@ -82,4 +82,4 @@ class OpenVinoEngine:
             request = self._local.request = self._model.create_infer_request()
         inputs = {"input_ids": input_ids, "attention_mask": mask}
         outputs = request.infer(inputs, share_inputs=True, share_outputs=True)
-        return np.array(outputs["sentence_embedding"], dtype=np.float32)
+        return np.array(outputs[0], dtype=np.float32)

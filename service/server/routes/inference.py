@@ -20,6 +20,7 @@ from windowing.pooling import normalise, shorten
 from windowing.tokens import Side
 
 if TYPE_CHECKING:
+    from service.embedding.reranker import Reranker
     from service.index.documents import Index
     from service.index.query.reading import Query
     from service.server.bodies.similar_bodies import QueryIn
@@ -83,6 +84,30 @@ async def embed(
     return result
 
 
+async def score(
+    request: Request,
+    reranker: Reranker,
+    query: str,
+    texts: Sequence[str],
+    *,
+    truncate: bool = False,
+    side: Side = "right",
+) -> Embedded:
+    """Score the texts of one request for its query, and count them.
+
+    Raises:
+        TooLargeError, EmptyError: too many inputs, no input.
+    """
+    service = service_of(request)
+    check_count(service, 1 + len(texts))
+    expiry = deadline.of(request)
+    async with asyncio.timeout(expiry - time.monotonic()):
+        result = await reranker.score(query, texts, expiry, truncate=truncate, side=side)
+    service.metrics.reranked(result)
+    _note(request, result)
+    return result
+
+
 async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, dict[str, str]]:
     """The query of a request, and headers of the answer.
 
@@ -135,6 +160,20 @@ def check_model(service: Service, name: str) -> None:
         )
 
 
+def check_ranking_model(service: Service, name: str) -> None:
+    """Raise 404 if a request for a ranking names another model than the one that ranks."""
+    if service.reranking is None:
+        check_model(service, name)
+        return
+    known = [service.reranking.bundle.manifest.name, *service.settings.model_aliases]
+    if name not in known:
+        raise NotFoundError(
+            f"no such model here; texts are ranked by: {', '.join(known)}",
+            param="model",
+            code="model_not_found",
+        )
+
+
 def headers(request: Request, result: Embedded) -> dict[str, str]:
     """Headers of an inference answer; times are in milliseconds."""
     windows = sum(len(document.windows) for document in result.documents)
@@ -148,7 +187,7 @@ def headers(request: Request, result: Embedded) -> dict[str, str]:
         "x-queue-time": _ms(result.timing.queued),
         "x-inference-time": _ms(result.timing.computing),
         "x-cache": "hit" if cached == windows else "partial" if cached else "miss",
-        "x-truncated": "true" if any(d.truncated for d in result.documents) else "false",
+        "x-truncated": "true" if result.truncated else "false",
     }
 
 
@@ -162,6 +201,11 @@ def _computed(result: Embedded) -> int:
 
 def _count(request: Request, service: Service, result: Embedded) -> None:
     service.metrics.embedded(result)
+    _note(request, result)
+
+
+def _note(request: Request, result: Embedded) -> None:
+    """Leave the sizes of a request for its log line."""
     windows = sum(len(document.windows) for document in result.documents)
     cached = sum(document.cached for document in result.documents)
     request.scope["docsplit.usage"] = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -19,6 +20,7 @@ from pydantic import (
 )
 
 from service.embedding.embedder import Embedded, UnusableInputError
+from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, CutSide, valid_text, valid_texts
 from service.server.edge.errors import CohereError, documented
@@ -36,13 +38,17 @@ class TextsRequest(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    query: Query = Field(description="a text of any length")
+    query: Query = Field(description="a text; a re-ranker limits its length")
     texts: Annotated[list[str], BeforeValidator(valid_texts)] = Field(
         min_length=1, description="the texts to rank, of any length"
     )
-    raw_scores: bool = Field(False, description="cosines, from -1 to 1, in place of 0 to 1")
+    raw_scores: bool = Field(
+        False, description="cosines, or outputs of the re-ranker, in place of scores from 0 to 1"
+    )
     return_text: bool = Field(False, description="add the texts to the answer")
-    truncate: bool = Field(False, description="keep only one window of each text")
+    truncate: bool = Field(
+        False, description="keep only one window of each text, and what fits of the query"
+    )
     truncation_direction: CutSide = Field("right", description="the side that truncate cuts off")
 
 
@@ -70,13 +76,15 @@ class DocumentsRequest(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    query: Query = Field(description="a text of any length")
+    query: Query = Field(description="a text; a re-ranker limits its length")
     documents: Annotated[
         list[str],
         BeforeValidator(_contents),
         WithJsonSchema({"type": "array", "items": _DOCUMENT, "minItems": 1}),
     ] = Field(min_length=1, description="strings, or objects with `text`, of any length")
-    model: str | None = Field(None, description="the bundle's name, or one of its aliases")
+    model: str | None = Field(
+        None, description="the name of the bundle or the re-ranker that ranks, or an alias"
+    )
     top_n: int | None = Field(None, ge=1, description="most results; all by default")
     return_documents: bool = Field(False, description="add the documents to the answer")
 
@@ -158,22 +166,23 @@ _COHERE: dict[int | str, dict[str, Any]] = {
 
 @router.post("/rerank", responses=_EITHER, response_model=None, response_class=Response)
 async def rerank(request: Request, body: EitherRequest) -> Response:
-    """Texts by their relevance to a query: the highest cosine of a text's windows to the query.
+    """Texts by their relevance to a query: the score of a text's best window.
 
-    With `texts` the request and the answer have TEI's form, with `documents` Cohere's.
+    The re-ranker scores windows, if the service has one; otherwise a score is the cosine to the
+    query. With `texts` the request and the answer have TEI's form, with `documents` Cohere's.
     """
     if isinstance(body, DocumentsRequest):
         return await rerank_documents(request, body)
-    result = await _embedded(request, "texts", body.query, body.texts, body)
+    result = await _ranking(request, "texts", body.query, body.texts, body)
     ranked = [
         {
-            "index": place,
-            "score": score if body.raw_scores else relevance(score),
-            **({"text": body.texts[place]} if body.return_text else {}),
+            "index": one.place,
+            "score": one.raw if body.raw_scores else one.score,
+            **({"text": body.texts[one.place]} if body.return_text else {}),
         }
-        for place, score in _ranked(result)
+        for one in result.ranked
     ]
-    return json_response(ranked, inference.headers(request, result))
+    return json_response(ranked, result.headers)
 
 
 @router.post("/v2/rerank", responses=_COHERE, response_model=None, response_class=Response)
@@ -181,21 +190,20 @@ async def rerank(request: Request, body: EitherRequest) -> Response:
 async def rerank_documents(request: Request, body: DocumentsRequest) -> Response:
     """Documents by their relevance to a query, in Cohere's form."""
     if body.model is not None:
-        inference.check_model(inference.service_of(request), body.model)
-    result = await _embedded(request, "documents", body.query, body.documents)
+        inference.check_ranking_model(inference.service_of(request), body.model)
+    result = await _ranking(request, "documents", body.query, body.documents)
     results = [
         {
-            "index": place,
-            "relevance_score": relevance(score),
-            **({"document": {"text": body.documents[place]}} if body.return_documents else {}),
+            "index": one.place,
+            "relevance_score": one.score,
+            **({"document": {"text": body.documents[one.place]}} if body.return_documents else {}),
         }
-        for place, score in _ranked(result)[: body.top_n]
+        for one in result.ranked[: body.top_n]
     ]
-    tokens = sum(document.computed for document in result.documents)
     version = "1" if request.url.path.startswith("/v1/") else "2"
-    meta = {"api_version": {"version": version}, "tokens": {"input_tokens": tokens}}
+    meta = {"api_version": {"version": version}, "tokens": {"input_tokens": result.tokens}}
     content = {"id": str(uuid.uuid4()), "results": results, "meta": meta}
-    return json_response(content, inference.headers(request, result))
+    return json_response(content, result.headers)
 
 
 def relevance(cosine: float) -> float:
@@ -203,23 +211,61 @@ def relevance(cosine: float) -> float:
     return (1 + cosine) / 2
 
 
-async def _embedded(
+class Ranked(NamedTuple):
+    """A text: its position, its score from 0 to 1, and the value that the score comes from."""
+
+    place: int
+    score: float
+    raw: float
+
+
+class Ranking(NamedTuple):
+    """Texts, the best first, the tokens that the model read, and headers of the answer."""
+
+    ranked: list[Ranked]
+    tokens: int
+    headers: dict[str, str]
+
+
+async def _ranking(
     request: Request, field: str, query: str, texts: list[str], options: TextsRequest | None = None
-) -> Embedded:
-    """The query and the texts. An error names the text by its field and position."""
+) -> Ranking:
+    """Rank the texts. An error names the text by its field and position."""
     truncate = options is not None and options.truncate
     side = "right" if options is None else options.truncation_direction
+    reranker = inference.running_of(inference.service_of(request)).reranker
     try:
-        return await inference.embed(request, [query, *texts], truncate=truncate, side=side)
+        if reranker is None:
+            result = await inference.embed(request, [query, *texts], truncate=truncate, side=side)
+            ranked = _by_cosine(result)
+        else:
+            result = await inference.score(
+                request, reranker, query, texts, truncate=truncate, side=side
+            )
+            ranked = _by_reranker(result)
     except UnusableInputError as error:
         place = f"{field}.{error.index - 1}" if error.index else "query"
         error.message = f"{place} {error.reason}"
         raise
+    tokens = sum(document.computed for document in result.documents)
+    ranked.sort(key=lambda one: -one.raw)
+    return Ranking(ranked, tokens, inference.headers(request, result))
 
 
-def _ranked(result: Embedded) -> list[tuple[int, float]]:
-    """Positions of the texts after the query, with their scores, highest first."""
+def _by_cosine(result: Embedded) -> list[Ranked]:
+    """Scores of the texts after the query."""
     query, *texts = result.documents
     vector = normalise(query.vector())
-    scores = [float(np.clip((text.matrix() @ vector).max(), -1, 1)) for text in texts]
-    return sorted(enumerate(scores), key=lambda one: -one[1])
+    cosines = [float(np.clip((text.matrix() @ vector).max(), -1, 1)) for text in texts]
+    return [Ranked(place, relevance(cosine), cosine) for place, cosine in enumerate(cosines)]
+
+
+def _by_reranker(result: Embedded) -> list[Ranked]:
+    outputs = [best(document) for document in result.documents]
+    return [Ranked(place, logistic(output), output) for place, output in enumerate(outputs)]
+
+
+def logistic(output: float) -> float:
+    """A re-ranker's output as a score from 0 to 1, in the same order."""
+    # without overflow for large outputs of either sign
+    return (1 + math.tanh(output / 2)) / 2

@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
+from bundles.manifest import Contents
 from service.embedding.engines.calibration import Measurement
 from service.server.edge.errors import NativeError
 from service.server.lifecycle import Phase, Service
@@ -55,6 +56,21 @@ class EngineInfo(BaseModel):
     calibration: CalibrationInfo | None
 
 
+class RerankerInfo(BaseModel):
+    """The re-ranker, and why its engine was chosen."""
+
+    name: str
+    revision: str
+    window_tokens: int
+    query_tokens: int = Field(description="most tokens of a query")
+    licence: str
+    source: str
+    precisions: dict[str, Any]
+    engine: str
+    precision: str
+    reason: str
+
+
 class Info(BaseModel):
     """The model and its limits: text-embeddings-inference's field names, and our own."""
 
@@ -74,6 +90,7 @@ class Info(BaseModel):
     source: str
     precisions: dict[str, Any]
     engine: EngineInfo | None
+    reranker: RerankerInfo | None
 
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
@@ -124,11 +141,34 @@ async def info(request: Request) -> Info:
         prompts=sorted(manifest.prompts),
         licence=manifest.licence,
         source=manifest.lineage.source,
-        precisions={
-            name: precision.parity.model_dump() | {"accepted": precision.accepted}
-            for name, precision in manifest.precisions.items()
-        },
+        precisions=_precisions(manifest),
         engine=_engine(service, batch_tokens),
+        reranker=_reranker(service),
+    )
+
+
+def _precisions(manifest: Contents[Any]) -> dict[str, Any]:
+    return {
+        name: precision.parity.model_dump() | {"accepted": precision.accepted}
+        for name, precision in manifest.precisions.items()
+    }
+
+
+def _reranker(service: Service) -> RerankerInfo | None:
+    if service.reranking is None:
+        return None
+    manifest, choice = service.reranking.bundle.manifest, service.reranking.choice
+    return RerankerInfo(
+        name=manifest.name,
+        revision=manifest.revision,
+        window_tokens=manifest.max_tokens,
+        query_tokens=service.reranking.tokenizer.most_query_tokens,
+        licence=manifest.licence,
+        source=manifest.lineage.source,
+        precisions=_precisions(manifest),
+        engine=choice.engine,
+        precision=choice.arithmetic,
+        reason=choice.reason,
     )
 
 
@@ -136,7 +176,7 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
     if service.running is None:
         return None
     engine = service.running.engine
-    calibration = service.calibrated
+    calibration = service.calibration
     return EngineInfo(
         name=engine.name,
         precision=engine.arithmetic,
@@ -145,7 +185,9 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
         batch_tokens=batch_tokens,
         reason=service.choice.reason,
         processor=service.processor.summary,
-        calibration=None if calibration is None else CalibrationInfo.model_validate(calibration),
+        calibration=None
+        if calibration is None
+        else CalibrationInfo.model_validate(calibration.summary()),
     )
 
 

@@ -1,0 +1,153 @@
+"""What a bundle requires of a checkpoint: architecture, size, tokenizer and window."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from export.checkpoint import long_attention
+from export.errors import ExportError
+
+# Encoders whose graphs both the fp16 fusion and the int8 quantiser support. Each has a test.
+FAMILIES = (
+    "albert",
+    "bert",
+    "camembert",
+    "deberta-v2",
+    "distilbert",
+    long_attention.MODEL_TYPE,
+    "electra",
+    "mistral",
+    "modernbert",
+    "mpnet",
+    "nomic_bert",
+    "qwen2",
+    "qwen3",
+    "roberta",
+    "xlm-roberta",
+)
+
+# in one ONNX file, whose protobuf message ends at 2 GiB
+MOST_WEIGHTS = 520_000_000
+
+
+def check_size(model: nn.Module, source: str) -> None:
+    """Refuse a model that no ONNX file holds.
+
+    Raises:
+        ExportError: the message says how large it is.
+    """
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    if weights > MOST_WEIGHTS:
+        raise ExportError(
+            f"{source}: has {weights / 1e6:.0f} M weights; an ONNX file of 2 GiB holds at most "
+            f"{MOST_WEIGHTS / 1e6:.0f} M in fp32"
+        )
+
+
+def check_family(encoder: PreTrainedModel, source: str, families: Sequence[str] = FAMILIES) -> None:
+    """Refuse an architecture that is not among ``families``.
+
+    Raises:
+        ExportError: the message names the architecture.
+    """
+    config = encoder.config
+    if config.model_type not in families or getattr(config, "is_decoder", False):
+        kind = "decoder" if getattr(config, "is_decoder", False) else "model"
+        raise ExportError(
+            f"{source}: a {config.model_type} {kind} is unsupported; "
+            f"the supported encoders are {', '.join(families)}"
+        )
+    positions = getattr(config, "position_embedding_type", "absolute")
+    if positions not in ("absolute", None):
+        raise ExportError(
+            f"{source}: position_embedding_type {positions} is unsupported; use absolute"
+        )
+
+
+def fast_tokenizer(
+    transformer: nn.Module, encoder: PreTrainedModel, source: str
+) -> PreTrainedTokenizerFast:
+    """The tokenizer of ``transformer``, the module in front of a sentence-transformers model.
+
+    Raises:
+        ExportError: a bundle cannot express it.
+    """
+    tokenizer = transformer.tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ExportError(
+            f"{source}: no fast tokenizer; save one as tokenizer.json "
+            "(AutoTokenizer.from_pretrained(..., use_fast=True).save_pretrained)"
+        )
+    rows = cast(nn.Embedding, encoder.get_input_embeddings()).num_embeddings
+    if tokenizer.pad_token_id is None:
+        raise ExportError(f"{source}: the tokenizer has no padding token")
+    if len(tokenizer) > rows:
+        raise ExportError(
+            f"{source}: the tokenizer has {len(tokenizer)} tokens, the model {rows} embeddings"
+        )
+    vocabulary = len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
+    if vocabulary < 1:
+        raise ExportError(f"{source}: the tokenizer is empty; is tokenizer.json missing?")
+    if getattr(transformer, "do_lower_case", False):
+        normalizer = tokenizer.backend_tokenizer.normalizer
+        if normalizer is None or normalizer.normalize_str("A") != "a":
+            raise ExportError(
+                f"{source}: do_lower_case is not part of tokenizer.json; "
+                "add a Lowercase normalizer there"
+            )
+    return tokenizer
+
+
+def windows(
+    configured: int | None,
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    wanted: int | None,
+    source: str,
+) -> tuple[int, int]:
+    """The window that the authors of a checkpoint configured, and that of its export.
+
+    Args:
+        configured: the window that its files name.
+        encoder: has embeddings of positions.
+        tokenizer: has the padding token.
+        wanted: the window that the user wants; by default the authors'.
+        source: the checkpoint's name in messages.
+
+    Raises:
+        ExportError: the model has no positions for ``wanted``.
+    """
+    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    limit = int(encoder.config.max_position_embeddings)
+    # RoBERTa and similar models count positions from padding_idx + 1.
+    if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+        limit = table.num_embeddings - table.padding_idx - 1
+    elif encoder.config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):
+        limit -= int(tokenizer.pad_token_id) + 1
+    elif encoder.config.model_type == long_attention.MODEL_TYPE:
+        limit -= int(encoder.config.position_offset)
+    trained = min(int(configured) if configured else limit, limit)
+    window = trained if wanted is None else wanted
+    if not 8 <= window <= limit:
+        raise ExportError(
+            f"{source}: --max-tokens {window} is outside 8..{limit}; "
+            f"{limit} is the model's last position"
+        )
+    return trained, window
+
+
+def digest(named: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 over named tensors: name, dtype, shape and bytes of each."""
+    total = hashlib.sha256()
+    for name, tensor in named:
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.detach().contiguous().cpu().numpy().tobytes())
+    return total.hexdigest()
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

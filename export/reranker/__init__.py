@@ -1,0 +1,1 @@
+"""Export cross-encoders: models that score a query and a text together."""

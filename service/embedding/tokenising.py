@@ -1,0 +1,54 @@
+"""Tokenising threads, which clients use in turn."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Generic, TypeVar
+
+from service import precedence
+from service.embedding.fair_semaphore import FairSemaphore
+from service.executors import Pool
+
+T = TypeVar("T")
+
+# Work on one text. It pauses where other texts may take their turn.
+Steps = Generator[None, None, T]
+
+
+class Tokenising:
+    """A few threads that carry out steps.
+
+    Args:
+        threads: number of threads.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._semaphore = FairSemaphore(threads)
+        self._pool = Pool("tokenise", threads)
+
+    async def carry_out(self, steps: Steps[T]) -> T:
+        """Run each step in a thread, clients in turn; a cancelled request takes no further step."""
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._semaphore.turn():
+                ended = await loop.run_in_executor(self._pool, _step, steps)
+            if ended is not None:
+                return ended.result
+            await precedence.pause()
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+class _Ended(Generic[T]):
+    def __init__(self, result: T) -> None:
+        self.result = result
+
+
+def _step(steps: Steps[T]) -> _Ended[T] | None:
+    """Run to the next pause; return the result at the end."""
+    try:
+        next(steps)
+    except StopIteration as ended:
+        return _Ended(ended.value)
+    return None
