@@ -89,7 +89,10 @@ class Tab:
         elif event == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
             self.problems.append(json.dumps(said["args"])[:2000])
         elif event == "Log.entryAdded" and said["entry"]["level"] == "error":
-            self.problems.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+            url = said["entry"].get("url", "")
+            # a browser asks for it on answers that are no page
+            if not url.endswith("/favicon.ico"):
+                self.problems.append(f"{said['entry']['text']} {url}")
         elif event == "Network.requestWillBeSent":
             self.loaded.append(said["request"]["url"])
 
@@ -122,14 +125,17 @@ class Tab:
         return str(found)
 
     def click(self, selector: str) -> None:
-        """Click at the middle of the first element that fits."""
+        """Click at the middle of the first element that fits, once nothing covers or moves it."""
         box = self.wait(
-            f"""(() => {{
+            f"""(async () => {{
               const found = document.querySelector({json.dumps(selector)});
               if (!found) return null;
               found.scrollIntoView({{block: "center", behavior: "instant"}});
+              await new Promise((resolve) => setTimeout(resolve, 40));
               const box = found.getBoundingClientRect();
-              return [box.x + box.width / 2, box.y + box.height / 2];
+              const place = [box.x + box.width / 2, box.y + box.height / 2];
+              await new Promise((resolve) => setTimeout(resolve, 20));
+              return found.contains(document.elementFromPoint(...place)) && place;
             }})()"""
         )
         at = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}

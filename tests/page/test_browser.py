@@ -4,100 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
 import pytest
 
-from tests.conftest import Server, free_port, serving
-from tests.page.browser import Tab, browsing, command
-
-KEY = "a-key-for-the-page-in-a-tab"
-HEADERS = {"authorization": f"Bearer {KEY}"}
-# attempts to run a script, in titles, ids, texts and metadata
-PAYLOADS = [
-    "<script>window.attacked = 1</script>",
-    "<img src=x onerror='window.attacked = 1'>",
-    "\"><svg onload='window.attacked = 1'>",
-    "javascript:window.attacked=1//",
-    "</textarea></title></style><iframe srcdoc='<script>parent.attacked=1</script>'>",
-    "{{constructor.constructor('window.attacked=1')()}} ${window.attacked=1}",
-    "<a href='javascript:window.attacked=1' autofocus onfocus='window.attacked=1'>here</a>",
-    "<math><mi xlink:href='data:x,<script>window.attacked=1</script>'>\u202e\u2028",
-]
-PEPS = {"pep-20": 2004, "pep-257": 2001, "pep-404": 2011, "pep-566": 2017, "pep-616": 2020}
+from tests.conftest import NIGHTLY, Server
+from tests.page.browser import Tab, command
+from tests.page.conftest import KEY, PAYLOADS
 
 pytestmark = pytest.mark.skipif(
     command(Path(), 0) is None,
     reason="needs Chromium, Google Chrome or PySide6 with QtWebEngine",
 )
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str]) -> Iterator[Server]:
-    """A service with keys and two indexes: some PEPs, and documents that attack the page."""
-    attacks = [
-        {
-            "id": f"{payload} {place}",
-            "title": payload,
-            "text": f"attack {payload}",
-            "metadata": {"kind": payload, payload[:64]: payload, "n": place},
-        }
-        for place, payload in enumerate(PAYLOADS)
-    ]
-    own = [
-        {
-            "id": name,
-            "title": f"PEP {name[4:]}",
-            "text": peps[name],
-            "metadata": {"year": year},
-            "links": ["pep-20"] if name == "pep-257" else [],
-        }
-        for name, year in PEPS.items()
-    ]
-    log = tmp_path_factory.mktemp("page") / "log"
-    with (
-        serving(log, "--api-keys", KEY) as running,
-        httpx.Client(base_url=running.url, headers=HEADERS, timeout=60) as client,
-    ):
-        for name, fields, documents in (
-            ("attacks", {"kind": "string", "n": "integer"}, attacks),
-            ("peps", {"year": "integer"}, own),
-        ):
-            assert client.put(f"/indexes/{name}", json={"fields": fields}).is_success
-            answer = client.post(f"/indexes/{name}/documents", json={"documents": documents})
-            assert answer.is_success, answer.text
-        # a label can attack, too
-        kinds = {"ids": [*PEPS][:4], "labels": ["plain", PAYLOADS[1]] * 2, "index": "peps"}
-        assert client.put("/classifiers/kinds", json=kinds).is_success
-        assert client.post("/indexes/peps/links/find", json={}).is_success
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with browsing(tmp_path_factory.mktemp("browser"), free_port()) as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(browser: Tab, service: Server) -> Iterator[Tab]:
-    """The tab, with the key in it; whatever a test does, the page must have no error."""
-    browser.look()
-    browser.open(f"{service.url}/livez")
-    browser.run(f"sessionStorage.setItem('docsplit.key', {KEY!r})")
-    browser.problems.clear()
-    browser.loaded.clear()
-    yield browser
-    assert browser.problems == []
-    outside = [
-        url for url in browser.loaded if not url.startswith((service.url, "data:", "about:"))
-    ]
-    assert outside == []
 
 
 def search(tab: Tab, text: str) -> None:
@@ -115,7 +36,13 @@ def titles(tab: Tab) -> list[str]:
     return found
 
 
-def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(tab: Tab, service: Server) -> None:
+def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(
+    tab: Tab, service: Server, key: str | None
+) -> None:
+    if key is None:
+        tab.open(f"{service.url}/")
+        tab.wait("document.querySelector('.seeds li')")
+        return
     tab.run("sessionStorage.clear()")
     tab.open(f"{service.url}/")
     tab.wait("document.querySelector('dialog[open]')")
@@ -175,6 +102,18 @@ def test_a_filter_leaves_only_documents_that_pass(tab: Tab, service: Server) -> 
     assert sorted(titles(tab)) == ["PEP 566", "PEP 616"]
     tab.click(".chip button")
     tab.wait("document.querySelectorAll('.hits > li').length === 5")
+
+
+def test_more_results_follow_those_that_are_shown(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/many/search?q=number")
+    tab.wait("document.querySelectorAll('.hits > li').length === 10")
+    first = titles(tab)
+    tab.click("#more")
+    tab.wait("document.querySelectorAll('.hits > li').length === 12")
+    assert titles(tab)[:10] == first
+    # the reader goes on at the first new one
+    assert tab.run("document.activeElement.textContent") == titles(tab)[10]
+    assert tab.run("scrollY") > 0
 
 
 def test_an_error_shows_the_hint_of_the_service(tab: Tab, service: Server) -> None:
@@ -354,19 +293,21 @@ def axe() -> Path | None:
     return None
 
 
+AUDITED = [
+    ("search?q=python+packages&unit=documents&f=year:gte:2001", False),
+    ("document?id=pep-257", True),
+    ("search?q=python+packages&unit=documents&f=year:gte:2001", True),
+    ("document?id=pep-257", False),
+    ("compare?id=pep-257&other=pep-566", True),
+    ("add", False),
+    ("status", True),
+    ("neighbourhood?id=pep-20", False),
+]
+
+
+# each takes a second or two
 @pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
-@pytest.mark.parametrize(
-    ("view", "dark"),
-    [
-        ("search?q=python+packages&unit=documents&f=year:gte:2001", False),
-        ("search?q=python+packages&unit=documents&f=year:gte:2001", True),
-        ("document?id=pep-257", False),
-        ("compare?id=pep-257&other=pep-566", True),
-        ("add", False),
-        ("status", True),
-        ("neighbourhood?id=pep-20", False),
-    ],
-)
+@pytest.mark.parametrize(("view", "dark"), AUDITED if NIGHTLY else AUDITED[:2])
 def test_accessibility_rules_find_nothing_serious(
     tab: Tab, service: Server, view: str, dark: bool
 ) -> None:

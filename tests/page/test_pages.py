@@ -13,6 +13,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
+from service.configuration import load as load_settings
 from service.server.page.folder import load
 from service.server.page.pages import Pages
 from tests.conftest import ROOT
@@ -165,6 +166,11 @@ def test_head_has_the_headers_without_the_body() -> None:
 )
 def test_other_requests_reach_the_application(method: str, path: str) -> None:
     assert ask(path, method).text == BEHIND
+
+
+def test_a_flag_turns_the_page_off() -> None:
+    assert load_settings([]).ui
+    assert not load_settings(["--no-ui"]).ui
 
 
 def test_without_the_setting_only_the_interface_is_shown() -> None:

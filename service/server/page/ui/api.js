@@ -20,12 +20,11 @@ export class Refused extends Error {
 export async function send(method, path, body, signal) {
   for (;;) {
     const began = performance.now();
-    const answer = await once(method, path, body, signal);
+    const { answer, text } = await once(method, path, body, signal);
     if (answer.status === 401) {
       await askKey();
       continue;
     }
-    const text = await answer.text();
     const data = text && (answer.headers.get("content-type") ?? "").includes("json") ? JSON.parse(text) : text;
     if (!answer.ok) throw new Refused(answer.status, message(answer, data), data);
     return { data, ms: performance.now() - began, status: answer.status };
@@ -74,7 +73,7 @@ async function once(method, path, body, signal) {
   if (key) headers.authorization = `Bearer ${key}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   try {
-    return await fetch(path, {
+    const answer = await fetch(path, {
       method,
       headers,
       signal,
@@ -82,6 +81,8 @@ async function once(method, path, body, signal) {
       cache: "no-store",
       credentials: "omit",
     });
+    // a connection can also end in the middle of an answer
+    return { answer, text: await answer.text() };
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, UNREACHED, null);

@@ -61,6 +61,7 @@ function choose(index) {
   const options = names.includes(index) || !index ? names : [index, ...names];
   fill(chooser, options.map((name) => h("option", { value: name, selected: name === index }, name)));
   chooser.disabled = !names.length;
+  chooser.parentElement.hidden = !names.length;
 }
 
 function links(index, view) {

@@ -12,7 +12,7 @@ export function noIndexes() {
     command("docsplit-index FOLDER --index papers"),
     h("p", {}, "In a checkout of the project, this indexes the Python Enhancement Proposals and their citations:"),
     command("make demo"),
-    h("p", {}, "If your API key has no right to read an index, its name is not shown either."));
+    storedKey() && h("p", {}, "Indexes that your API key may not read are not shown."));
 }
 
 /** The index has no document. */

@@ -20,6 +20,8 @@ const STEPS = [10, 30, 100];
 // a longer text does not fit an address: it is kept until the page is left
 const LONGEST = 3000;
 const longTexts = [];
+// where the page was scrolled to when somebody asked for more results
+let more = null;
 
 /**
  * Show the view.
@@ -147,12 +149,20 @@ async function run(results, index, state, goOn, signal) {
       h("p.found", { id: "found" }, hits.length ? `${count(hits.length, "document")} in ${count(took, "ms", "ms")}` : null),
       facets && facetBar(facets, index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })),
       hits.length ? show(index.name, hits, { words, state, signal }) : noHits(state.filters.length > 0, state.mode === "words"),
-      hits.length === state.n && next && h("button.more", { type: "button", id: "more", onclick: () => goOn({ n: next }) }, "Show more"));
+      hits.length === state.n && next && h("button.more", { type: "button", id: "more", onclick: () => {
+        more = { top: scrollY, hits: hits.length };
+        goOn({ n: next });
+      } }, "Show more"));
+    if (more !== null) {
+      scrollTo(0, more.top);
+      results.querySelector(`.hits > li:nth-child(${more.hits + 1}) h2 a`)?.focus({ preventScroll: true });
+    }
     say(`${count(hits.length, "document")} found.`);
   } catch (error) {
     if (error.name !== "AbortError") fill(results, problem(error, () => goOn({})));
   } finally {
     results.removeAttribute("aria-busy");
+    more = null;
   }
 }
 
