@@ -208,6 +208,7 @@ _ONE_TEXT_FIELDS = [
     ("/similar", b'{"index":"worst","mode":"hybrid","text":%s}'),
     ("/passages", b'{"index":"worst","text":%s}'),
     ("/indexes/{name}/duplicates", b'{"text":%s}'),
+    ("/indexes/{name}/compare", b'{"other":"a","text":%s}'),
     ("/rerank", b'{"texts":["a"],"query":%s}'),
 ]
 _LIST_FIELDS = [
@@ -217,6 +218,7 @@ _LIST_FIELDS = [
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"metadata":%s}'),
     ("PATCH", "/indexes/{name}/documents/{document_id}", b'{"links":%s}'),
     ("POST", "/indexes/{name}/documents/get", b'{"ids":%s}'),
+    ("POST", "/indexes/{name}/compare", b'{"text":"a","other":%s}'),
     ("POST", "/indexes/{name}/documents/delete", b'{"ids":%s}'),
     ("POST", "/indexes/{name}/links/find", b'{"rules":%s}'),
     ("POST", "/indexes/{name}/links/find", b'{"fields":%s}'),
