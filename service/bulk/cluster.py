@@ -81,7 +81,7 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         raise CommandError(f"--ray {address}: no cluster answers: {error}") from error
     try:
         threads = settings.threads or 1
-        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        resources: dict[str, float] = ray.cluster_resources()
         cuda = settings.engine == "onnx-cuda" or (settings.engine == "auto" and "GPU" in resources)
         gpus = int(cuda)
         wanted = actors or _room(resources, threads, gpus)

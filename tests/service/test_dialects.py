@@ -58,7 +58,7 @@ def test_cohere_takes_parts_and_fewer_dimensions(server: Server, client: cohere.
     parts = [{"content": [{"type": "text", "text": text}]} for text in TEXTS]
     answer = client.embed(
         model=MODEL,
-        inputs=parts,  # type: ignore[arg-type]
+        inputs=parts,
         input_type="clustering",
         output_dimension=32,
     )
