@@ -107,5 +107,7 @@ class Routes:
     classifier = Route(calls.classifiers.classifier)
     classifier_network = Route(calls.classifiers.classifier_network)
     suggest = Route(calls.classifiers.suggest)
+    give_labels = Route(calls.classifiers.give_labels)
+    labels = Route(calls.classifiers.labels)
     wait_for_classifier = Route(calls.batches.wait_for_classifier)
     delete_classifier = Route(calls.classifiers.delete_classifier)

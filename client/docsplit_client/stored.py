@@ -304,6 +304,15 @@ class Training(TypedDict):
     hint: NotRequired[str | None]
 
 
+class FormerTraining(TypedDict):
+    """The quality of a classifier after a former training."""
+
+    examples: NotRequired[int | None]
+    accuracy: NotRequired[float | None]
+    subset_accuracy: NotRequired[float | None]
+    macro_f1: NotRequired[float | None]
+
+
 class Classifier(TypedDict):
     """A classifier and its quality; during its first training only ``training``."""
 
@@ -325,6 +334,23 @@ class Classifier(TypedDict):
     log_loss: NotRequired[float | None]
     temperature: NotRequired[float | None]
     training_seconds: NotRequired[float | None]
+    history: NotRequired[list[FormerTraining] | None]
+
+
+class Labelled(TypedDict):
+    """A document with the labels that people gave."""
+
+    index: str
+    id: str
+    labels: list[str]
+    given: str
+
+
+class LabelledPage(TypedDict):
+    """Labelled documents in the order of time; ``next`` is the ``after`` of the next page."""
+
+    documents: list[Labelled]
+    next: str | None
 
 
 class Suggestion(TypedDict):

@@ -63,6 +63,7 @@ ANSWERS = {
     "CitationOut": stored.CitationHead,
     "ClassifierOut": stored.Classifier,
     "SuggestionOut": stored.Suggestion,
+    "LabelledPageOut": stored.LabelledPage,
     "Info": answers.Info,
 }
 # with the fields that are arguments of their own
@@ -82,6 +83,7 @@ REQUESTS: dict[str, tuple[Any, set[str]]] = {
     "FindRequest": (options.FindLinksOptions, set()),
     "TrainRequest": (options.TrainOptions, {"labels"}),
     "SuggestRequest": (options.SuggestOptions, {"index"}),
+    "LabelIn": (options.LabelsOf, set()),
 }
 # every request, with the path parameters of the document and every query parameter
 CALLS: list[Call[Any]] = [
@@ -130,6 +132,8 @@ CALLS: list[Call[Any]] = [
     calls.classifiers.classifier("{name}"),
     calls.classifiers.classifier_network("{name}"),
     calls.classifiers.suggest("{name}", "a"),
+    calls.classifiers.give_labels("{name}", "a", []),
+    calls.classifiers.labels("{name}", "a", "b", 10),
     calls.classifiers.delete_classifier("{name}"),
 ]
 
