@@ -283,3 +283,4 @@ def attacks() -> Iterator[Attack]:
         yield Attack("PUT", "/classifiers/{name}", name, make)
     for name, make in FORMS.items():
         yield Attack("POST", "/indexes/{name}/files", name, make, kind=FORM)
+        yield Attack("POST", "/read", name, make, kind=FORM)

@@ -87,6 +87,7 @@ class Routes:
     get_all = Route(calls.batches.get_all)
 
     upload = Route(calls.jobs.upload)
+    read_file = Route(calls.jobs.read_file)
     jobs = Route(calls.jobs.jobs)
     job = Route(calls.jobs.job)
     wait_for_job = Route(calls.batches.wait_for_job)

@@ -30,14 +30,14 @@ from service.server.routes import (
     classify,
     cohere,
     embed,
-    labels,
     openai,
+    read,
     rerank,
     similar,
     similarity,
     status,
-    suggest,
 )
+from service.server.routes.labelling import labels, suggest
 from service.server.routes.stored import (
     aliases,
     documents,
@@ -154,6 +154,7 @@ def create_app(service: Service) -> FastAPI:
         duplicates,
         openai,
         cohere,
+        read,
         status,
     ):
         app.include_router(module.router)

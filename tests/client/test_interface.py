@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from docsplit_client import answers, calls, options, stored
+from docsplit_client import answers, calls, learnt, options, stored
 from docsplit_client.calls.call import Call
 from tests.conftest import Server
 
@@ -61,9 +61,10 @@ ANSWERS = {
     "JobOut": stored.Job,
     "JobsOut": stored.Jobs,
     "CitationOut": stored.CitationHead,
-    "ClassifierOut": stored.Classifier,
-    "SuggestionOut": stored.Suggestion,
-    "LabelledPageOut": stored.LabelledPage,
+    "ClassifierOut": learnt.Classifier,
+    "SuggestionOut": learnt.Suggestion,
+    "LabelledPageOut": learnt.LabelledPage,
+    "TextOut": stored.FileText,
     "Info": answers.Info,
 }
 # with the fields that are arguments of their own
@@ -117,6 +118,7 @@ CALLS: list[Call[Any]] = [
     calls.documents.delete_document("{name}", "{document_id}"),
     calls.documents.delete_documents("{name}", ["a"]),
     calls.jobs.upload("{name}", {"a.txt": b"text"}, "refuse"),
+    calls.jobs.read_file({"a.txt": b"text"}),
     calls.jobs.jobs(10),
     calls.jobs.job("{job_id}"),
     calls.jobs.cancel_job("{job_id}"),

@@ -7,8 +7,8 @@ from typing import Unpack
 
 from docsplit_client.answers import Explained, Prediction
 from docsplit_client.calls.call import Call, nothing, parsed, path, raw
+from docsplit_client.learnt import Classifier, LabelledPage, Suggestion
 from docsplit_client.options import ClassifyOptions, LabelsOf, SuggestOptions, TrainOptions
-from docsplit_client.stored import Classifier, LabelledPage, Suggestion
 
 
 def classify(
