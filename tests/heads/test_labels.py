@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -23,11 +23,12 @@ def name(server: Server) -> Iterator[str]:
     httpx.delete(f"{server.url}/classifiers/{name}")
 
 
-def give(server: Server, name: str, index: str, status: int = 200, **labels: Any) -> Any:
-    """Label documents; ``pep_1="a"`` gives pep-1 the label a."""
+def give(
+    server: Server, name: str, index: str, labels: Mapping[str, Any], status: int = 200
+) -> Any:
+    """Label documents by id; None removes a label."""
     documents = [
-        {"id": key.replace("_", "-"), "labels": [one] if isinstance(one, str) else one}
-        for key, one in labels.items()
+        {"id": key, "labels": [one] if isinstance(one, str) else one} for key, one in labels.items()
     ]
     body = {"index": index, "documents": documents}
     return call(server, "POST", f"/classifiers/{name}/labels", body, status=status)
@@ -36,7 +37,7 @@ def give(server: Server, name: str, index: str, status: int = 200, **labels: Any
 def given(server: Server, name: str, **query: Any) -> list[tuple[str, list[str]]]:
     """Ids and labels, page by page."""
     found: list[tuple[str, list[str]]] = []
-    after = ""
+    after: str | None = ""
     while after is not None:
         page = call(server, "GET", f"/classifiers/{name}/labels", params={"after": after, **query})
         found += [(one["id"], one["labels"]) for one in page["documents"]]
@@ -59,13 +60,15 @@ def suggested(server: Server, name: str, index: str) -> set[str]:
 
 
 def some(numbers: list[int], label: str) -> dict[str, str]:
-    return {f"pep_{number}": label for number in numbers}
+    return {f"pep-{number}": label for number in numbers}
 
 
 def test_labels_are_kept_in_the_order_of_time(server: Server, library: str, name: str) -> None:
-    give(server, name, library, pep_484="typing", pep_241="packaging", pep_544="packaging")
+    give(
+        server, name, library, {"pep-484": "typing", "pep-241": "packaging", "pep-544": "packaging"}
+    )
     # a new label moves a document to the end; null removes a label
-    assert give(server, name, library, pep_484="other", pep_241=None) == {"labelled": 2}
+    assert give(server, name, library, {"pep-484": "other", "pep-241": None}) == {"labelled": 2}
     assert given(server, name) == [("pep-544", ["packaging"]), ("pep-484", ["other"])]
     assert given(server, name, limit=1, index=library) == given(server, name)
     listed = call(server, "GET", "/classifiers")
@@ -80,17 +83,17 @@ def test_a_classifier_learns_the_labels_and_keeps_its_examples(
     server: Server, library: str, name: str
 ) -> None:
     examples = {"inputs": ["cats and dogs", "dogs and cats"] * 2, "labels": ["pets"] * 4}
-    give(server, name, library, **some(TYPING[:4], "typing"))
+    give(server, name, library, some(TYPING[:4], "typing"))
     answer = call(server, "POST", f"/classifiers/{name}/retrain", status=422)
     assert "only one label" in answer["error"]
-    give(server, name, library, **some(PACKAGING[:4], "packaging"))
+    give(server, name, library, some(PACKAGING[:4], "packaging"))
     first = learn(server, name)
     assert first["labels"] == {"packaging": 4, "typing": 4}
     assert first["history"] == []
     before = suggested(server, name, library)
     assert {"pep-589", "pep-695"} <= before
     # one document gets another label, and a further one its first
-    give(server, name, library, pep_484="packaging", pep_589="typing")
+    give(server, name, library, {"pep-484": "packaging", "pep-589": "typing"})
     assert suggested(server, name, library) == before - {"pep-589"}
     second = learn(server, name)
     assert second["labels"] == {"packaging": 5, "typing": 4}
@@ -108,21 +111,21 @@ def test_a_classifier_learns_the_labels_and_keeps_its_examples(
 @pytest.mark.parametrize(
     ("labels", "hint"),
     [
-        ({"pep_241": ["a", "a"]}, "a label occurs twice"),
-        ({"pep_241": ["unsure"]}, "threshold"),
-        ({"pep_241": [""]}, "1 to 128"),
-        ({"pep_241": "a", "none": "a"}, "the first at position 1"),
+        ({"pep-241": ["a", "a"]}, "a label occurs twice"),
+        ({"pep-241": ["unsure"]}, "threshold"),
+        ({"pep-241": [""]}, "1 to 128"),
+        ({"pep-241": "a", "none": "a"}, "the first at position 1"),
     ],
 )
 def test_unusable_labels_are_refused_as_a_whole(
     server: Server, library: str, name: str, labels: dict[str, Any], hint: str
 ) -> None:
-    assert hint in give(server, name, library, status=422, **labels)["error"]
+    assert hint in give(server, name, library, labels, status=422)["error"]
     assert given(server, name) == []
 
 
 def test_a_classifier_of_one_label_takes_no_other(
     server: Server, library: str, subjects: str
 ) -> None:
-    answer = give(server, subjects, library, status=422, pep_241=["typing", "packaging"])
+    answer = give(server, subjects, library, {"pep-241": ["typing", "packaging"]}, status=422)
     assert "documents.0.labels" in answer["error"]
