@@ -185,7 +185,7 @@ def test_a_label_shows_the_windows_that_carried_it(tab: Tab, service: Server) ->
     assert PAYLOADS[1] in labels
     assert "plain" in labels
     tab.click("aside .part li button")
-    assert tab.run("document.querySelectorAll('.window.shown').length") == 1
+    assert tab.run("document.querySelectorAll('.window.shown.carried .share').length") == 1
     assert tab.run("window.attacked") is None
 
 

@@ -78,6 +78,9 @@ def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server) -> None:
     assert "with 4 documents" in tab.wait(
         "document.querySelector('.curve svg')?.getAttribute('aria-label')"
     )
+    # which windows carry its label: a document of one window has the whole share
+    tab.press("w")
+    tab.wait("document.querySelector('.labelling .carried .share')")
     last = current(tab)
     assert {*labels, last} == {*PEPS}
     press(tab, "2")

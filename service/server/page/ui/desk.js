@@ -6,6 +6,7 @@ import { curve, points, stalled } from "./curve.js";
 import { count, fill, h, say } from "./dom.js";
 import { problem } from "./empty.js";
 import { give, save } from "./given.js";
+import { explain, markCarried } from "./labels.js";
 import { Queue } from "./queue.js";
 import { parts, reading } from "./sheet.js";
 
@@ -52,7 +53,7 @@ export async function desk(main, index, name, trained, given, fresh, signal) {
   const show = (found) => {
     shown = found;
     chosen = new Set();
-    fill(page.document, found ? reading(index.name, found, trained) : h("section.empty", {},
+    fill(page.document, found ? reading(index.name, found, trained, why) : h("section.empty", {},
       h("h2", {}, "No document is left"), h("p", {}, "Every document of this index, or every one that fits your text, has a label or was skipped.")));
     buttons();
     scrollTo({ top: 0 });
@@ -95,6 +96,14 @@ export async function desk(main, index, name, trained, given, fresh, signal) {
     const found = await queue.back(last.id, shown && { id: shown.id, title: shown.title, probabilities: shown.probabilities });
     progress();
     show(found);
+  });
+
+  const why = () => attempt(async () => {
+    if (!trained?.outputs || !shown) return;
+    const { labels: [best], windows } = await explain(name, shown.text, signal);
+    markCarried(page.document, windows);
+    page.document.querySelector(".carried")?.scrollIntoView({ block: "center" });
+    if (best) say(`${count(windows.length, "window")} carried the label ${best.label}.`);
   });
 
   const buttons = () => {
@@ -180,7 +189,7 @@ export async function desk(main, index, name, trained, given, fresh, signal) {
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
     if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !page.keys.checked) return;
-    const act = { s: skip, u: undo }[event.key] ?? (names[Number(event.key) - 1] !== undefined ? () => choose(names[Number(event.key) - 1]) : null);
+    const act = { s: skip, u: undo, w: why }[event.key] ?? (names[Number(event.key) - 1] !== undefined ? () => choose(names[Number(event.key) - 1]) : null);
     const save = several && event.key === "Enter" && event.target === document.body;
     if (!act && !save) return;
     event.preventDefault();

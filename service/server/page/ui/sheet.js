@@ -29,15 +29,16 @@ export function parts(name, index) {
 }
 
 /** A document window by window, and what the classifier thinks of it. */
-export function reading(index, found, trained) {
+export function reading(index, found, trained, why) {
   const slice = slicer(found.text);
   const guess = (trained?.outputs && found.probabilities) ?? [];
   return [
     h("header.lead", {}, h("h2", {}, h("a", { href: address(index, "document", { id: found.id }) }, found.title || found.id)),
       h("p.meta", {}, [found.title ? found.id : null, ...summary(found.metadata), count(found.text.length, "character")].filter(Boolean)
         .map((each) => h("span", {}, each))),
-      guess.length > 0 && h("p.scores", {}, "The classifier says ", guess.map(({ label, score }) => h("span", {}, `${label} `, h("b", {}, score.toFixed(2)))))),
-    h("div.text", {}, found.windows.map((one, place) => h("section.window", { "aria-label": `Window ${place + 1}` },
+      guess.length > 0 && h("p.scores", {}, "The classifier says ", guess.map(({ label, score }) => h("span", {}, `${label} `, h("b", {}, score.toFixed(2)))),
+        h("button.plain", { type: "button", id: "why", "aria-keyshortcuts": "w", onclick: why }, "Why? ", h("kbd", {}, "w")))),
+    h("div.text", {}, found.windows.map((one, place) => h("section.window", { "data-start": one.start, "data-end": one.end, "aria-label": `Window ${place + 1}` },
       h("p.edge", {}, h("span", {}, where(one) || `Window ${place + 1}`)), h("div.words", {}, slice(one.start, one.end))))),
   ];
 }
