@@ -51,6 +51,7 @@ class Routes:
     similarity = Route(calls.embedding.similarity)
     rerank = Route(calls.embedding.rerank)
     info = Route(calls.embedding.info)
+    keys = Route(calls.embedding.keys)
     embed_all = Route(calls.batches.embed_all)
 
     similar = Route(calls.search.similar)

@@ -66,6 +66,7 @@ ANSWERS = {
     "LabelledPageOut": learnt.LabelledPage,
     "TextOut": stored.FileText,
     "Info": answers.Info,
+    "KeysOut": answers.Keys,
 }
 # with the fields that are arguments of their own
 REQUESTS: dict[str, tuple[Any, set[str]]] = {
@@ -92,6 +93,7 @@ CALLS: list[Call[Any]] = [
     calls.embedding.similarity("a", ["b"]),
     calls.embedding.rerank("a", ["b"]),
     calls.embedding.info(),
+    calls.embedding.keys(),
     calls.search.similar("a", text="b"),
     calls.search.passages("a", text="b"),
     calls.search.compare("{name}", "a", text="b"),

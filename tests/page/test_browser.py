@@ -224,6 +224,8 @@ def test_the_citations_of_a_document_are_a_graph(tab: Tab, service: Server) -> N
 
 def test_the_status_shows_health_and_indexes(tab: Tab, service: Server) -> None:
     tab.open(f"{service.url}/#/peps/status")
+    keys = tab.wait("document.querySelectorAll('.panel').length > 3 && document.body.innerText")
+    assert ("may do everything" in keys) == bool(tab.run("sessionStorage.getItem('docsplit.key')"))
     shown = tab.wait("document.querySelectorAll('.panel').length > 3 && main.innerText")
     assert "ready" in shown
     assert "5 documents" in shown

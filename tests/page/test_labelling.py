@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Server
 from tests.page.browser import Tab, command
 from tests.page.conftest import HEADERS, PAYLOADS, PEPS
+from tests.page.test_browser import axe
 
 pytestmark = pytest.mark.skipif(
     command(Path(), 0) is None,
@@ -123,3 +124,18 @@ def test_the_page_says_when_accuracy_no_longer_grows(tab: Tab, service: Server) 
     # Wilson's interval of 8 successes in 10
     found = tab.run(f"import({file!r}).then((curve) => curve.interval(0.8, 10))")
     assert [found["low"], found["high"]] == pytest.approx([0.490, 0.943], abs=0.001)
+
+
+@pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
+@pytest.mark.parametrize("view", ["label", "label?classifier=kinds"])
+def test_labelling_is_accessible_and_fits_a_phone(tab: Tab, service: Server, view: str) -> None:
+    rules = axe()
+    assert rules is not None
+    tab.look(360, 740, dark=True)
+    tab.open(f"{service.url}/#/peps/{view}")
+    tab.wait("document.querySelector('.labelling h2, #new-classifier')")
+    assert tab.run("document.documentElement.scrollWidth") <= 360
+    tab.run(rules.read_text(encoding="utf-8") + "; 0")
+    found = tab.run("axe.run().then((r) => r.violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], json.dumps(serious)[:3000]

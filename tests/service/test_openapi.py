@@ -106,5 +106,6 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/livez",
         "/readyz",
         "/info",
+        "/keys",
         "/metrics",
     }
