@@ -88,6 +88,25 @@ def test_a_rate_of_requests(locked: Locked) -> None:
     assert status(locked, "boss", "GET", "/info") == 200
 
 
+def test_keys_and_their_use_are_shown_to_those_who_may(locked: Locked) -> None:
+    before = {one["name"]: one for one in locked.ask("boss", "GET", "/keys").json()["keys"]}
+    assert before.keys() == RIGHTS.keys()
+    embedded = locked.ask("stranger", "POST", "/embed", json={"inputs": "a sentence for the key"})
+    assert embedded.status_code == 200
+    answer = locked.ask("stranger", "GET", "/keys")
+    [own] = answer.json()["keys"]
+    assert (own["name"], own["own"], own["everything"]) == ("stranger", True, False)
+    assert own["read_indexes"] == ["theirs"]
+    assert own["use_classifiers"] == []
+    # the second request is the one that asks
+    assert own["requests"] == before["stranger"]["requests"] + 2
+    assert own["tokens"] > before["stranger"]["tokens"]
+    everybody = locked.ask("boss", "GET", "/keys").text
+    for token in TOKENS.values():
+        assert token not in everybody
+        assert file.digest(token.encode()).hex() not in everybody
+
+
 def test_a_rate_of_tokens_is_charged_afterwards(locked: Locked) -> None:
     many = {"inputs": "word " * 200}
     assert status(locked, "thrifty", "POST", "/embed", json=many) == 200
