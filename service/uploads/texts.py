@@ -17,6 +17,8 @@ _KINDS = (*READERS, *SOURCES)
 # the process that reads files ends after so long without one
 _IDLE_SECONDS = 60.0
 _REASON_CHARACTERS = 300
+# seconds between attempts to end a reading
+_INTERVAL = 0.1
 
 
 class Texts:
@@ -73,9 +75,12 @@ class Texts:
         """End the reading, and the process that reads."""
         if self._idle is not None:
             self._idle.cancel()
-        self._reader.interrupt()
         # after the interrupted call, in the same thread
-        await asyncio.shield(executors.TEXTS.run(self._reader.close))
+        closing = asyncio.ensure_future(executors.TEXTS.run(self._reader.close))
+        while not closing.done():
+            # the process may start only now
+            self._reader.interrupt()
+            await asyncio.wait([closing], timeout=_INTERVAL)
 
     def _content(self, upload: Upload, kind: str) -> Content:
         with upload.read(0) as source:

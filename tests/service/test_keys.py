@@ -182,9 +182,27 @@ def test_names_in_bodies_are_checked(locked: Locked) -> None:
     unnamed = locked.ask("stranger", "POST", "/classify", json=text)
     assert unnamed.status_code == 422
     assert "mine" not in unnamed.text
-    assert locked.ask("stranger", "GET", "/classifiers").json() == {"classifiers": []}
+    listed = locked.ask("stranger", "GET", "/classifiers").json()
+    assert listed == {"classifiers": [], "untrained": []}
     suggest = {"index": "theirs"}
     assert status(locked, "reader", "POST", "/classifiers/mine/suggest", json=suggest) == 403
+
+
+def test_labels_need_the_right_to_read_their_documents(locked: Locked) -> None:
+    assert status(locked, "boss", "PUT", "/indexes/mine", json={}) in (200, 201)
+    documents = [{"id": each, "text": f"text {each}"} for each in "abcd"]
+    body = {"documents": documents}
+    assert status(locked, "boss", "POST", "/indexes/mine/documents", json=body) == 200
+    given = [{"id": each, "labels": [label]} for each, label in zip("abcd", "xxyy", strict=True)]
+    labels = {"index": "mine", "documents": given}
+    place = "/classifiers/mine/labels"
+    # one may train and not read, the other the reverse
+    assert status(locked, "writer", "POST", place, json=labels) == 403
+    assert status(locked, "reader", "POST", place, json=labels) == 403
+    assert status(locked, "boss", "POST", place, json=labels) == 200
+    assert len(locked.ask("reader", "GET", place).json()["documents"]) == 4
+    assert status(locked, "writer", "POST", "/classifiers/mine/retrain") == 403
+    assert status(locked, "stranger", "GET", place) == 403
 
 
 def test_keys_change_without_a_restart(locked: Locked) -> None:

@@ -62,7 +62,9 @@ def test_other_bodies_are_refused(server: Server) -> None:
     assert "multipart/form-data" in answer.json()["error"]
 
 
-def test_a_request_that_ends_early_spoils_no_other(tmp_path: Path) -> None:
+# during the start of the process that reads, and while it reads
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_request_that_ends_early_spoils_no_other(tmp_path: Path, seconds: float) -> None:
     async def uploaded(spool: Spool, name: str, content: bytes) -> Upload:
         upload = await spool.open(Client("a"))
         upload.begin(name)
@@ -75,8 +77,7 @@ def test_a_request_that_ends_early_spoils_no_other(tmp_path: Path) -> None:
         long = await uploaded(spool, "a.html", b"<p>a<b>b" * 3_000_000)
         short = await uploaded(spool, "b.html", b"<p>short")
         reading = asyncio.create_task(texts.read(long))
-        await asyncio.sleep(1)
-        assert not reading.done()
+        await asyncio.sleep(seconds)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         try:
