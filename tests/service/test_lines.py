@@ -201,7 +201,7 @@ class Gate:
         self.service: Any = SimpleNamespace(
             metrics=Metrics(), settings=SimpleNamespace(max_batch_items=10**9)
         )
-        self.options = LineOptions()
+        self.options = LineOptions(dimensions=None)
         self.usage: Counter[str] = Counter()
         self.seconds = 60.0
 
@@ -214,6 +214,10 @@ class Gate:
 async def endless() -> AsyncIterator[Line]:
     for index in range(100 * BATCH_LINES):
         yield Line(index, "a")
+
+
+async def unread() -> Message:
+    raise AssertionError
 
 
 def answers(lines: Any, batches: AsyncIterator[list[Line]], held: int) -> LineAnswers:
@@ -230,11 +234,8 @@ def test_a_reader_that_stops_stops_the_work() -> None:
             sent.append(message)
             await reads.wait()
 
-        async def receive() -> Message:
-            raise AssertionError
-
         stream = answers(gate, batched(endless()), 0)
-        task = asyncio.create_task(stream({}, receive, send))
+        task = asyncio.create_task(stream({}, unread, send))
         await until(lambda: gate.begun == MOST_BATCHES)
         gate.open.set()
         # the first batch has its results, which nobody reads
@@ -264,7 +265,7 @@ def test_an_error_in_the_middle_ends_the_answer_with_a_line() -> None:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await answers(gate, broken(), 1 << 20)({}, lambda: asyncio.sleep(1), send)  # type: ignore[arg-type]
+        await answers(gate, broken(), 1 << 20)({}, unread, send)
         return sent
 
     start, *bodies = asyncio.run(run())
@@ -282,7 +283,7 @@ def lines_over(embed: Callable[..., Coroutine[Any, Any, Embedded]]) -> Lines:
         running=SimpleNamespace(embedder=SimpleNamespace(embed=embed)),
         bundle=SimpleNamespace(manifest=SimpleNamespace(default_prompt=None)),
     )
-    return Lines(service, LineOptions(), 60.0)
+    return Lines(service, LineOptions(dimensions=None), 60.0)
 
 
 def test_a_text_at_fault_fails_without_the_others() -> None:

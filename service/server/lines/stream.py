@@ -25,7 +25,7 @@ from service.server.lines.reading import Line
 from service.server.routes import inference
 
 # Limits of the batches that are computed, or wait for their turn to be sent.
-MOST_BATCHES = 4
+MOST_BATCHES = 8
 MOST_CHARACTERS = 262_144
 # Bytes of answers that wait for the end of the body, for clients and proxies that read only then.
 HELD_BYTES = 4 << 20
