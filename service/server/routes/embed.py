@@ -11,8 +11,10 @@ from fastapi.responses import Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from service import executors
 from service.embedding.embedder import Document, Embedded
 from service.errors import InvalidError
+from service.server.bodies import arrow
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import CutSide, Inputs
 from service.server.edge.errors import documented
@@ -122,6 +124,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         "content": {
             DETAILED: {"schema": {"$ref": "#/components/schemas/DetailedOut"}},
             NDJSON: {"schema": {"anyOf": RESULTS}},
+            arrow.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     },
     **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
@@ -140,8 +143,12 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     service = inference.service_of(request)
     inference.check_dimensions(service, body.dimensions)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    if NDJSON in request.headers.get("accept", "").lower():
+    accept = request.headers.get("accept", "").lower()
+    if NDJSON in accept:
         return _by_lines(request, body, texts)
+    as_arrow = arrow.MEDIA_TYPE in accept
+    if as_arrow and (body.windows or body.encoding_format == "base64"):
+        raise InvalidError("encoding_format, windows: an Arrow stream has only rows of numbers")
     result = await inference.embed(
         request,
         texts,
@@ -150,12 +157,16 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
         side=body.truncation_direction,
     )
     headers = inference.headers(request, result)
-    detailed = DETAILED in request.headers.get("accept", "")
+    detailed = DETAILED in accept
     if detailed or body.windows:
         content = _detailed(request, body, result)
         return json_response(content, headers, DETAILED if detailed else None)
     repeatable(request.scope)
-    return json_response(encode(_vectors(body, result), body.encoding_format), headers)
+    rows = encode(_vectors(body, result), body.encoding_format)
+    if as_arrow:
+        table = await executors.BODIES.run(arrow.stream, rows)
+        return Response(table, headers=headers, media_type=arrow.MEDIA_TYPE)
+    return json_response(rows, headers)
 
 
 def _by_lines(request: Request, body: EmbedRequest, texts: Sequence[str]) -> Response:
