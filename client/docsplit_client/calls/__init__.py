@@ -8,6 +8,7 @@ from docsplit_client.calls import (
     indexes,
     jobs,
     links,
+    maps,
     retrieval,
     search,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "indexes",
     "jobs",
     "links",
+    "maps",
     "retrieval",
     "search",
 ]
