@@ -24,6 +24,9 @@ LEAST_DOCUMENTS = 30
 _MANY = 5000
 _EARLY, _LATE = 125, 375
 _STEP = 25
+# the largest topic, as a share of the documents, unless more than this share would have no topic
+_MOST_SHARE = 1 / 8
+_MOST_WITHOUT = 1 / 3
 _BATCH = 8192
 
 
@@ -110,14 +113,22 @@ def topics(positions: Floats) -> Integers:
     from sklearn.cluster import HDBSCAN
 
     least = max(5, round(math.sqrt(number) / 3))
-    labels = HDBSCAN(min_cluster_size=least, min_samples=5, copy=True).fit_predict(positions)
+    # without a limit, one group of almost all documents may be the most stable one
+    for most in (max(least, round(_MOST_SHARE * number)), None):
+        found = HDBSCAN(
+            min_cluster_size=least, min_samples=3, max_cluster_size=most, copy=True
+        ).fit(positions)
+        labels = found.labels_
+        # with a limit, a larger group that has no parts is none
+        if (labels < 0).mean() <= _MOST_WITHOUT:
+            break
     sizes = np.bincount(labels[labels >= 0])
     rank = np.empty(len(sizes) + 1, dtype=np.int32)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
     # the label -1 takes the last place
     rank[-1] = -1
-    found: Integers = rank[labels]
-    return found
+    numbers: Integers = rank[labels]
+    return numbers
 
 
 def _affinities(points: Floats, progress: Callable[[float], None]):  # type: ignore[no-untyped-def]

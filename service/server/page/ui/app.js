@@ -7,6 +7,7 @@ import { compare } from "./compare.js";
 import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
+import { map } from "./map.js";
 import { neighbourhood } from "./neighbourhood.js";
 import { search } from "./search.js";
 import { status } from "./status.js";
@@ -16,6 +17,7 @@ const VIEWS = {
   search: ["Search", search, true],
   document: ["Document", readDocument, false],
   compare: ["Compare", compare, true],
+  map: ["Map", map, true],
   neighbourhood: ["Citations", neighbourhood, false],
   add: ["Add", add, true],
   status: ["Status", status, true],
