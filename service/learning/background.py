@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,13 +59,17 @@ class Background:
         self._following: asyncio.Task[None] | None = None
 
     async def start(
-        self, name: str, examples: Examples, vectors: Vectors | None, embedder: BackgroundEmbedder
+        self,
+        name: str,
+        examples: Examples,
+        vectors: Sequence[Vectors | None] | None,
+        embedder: BackgroundEmbedder,
     ) -> Job:
         """Begin a training; on return its examples are durable and every replica sees it.
 
         Args:
             name: of the classifier; its former head serves until this training is done.
-            vectors: of the examples, if they are known.
+            vectors: of the examples, as far as they are known.
 
         Raises:
             ConflictError: a training is running, here or at another replica.
@@ -99,7 +104,7 @@ class Background:
         jobs: Jobs,
         job: Job,
         examples: Examples,
-        vectors: Vectors | None,
+        vectors: Sequence[Vectors | None] | None,
         embedder: BackgroundEmbedder,
     ) -> None:
         run = self._run(jobs, job, examples, vectors, embedder)
@@ -149,7 +154,7 @@ class Background:
         jobs: Jobs,
         job: Job,
         examples: Examples,
-        vectors: Vectors | None,
+        vectors: Sequence[Vectors | None] | None,
         embedder: BackgroundEmbedder,
     ) -> None:
         progress = _Progress()
@@ -158,11 +163,11 @@ class Background:
         outcome = "failed"
         try:
             async with self._turn:
-                if vectors is None:
-                    vectors = await self._embed(jobs, job, examples, embedder, progress)
+                known = vectors or [None] * len(examples.inputs)
+                whole = await self._embed(jobs, job, examples, known, embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, vectors)
+                await self._train(jobs, job, examples, whole)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -184,18 +189,23 @@ class Background:
         jobs: Jobs,
         job: Job,
         examples: Examples,
+        known: Sequence[Vectors | None],
         embedder: BackgroundEmbedder,
         progress: _Progress,
     ) -> Vectors:
-        progress.stage = "embedding"
-        await jobs.update(job, stage=progress.stage)
-        rows: list[Vectors] = []
-        async for outcome in embedder.each(examples.inputs):
+        """The vectors of all examples, ``[examples, dimensions]``; embeds the unknown ones."""
+        rows = list(known)
+        unknown = [place for place, row in enumerate(rows) if row is None]
+        if unknown:
+            progress.stage, progress.done = "embedding", len(rows) - len(unknown)
+            await jobs.update(job, stage=progress.stage, done=progress.done)
+        place = iter(unknown)
+        async for outcome in embedder.each([examples.inputs[at] for at in unknown]):
             if isinstance(outcome, UnusableInputError):
                 raise InvalidError(str(outcome), "inputs") from outcome
-            rows.append(normalise(outcome.vector()))
-            progress.done = len(rows)
-        return np.stack(rows)
+            rows[next(place)] = normalise(outcome.vector())
+            progress.done += 1
+        return np.stack([row for row in rows if row is not None])
 
     async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:
         try:

@@ -31,12 +31,13 @@ from service.server.routes import (
     cohere,
     embed,
     openai,
+    read,
     rerank,
     similar,
     similarity,
     status,
-    suggest,
 )
+from service.server.routes.labelling import labels, suggest
 from service.server.routes.stored import (
     aliases,
     documents,
@@ -137,6 +138,7 @@ def create_app(service: Service) -> FastAPI:
         classify,
         classifiers,
         suggest,
+        labels,
         similar,
         passages,
         indexes,
@@ -154,6 +156,7 @@ def create_app(service: Service) -> FastAPI:
         maps,
         openai,
         cohere,
+        read,
         status,
     ):
         app.include_router(module.router)

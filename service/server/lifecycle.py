@@ -334,6 +334,7 @@ class Service:
     async def stop(self) -> None:
         """End jobs, leave trainings to others, let commits and batches end, stop the threads."""
         await self.jobs.close()
+        await self.uploads.close()
         await self.background.close()
         await self.store.close()
         if self.running is not None:

@@ -19,6 +19,7 @@ from service.index.store import Store
 from service.jobs.runner import Runner, Task
 from service.metrics import Metrics
 from service.uploads.spool import Spool, Upload
+from service.uploads.texts import Texts
 
 if TYPE_CHECKING:
     from service.jobs.table import Job
@@ -61,6 +62,7 @@ class Uploads:
         # a folder of temporary files may lie in memory, the volume of the indexes does not
         folder = None if "://" in store.path else Path(store.path, "scratch")
         self.spool = Spool(folder, capacity)
+        self.texts = Texts(folder)
         self._places: Counter[Client] = Counter()
         self._seconds = 10.0
         metrics.upload_bytes.set_function(lambda: self.spool.total)
@@ -120,6 +122,10 @@ class Uploads:
         name = upload.client.name
         task = Task("files", wish.index, name, progress, work, ended, STOPPED)
         return await self._runner.begin(task)
+
+    async def close(self) -> None:
+        """End the reading of files whose texts requests wait for."""
+        await self.texts.close()
 
     def _leave(self, client: Client) -> None:
         self._places[client] -= 1

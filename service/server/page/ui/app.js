@@ -7,6 +7,7 @@ import { compare } from "./compare.js";
 import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
+import { label } from "./label.js";
 import { map } from "./map.js";
 import { neighbourhood } from "./neighbourhood.js";
 import { search } from "./search.js";
@@ -19,6 +20,7 @@ const VIEWS = {
   compare: ["Compare", compare, true],
   map: ["Map", map, true],
   neighbourhood: ["Citations", neighbourhood, false],
+  label: ["Label", label, true],
   add: ["Add", add, true],
   status: ["Status", status, true],
 };
