@@ -66,7 +66,7 @@ def _end_with_stdin() -> None:
 
 
 if __name__ == "__main__":
-    # requests of the service come first, and memory is taken from this process first
+    # requests of the service come first, and the system ends this process first if it lacks memory
     os.nice(10)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

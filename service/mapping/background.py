@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import structlog
 
-from service.errors import NotFoundError, ServiceError, UnavailableError
+from service.errors import NotFoundError, OverloadedError, ServiceError, UnavailableError
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("docsplit.mapping")
 
+# that wait and run in this process
+MOST_JOBS = 16
+RETRY_SECONDS = 60.0
 STOPPED = "the service stopped: start the map again"
 # the computation has one core; the service keeps the others
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS"), "1")
@@ -76,6 +79,8 @@ class Mapping:
         self._store = store
         self._runner = runner
         self._current: CurrentMaps | None = None
+        self._beginning = asyncio.Lock()
+        self._open = 0
 
     async def current(self, name: str, field: str | None = None) -> Current:
         """The documents of an index on its map, and the values of a field.
@@ -104,11 +109,20 @@ class Mapping:
 
         Raises:
             NotInstalledError: a library is missing.
+            OverloadedError: too many maps wait.
         """
         if find_spec("openTSNE") is None:
             raise NotInstalledError
-        for job in await (await self._runner.jobs()).open("map", name):
-            return job
+        async with self._beginning:
+            for job in await (await self._runner.jobs()).open("map", name):
+                return job
+            if self._open >= MOST_JOBS:
+                raise OverloadedError(
+                    RETRY_SECONDS, "overloaded: too many maps wait to be computed; try again"
+                )
+            return await self._begin(name, index, owner)
+
+    async def _begin(self, name: str, index: Index, owner: str) -> Job:
         progress = Progress(await index.count())
 
         async def work() -> None:
@@ -118,7 +132,11 @@ class Mapping:
             (await indexes.open(name)).require(index.identity.uid)
             await indexes.maps.put(row)
 
-        task = Task("map", name, owner, progress, work, lambda: None, STOPPED)
+        def ended() -> None:
+            self._open -= 1
+
+        self._open += 1
+        task = Task("map", name, owner, progress, work, ended, STOPPED)
         return await self._runner.begin(task)
 
 

@@ -1,7 +1,7 @@
 """Computes the map of a generation from its table.
 
 Memory holds the ids, half-precision vectors of the documents whose positions are computed, and the
-graph of their neighbours: some 10 kB for each of these documents.
+graph of their neighbours: some 3 kB for each of these documents, besides the libraries.
 """
 
 from __future__ import annotations
