@@ -123,6 +123,13 @@ def test_a_map_is_computed_and_explored(tab: Tab, server: Server) -> None:
 
     tab.click(".topics tbody button.plain")
     tab.wait("document.querySelectorAll('.chosen li').length > 4")
+    tab.run("document.querySelector('#own-label').focus()")
+    tab.type("Baking & more")
+    tab.press("Enter")
+    own = tab.wait("document.querySelector('.own-label b')?.innerText")
+    assert own == f"{INDEX}-baking-more"
+    assert set(call(server, "GET", f"/classifiers/{own}")["labels"]) == {"Baking & more", "other"}
+    call(server, "DELETE", f"/classifiers/{own}", status=204)
     tab.click(".topics td button")
     name = tab.wait("document.querySelector('.topics td b')?.innerText")
     labels = call(server, "GET", f"/classifiers/{name}")["labels"]

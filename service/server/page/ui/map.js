@@ -6,7 +6,7 @@ import { count, fill, h, say } from "./dom.js";
 import { noDocuments, problem } from "./empty.js";
 import { gestures } from "./gestures.js";
 import { colour, Points, ramp } from "./points.js";
-import { swatch, topicTable } from "./topics.js";
+import { swatch, topicTable, train } from "./topics.js";
 
 const PAUSE = 1000;
 const FIELDS = new Set(["string", "integer", "boolean"]);
@@ -61,7 +61,10 @@ function compute(index, title, done, signal) {
 async function follow(report, job, done, signal) {
   const bar = h("progress", { "aria-label": "Progress", max: 1 });
   const said = h("p");
-  fill(report, said, bar, h("button", { type: "button", onclick: () => send("DELETE", `jobs/${job.id}`, undefined, signal) }, "Cancel"));
+  fill(report, said, bar, h("button", {
+    type: "button",
+    onclick: () => send("DELETE", `jobs/${job.id}`).catch((error) => report.append(problem(error))),
+  }, "Cancel"));
   while (!job.ended) {
     fill(said, `${STEPS[job.step.name] ?? "Working"}…`);
     bar.value = job.step.done;
@@ -95,7 +98,7 @@ function show(here, index, { found, topics, field, given }, signal) {
   const order = index.fields[field] === "integer" ? rank(names) : null;
   const shade = order ? (code) => (code < 0 ? colour(-1) : ramp(order.get(code))) : colour;
   fill(here,
-    h("div.tools", {}, searchForm((text) => highlight(index, text, ids, mark, signal)),
+    h("div.tools", {}, searchForm((text) => highlight(index, text, ids, mark, chosen, signal)),
       h("label.field", {}, "Colour by ", h("select", { id: "colour", onchange: (event) =>
         location.assign(address(index.name, "map", { by: event.target.value })) },
       [["", "topic"], ...Object.keys(index.fields).filter((name) => FIELDS.has(index.fields[name])).map((name) => [name, name])]
@@ -135,11 +138,15 @@ function searchForm(run) {
     h("label.quiet-read", { for: "find" }, "Highlight what resembles"), box, h("button.main", { type: "submit" }, "Highlight"));
 }
 
-async function highlight(index, text, ids, mark, signal) {
+async function highlight(index, text, ids, mark, chosen, signal) {
   if (!text) return mark(null);
-  const hits = await post("similar", { index: index.name, text, mode: "hybrid", top_k: HIGHLIGHTED }, signal);
-  const found = new Set((hits.hits ?? hits).map((hit) => hit.id));
-  return mark(Uint8Array.from(ids, (id) => Number(found.has(id))), "found");
+  try {
+    const hits = await post("similar", { index: index.name, text, mode: "hybrid", top_k: HIGHLIGHTED }, signal);
+    const found = new Set((hits.hits ?? hits).map((hit) => hit.id));
+    return mark(Uint8Array.from(ids, (id) => Number(found.has(id))), "found");
+  } catch (error) {
+    return error.name !== "AbortError" && fill(chosen, problem(error));
+  }
 }
 
 /** Let documents stand out and list the first of them; null ends it. */
@@ -148,16 +155,29 @@ async function choose({ points, chosen, index, ids, fit }, inside, title, signal
   points.mark(own.length ? inside : null);
   if (own.length && fit) points.fit(inside);
   if (!inside) return void fill(chosen);
-  fill(chosen, h("h2", {}, `${count(own.length, "document")} ${title}`));
+  const list = h("div");
+  fill(chosen, h("h2", {}, `${count(own.length, "document")} ${title}`), list,
+    own.length > 1 && own.length < ids.length && trainForm(index, ids, inside, signal));
   if (!own.length) return;
   try {
     const { documents } = await post(below(index.name, "documents", "get"), { ids: own.slice(0, LISTED), text: false }, signal);
-    chosen.append(h("ul", {}, documents.map((one) => h("li", {}, h("a", { href: address(index.name, "document", { id: one.id }) }, one.title || one.id),
-      h("a.note", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, "Documents like this")))));
-    if (own.length > LISTED) chosen.append(h("p.note", {}, `${(own.length - LISTED).toLocaleString("en")} more`));
+    fill(list, h("ul", {}, documents.map((one) => h("li", {}, h("a", { href: address(index.name, "document", { id: one.id }) }, one.title || one.id),
+      h("a.note", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, "Documents like this")))),
+    own.length > LISTED && h("p.note", {}, `${(own.length - LISTED).toLocaleString("en")} more`));
   } catch (error) {
-    if (error.name !== "AbortError") chosen.append(problem(error));
+    if (error.name !== "AbortError") fill(list, problem(error));
   }
+}
+
+/** A form that gives the chosen documents a label and trains a classifier. */
+function trainForm(index, ids, inside, signal) {
+  const box = h("input", { id: "own-label", required: true, maxlength: 100 });
+  const said = h("div", { "aria-live": "polite" });
+  return h("form.own-label", { onsubmit: (event) => {
+    event.preventDefault();
+    const label = box.value.trim();
+    if (label) train(index.name, label, ids, (at) => inside[at] === 1, said, signal);
+  } }, h("label", { for: "own-label" }, "Label of these documents"), box, h("button", { type: "submit" }, "Train a classifier"), said);
 }
 
 function hover(tip, canvas, at, x, y, text) {

@@ -1,7 +1,7 @@
 // The topics of a map as a table, and the classifiers that are trained on them.
 
 import { address } from "./address.js";
-import { send } from "./api.js";
+import { get, send } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 import { colour } from "./points.js";
@@ -35,7 +35,8 @@ function row(index, topic, documents, show, signal) {
     h("td", {}, topic.examples.slice(0, 3).map((id) => h("a", { href: address(index, "document", { id }) }, id))),
     h("td", {}, h("button", {
       type: "button", disabled: topic.size < 2,
-      onclick: () => train(index, topic, documents, said, signal),
+      onclick: () => train(index, topic.name || `topic ${topic.topic}`, documents.ids,
+        (at) => documents.numbers[at] === topic.topic, said, signal),
     }, "Train"), said));
 }
 
@@ -45,20 +46,35 @@ export function swatch(number, shade = colour) {
     h("circle", { cx: 5, cy: 5, r: 5, fill: `rgb(${shade(number).join(" ")})` }));
 }
 
-/** Train a classifier that tells the documents of a topic from others. */
-async function train(index, topic, { ids, numbers }, said, signal) {
-  const own = spread(ids, (at) => numbers[at] === topic.topic);
-  const others = spread(ids, (at) => numbers[at] !== topic.topic);
-  const name = `${index}-${topic.words.slice(0, 3).join("-")}`.normalize("NFKD").toLowerCase()
-    .replace(/[^a-z0-9-]+/g, "").slice(0, 60) || `topic-${topic.topic}`;
-  const labels = [...own.map(() => topic.name || "topic"), ...others.map(() => "other")];
+/**
+ * Train a new classifier that tells some documents from others.
+ * @param {string} index
+ * @param {string} label of these documents; the others get "other"
+ * @param {string[]} ids of all documents on the map
+ * @param {(at: number) => boolean} chosen whether a document is one of these
+ * @param {HTMLElement} said gets the name of the classifier, or the error
+ */
+export async function train(index, label, ids, chosen, said, signal) {
+  const own = spread(ids, chosen);
+  const others = spread(ids, (at) => !chosen(at));
   try {
     fill(said, h("p.note", {}, "Training…"));
-    const path = `classifiers/${encodeURIComponent(name)}`;
-    await send("PUT", path, { index, ids: [...own, ...others], labels }, signal);
+    const { classifiers } = await get("classifiers", signal);
+    const name = free(`${index}-${label}`, new Set(classifiers));
+    const labels = [...own.map(() => label), ...others.map(() => "other")];
+    await send("PUT", `classifiers/${encodeURIComponent(name)}`, { index, ids: [...own, ...others], labels }, signal);
     fill(said, h("p.note", {}, "Trained: ", h("b", {}, name)));
   } catch (error) {
     if (error.name !== "AbortError") fill(said, problem(error));
+  }
+}
+
+/** A name for a classifier that has none of the taken ones. */
+function free(text, taken) {
+  const name = text.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 56).replace(/-$/, "");
+  for (let number = 1; ; number++) {
+    const tried = number === 1 ? name : `${name}-${number}`;
+    if (!taken.has(tried)) return tried;
   }
 }
 
