@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from docsplit_client import answers, calls, learnt, options, stored
+from docsplit_client import answers, calls, learnt, maps, options, stored
 from docsplit_client.calls.call import Call
 from tests.conftest import Server
 
@@ -60,6 +60,8 @@ ANSWERS = {
     "MissingPageOut": stored.MissingPage,
     "JobOut": stored.Job,
     "JobsOut": stored.Jobs,
+    "MapOut": maps.DocumentMap,
+    "TopicsOut": maps.Topics,
     "CitationOut": stored.CitationHead,
     "ClassifierOut": learnt.Classifier,
     "SuggestionOut": learnt.Suggestion,
@@ -132,6 +134,9 @@ CALLS: list[Call[Any]] = [
     calls.jobs.jobs(10),
     calls.jobs.job("{job_id}"),
     calls.jobs.cancel_job("{job_id}"),
+    calls.maps.compute_map("{name}"),
+    calls.maps.document_map("{name}", "a", 10, True, "a"),
+    calls.maps.topics("{name}"),
     calls.links.find_links("{name}"),
     calls.links.found_links("{name}"),
     calls.links.forget_found_links("{name}"),

@@ -9,6 +9,7 @@ from docsplit_client.calls import (
     jobs,
     lines,
     links,
+    maps,
     retrieval,
     search,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "jobs",
     "lines",
     "links",
+    "maps",
     "retrieval",
     "search",
 ]
