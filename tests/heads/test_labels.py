@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, wait_until
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.index.conftest import call
 
@@ -102,7 +102,9 @@ def test_a_classifier_learns_the_labels_and_keeps_its_examples(
     # the examples of a PUT stay beside the labels
     examples["inputs"] += ["sums", "products"]
     examples["labels"] += ["numbers"] * 2
-    call(server, "PUT", f"/classifiers/{name}", examples)
+    place = f"{server.url}/classifiers/{name}"
+    # a training is over for GET some milliseconds before the next one may begin
+    wait_until(lambda: httpx.put(place, json=examples, timeout=60).status_code == 200, 60)
     third = learn(server, name)
     assert third["labels"] == {"numbers": 2, "packaging": 5, "pets": 2, "typing": 4}
     assert [one["examples"] for one in third["history"]] == [8, 9, 6]
