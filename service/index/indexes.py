@@ -31,6 +31,7 @@ from service.index.generations import (
 from service.index.generations import Model as Model
 from service.index.leases import Leases
 from service.index.links.found import FoundLinks
+from service.index.maps.stored import Maps
 from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
@@ -43,8 +44,7 @@ from service.index.storage.database import connect as connect
 
 # creating and dropping tables takes far less
 _STRUCTURE_SECONDS = 30.0
-# some MB each
-_VOCABULARIES = 16
+_VOCABULARIES = 16  # some MB each
 # seconds; every process that wrote before a table was deleted has ended by then
 KEEP_DROPPED = 86_400.0
 # processes see a deletion by another process after this time, even if the table looks whole
@@ -56,7 +56,7 @@ class Indexes:
 
     Args:
         database: holds their tables.
-        shared: database of the leases, of the registry of generations, of aliases and profiles.
+        shared: database of leases, aliases, profiles, maps and the registry of generations.
         model: the indexes read and write its generations.
         damaged: called with the number of damaged rows that a read met.
         fitted: called with the outcome of each fit of a profile.
@@ -77,6 +77,7 @@ class Indexes:
         self.registry = Registry(shared)
         self.aliases = Aliases(shared)
         self.profiles = Profiles(shared, fitted)
+        self.maps = Maps(shared)
         self.found_links = FoundLinks(shared)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
@@ -137,6 +138,7 @@ class Indexes:
         if gone:
             await self.registry.forget_dropped(gone)
             await self.profiles.forget(gone)
+            await self.maps.forget(gone)
         return self._list(names, dropped)
 
     def _list(self, names: Sequence[str], dropped: Container[str]) -> list[str]:
@@ -264,6 +266,7 @@ class Indexes:
         for table in tables:
             await self._remove(table)
         await self.profiles.forget(tables)
+        await self.maps.forget(tables)
 
     async def _remove(self, table: str) -> None:
         try:
@@ -287,7 +290,7 @@ class Indexes:
     async def _first(self, name: str, tables: Sequence[str]) -> Index | None:
         revision = self.model.revision
         for table in tables:
-            index = await self._open(table) if is_of(table, name, revision) else None
+            index = await self.table(table) if is_of(table, name, revision) else None
             if index is None:
                 continue
             if index.identity.revision != revision:
@@ -305,22 +308,19 @@ class Indexes:
         found = []
         tables = by_index(await self.tables()).get(name, [])
         for table in tables:
-            index = await self._open(table)
+            index = await self.table(table)
             if index is not None:
                 found.append(Generation(index, await self.registry.complete(index.identity)))
         return sorted(found, key=lambda g: not g.complete)
 
     async def table(self, table: str) -> Index | None:
         """An index's table of any generation; None if it does not exist."""
-        return await self._open(table)
-
-    async def _open(self, table: str) -> Index | None:
         try:
             opened = await self.database.open_table(table)
             held = await opened.schema()
             if not held.names and await self.database.repair(table):
                 # LanceDB reads a manifest of zeros as an empty table
-                return await self._open(table)
+                return await self.table(table)
         except (ValueError, RuntimeError) as error:
             if not missing(error):
                 raise

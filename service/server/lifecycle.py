@@ -30,9 +30,11 @@ from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
 from service.embedding.reranker import Reranker
 from service.index.store import Store
+from service.jobs.runner import Runner
 from service.keys.ring import Keyring
 from service.learning.background import Background
 from service.learning.stored import HeadStore
+from service.mapping.background import Mapping
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
 from service.server.reranking import Reranking
@@ -106,7 +108,9 @@ class Service:
     store: Store = field(init=False)
     heads: HeadStore = field(init=False)
     background: Background = field(init=False)
+    jobs: Runner = field(init=False)
     uploads: Uploads = field(init=False)
+    mapping: Mapping = field(init=False)
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     calibration: Calibration | None = None
@@ -142,7 +146,10 @@ class Service:
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, self.bundle)
         self.background = Background(self.heads, manifest, self.metrics)
-        self.uploads = Uploads(self.store, self.settings.max_upload_disk_bytes, self.metrics)
+        self.jobs = Runner(self.store, self.metrics)
+        disk_bytes = self.settings.max_upload_disk_bytes
+        self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics)
+        self.mapping = Mapping(self.store, self.jobs)
         for name in manifest.prompts:
             if self.tokenizer.count(resolve(manifest, name)) >= self.tokenizer.capacity:
                 raise ValueError(f"prompt {name!r} leaves no room for text in a window")
@@ -326,6 +333,7 @@ class Service:
 
     async def stop(self) -> None:
         """End jobs, leave trainings to others, let commits and batches end, stop the threads."""
+        await self.jobs.close()
         await self.uploads.close()
         await self.background.close()
         await self.store.close()
