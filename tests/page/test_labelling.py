@@ -70,7 +70,7 @@ def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server) -> None:
     assert current(tab) != first
     press(tab, "u")
     assert current(tab) == first
-    # a button keeps the focus of those who use no keys
+    # a button keeps the focus when a person uses no keys
     tab.run("document.querySelector('button.label').focus()")
     labels: dict[str, str] = {}
     for number in "1212":
