@@ -74,7 +74,7 @@ async def suggest(
         given: ids of documents that have a label, and are left out.
     """
     order = await _scan(index, network, where)
-    order = order.filter(pc.invert(pc.is_in(order, pa.array(given, pa.string()))))
+    order = order.filter(pc.invert(pc.is_in(order, pa.array(sorted(given), pa.string()))))
     most = max(1, min(CANDIDATES, MOST_SCORES // network.shape[1]))
     found = await _unlabelled(index, order, labelled, most)
     if not found.ids:

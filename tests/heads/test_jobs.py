@@ -364,6 +364,12 @@ class _Ending:
     async def classifiers(self) -> SimpleNamespace:
         return SimpleNamespace(names=lambda: self._names([], ["asked"]))
 
+    async def labels(self) -> SimpleNamespace:
+        async def classifiers() -> set[str]:
+            return {"asked", "fresh"}
+
+        return SimpleNamespace(classifiers=classifiers)
+
     async def _names(self, before: list[str], after: list[str]) -> list[str]:
         found = after if self.looked else before
         self.looked = True
@@ -376,3 +382,4 @@ def test_a_training_that_ends_during_a_listing_is_listed() -> None:
     scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}
     answer = asyncio.run(list_classifiers(Request(scope)))
     assert answer.classifiers == ["asked"]
+    assert answer.untrained == ["fresh"]

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, wait_until
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.index.conftest import call
 
@@ -47,7 +47,9 @@ def given(server: Server, name: str, **query: Any) -> list[tuple[str, list[str]]
 
 def learn(server: Server, name: str) -> dict[str, Any]:
     """The classifier after a training from its labels."""
-    call(server, "POST", f"/classifiers/{name}/retrain", status=202)
+    place = f"{server.url}/classifiers/{name}/retrain"
+    # a training is over for GET some milliseconds before the next one may begin
+    wait_until(lambda: httpx.post(place, timeout=60).status_code == 202, 60)
     while "training" in (found := call(server, "GET", f"/classifiers/{name}")):
         assert found["training"]["state"] == "running", found
         time.sleep(0.05)
@@ -102,7 +104,8 @@ def test_a_classifier_learns_the_labels_and_keeps_its_examples(
     # the examples of a PUT stay beside the labels
     examples["inputs"] += ["sums", "products"]
     examples["labels"] += ["numbers"] * 2
-    call(server, "PUT", f"/classifiers/{name}", examples)
+    place = f"{server.url}/classifiers/{name}"
+    wait_until(lambda: httpx.put(place, json=examples, timeout=60).status_code == 200, 60)
     third = learn(server, name)
     assert third["labels"] == {"numbers": 2, "packaging": 5, "pets": 2, "typing": 4}
     assert [one["examples"] for one in third["history"]] == [8, 9, 6]

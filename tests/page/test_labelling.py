@@ -70,11 +70,14 @@ def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server) -> None:
     assert current(tab) != first
     press(tab, "u")
     assert current(tab) == first
+    # a button keeps the focus when a person uses no keys
+    tab.run("document.querySelector('button.label').focus()")
     labels: dict[str, str] = {}
     for number in "1212":
         labels[current(tab)] = ["old", ATTACK][int(number) - 1]
         press(tab, number)
     assert counts(tab) == {"old": 2, ATTACK: 2}
+    assert tab.run("document.activeElement.textContent") == "1 old"
     # the first training follows at once
     assert "with 4 documents" in tab.wait(
         "document.querySelector('.curve svg')?.getAttribute('aria-label')"
@@ -99,6 +102,27 @@ def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server) -> None:
     assert table[0] == '"index","id","title","label"'
     assert len(table) == 5
     assert tab.run("window.attacked") is None
+
+
+def test_a_document_gets_several_labels(tab: Tab, service: Server) -> None:
+    place = f"{service.url}/classifiers/several"
+    examples = {"inputs": [f"Number {n}." for n in range(6)], "multi_label": True}
+    labels = [["a"], ["b"], ["a", "b"], [], ["a"], ["b"]]
+    answer = httpx.put(place, json=examples | {"labels": labels}, headers=HEADERS, timeout=60)
+    assert answer.is_success, answer.text
+    tab.open(f"{service.url}/#/many/label?classifier=several")
+    tab.wait(SHOWN)
+    first = tab.text(".labelling h2")
+    tab.press("1")
+    tab.press("2")
+    pressed = "[...document.querySelectorAll('button.label')].map((e) => e.ariaPressed).join()"
+    tab.wait(f"{pressed} === 'true,true'")
+    tab.press("1")
+    tab.wait(f"{pressed} === 'false,true'")
+    press(tab, "Enter")
+    found = httpx.get(f"{place}/labels", headers=HEADERS).json()["documents"]
+    assert [(one["id"], one["labels"]) for one in found] == [(first, ["b"])]
+    httpx.delete(place, headers=HEADERS)
 
 
 def test_no_document_to_label_runs_a_script(tab: Tab, service: Server) -> None:

@@ -17,192 +17,256 @@ const EACH = 5;
 const SHARE = 0.1;
 const PAUSE = 1000;
 
-/**
- * Show the desk.
- * @param {object|null} trained as GET /classifiers/{name} describes it; null before the first training
- * @param {object[]} given documents with labels, in the order of time
- * @param {string[]} fresh labels of a new classifier
- */
-export async function desk(main, index, name, trained, given, fresh, signal) {
-  const kept = new Map(given.map((one) => [`${one.index}/${one.id}`, one.labels]));
-  // the keys of labels stay the same: their order is that of the address, else of the alphabet
-  const names = [...new Set([...fresh, ...[...(trained?.outputs ?? []), ...given.flatMap((one) => one.labels)].sort()])];
-  const several = trained?.multi_label ?? false;
-  const own = given.filter((one) => one.index === index.name).map((one) => one.id);
-  const queue = new Queue(index.name, name, new Set(own), () => names, signal);
-  queue.trained = Boolean(trained?.outputs);
-  const path = own.map((id) => ({ id }));
-  let [shown, chosen, busy, since, training] = [null, new Set(), false, Math.max(0, kept.size - (trained?.examples ?? 0)), false];
+/** Where a person labels documents of an index for one classifier. */
+export class Desk {
+  /**
+   * @param {object|null} trained as GET /classifiers/{name} describes it; null before the first training
+   * @param {object[]} given documents with labels, in the order of time
+   * @param {string[]} fresh labels of a new classifier
+   */
+  constructor(index, name, trained, given, fresh, signal) {
+    Object.assign(this, { index: index.name, name, trained, signal, shown: null, chosen: new Set(), busy: false, training: false });
+    this.kept = new Map(given.map((one) => [`${one.index}/${one.id}`, one.labels]));
+    // the keys of labels stay the same: their order is that of the address, else of the alphabet
+    const known = [...(trained?.outputs ?? []), ...given.flatMap((one) => one.labels)].sort();
+    this.names = [...new Set([...fresh, ...known])];
+    this.several = trained?.multi_label ?? given.some((one) => one.labels.length !== 1);
+    this.since = Math.max(0, this.kept.size - (trained?.examples ?? 0));
+    // documents that were labelled or skipped, for undo
+    this.path = given.filter((one) => one.index === this.index).map((one) => one.id);
+    this.queue = new Queue(this.index, name, new Set(this.path), () => this.names, signal);
+    this.queue.trained = Boolean(trained?.outputs);
+    this.page = parts(name, this.index, this.several);
+  }
 
-  const page = { ...parts(name, index.name), problem: h("div") };
-  fill(main, page.head, h("div.desk", {}, h("div", {}, page.bar, page.problem, page.document), page.side));
+  /** Show the desk and its first document. */
+  async open(main) {
+    const { page } = this;
+    fill(main, page.head, h("div.desk", {}, h("div", {}, page.bar, page.problem, page.document), page.side));
+    page.skip.onclick = () => this.skip();
+    page.undo.onclick = () => this.undo();
+    page.save.onclick = () => this.keep([...this.chosen]);
+    page.train.onclick = () => this.train();
+    page.asLines.onclick = () => this.download("jsonl");
+    page.asTable.onclick = () => this.download("csv");
+    page.add.onsubmit = (event) => this.add(event);
+    page.look.onsubmit = (event) => this.look(event);
+    document.addEventListener("keydown", (event) => this.press(event), { signal: this.signal });
+    this.labels();
+    this.progress();
+    await this.attempt(() => this.advance());
+    if (this.trained?.training?.state === "running" || this.due()) await this.train();
+  }
 
-  const failed = (error) => error.name !== "AbortError" && fill(page.problem, problem(error));
-  const attempt = async (act) => {
-    if (busy) return;
-    busy = true;
+  /** Do one thing at a time, and show what went wrong. */
+  async attempt(act) {
+    if (this.busy) return;
+    this.busy = true;
     try {
       await act();
-      fill(page.problem);
+      fill(this.page.problem);
     } catch (error) {
-      failed(error);
+      this.failed(error);
     } finally {
-      busy = false;
+      this.busy = false;
     }
-  };
-  const show = (found) => {
-    shown = found;
-    chosen = new Set();
-    fill(page.document, found ? reading(index.name, found, trained, why) : h("section.empty", {},
+  }
+
+  failed(error) {
+    if (error.name !== "AbortError") fill(this.page.problem, problem(error));
+  }
+
+  async advance() {
+    this.show(await this.queue.next());
+  }
+
+  show(found) {
+    this.shown = found;
+    this.chosen.clear();
+    fill(this.page.document, found ? reading(this.index, found, this.trained, () => this.why()) : h("section.empty", {},
       h("h2", {}, "No document is left"), h("p", {}, "Every document of this index, or every one that fits your text, has a label or was skipped.")));
-    buttons();
+    this.buttons();
     scrollTo({ top: 0 });
     if (found) say(`Next: ${found.title || found.id}`);
-    queue.ahead();
-  };
-  const advance = async () => show(await queue.next());
-  const keep = (labels) => attempt(async () => {
-    if (!shown) return;
-    await give(name, index.name, shown.id, labels, signal);
-    kept.set(`${index.name}/${shown.id}`, labels);
-    queue.done.add(shown.id);
-    path.push({ id: shown.id });
-    since += 1;
-    progress();
-    await advance();
-    if (due()) train();
-  });
-  const choose = (label) => {
-    if (!several) return void keep([label]);
-    if (!chosen.delete(label)) chosen.add(label);
-    buttons();
-  };
-  const skip = () => attempt(async () => {
-    if (!shown) return;
-    queue.skipped.add(shown.id);
-    path.push({ id: shown.id });
-    await advance();
-  });
-  const undo = () => attempt(async () => {
-    const last = path[path.length - 1];
-    if (!last) return;
-    const key = `${index.name}/${last.id}`;
-    if (kept.has(key)) {
-      await give(name, index.name, last.id, null, signal);
-      kept.delete(key);
-      since = Math.max(0, since - 1);
+    this.queue.ahead();
+  }
+
+  choose(label) {
+    if (!this.several) return void this.keep([label]);
+    if (!this.chosen.delete(label)) this.chosen.add(label);
+    this.buttons();
+  }
+
+  keep(labels) {
+    return this.attempt(async () => {
+      if (!this.shown) return;
+      const { id } = this.shown;
+      await give(this.name, this.index, id, labels, this.signal);
+      this.kept.set(`${this.index}/${id}`, labels);
+      this.queue.done.add(id);
+      this.path.push(id);
+      this.since += 1;
+      this.progress();
+      await this.advance();
+      if (this.due()) this.train();
+    });
+  }
+
+  skip() {
+    return this.attempt(async () => {
+      if (!this.shown) return;
+      this.queue.skipped.add(this.shown.id);
+      this.path.push(this.shown.id);
+      await this.advance();
+    });
+  }
+
+  undo() {
+    return this.attempt(async () => {
+      const id = this.path[this.path.length - 1];
+      if (id === undefined) return;
+      const key = `${this.index}/${id}`;
+      if (this.kept.has(key)) {
+        await give(this.name, this.index, id, null, this.signal);
+        this.kept.delete(key);
+        this.since = Math.max(0, this.since - 1);
+      }
+      this.path.pop();
+      const found = await this.queue.back(id, this.shown);
+      this.progress();
+      this.show(found);
+    });
+  }
+
+  why() {
+    return this.attempt(async () => {
+      if (!this.trained?.outputs || !this.shown) return;
+      const { labels: [best], windows } = await explain(this.name, this.shown.text, this.signal);
+      markCarried(this.page.document, windows);
+      this.page.document.querySelector(".carried")?.scrollIntoView({ block: "center" });
+      if (best) say(`${count(windows.length, "window")} carried the label ${best.label}.`);
+    });
+  }
+
+  press(event) {
+    const typing = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !this.page.keys.checked) return;
+    // on some keyboards the digits need Shift
+    const digit = /^(?:Digit|Numpad)([1-9])$/.exec(event.code)?.[1] ?? event.key;
+    const label = this.names[Number(digit) - 1];
+    const acts = { s: () => this.skip(), u: () => this.undo(), w: () => this.why() };
+    if (this.several && !event.target.closest("a, button, summary")) acts.Enter = () => this.keep([...this.chosen]);
+    const act = label === undefined ? acts[event.key] : () => this.choose(label);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  /** Make the buttons of all labels, and keep the labels in the address. */
+  labels() {
+    fill(this.page.labels, this.names.map((label, place) => h("button.label", {
+      type: "button", "aria-keyshortcuts": place < KEYS ? String(place + 1) : null, onclick: () => this.choose(label),
+    }, place < KEYS && [h("kbd", {}, place + 1), " "], label)));
+    history.replaceState(null, "", address(this.index, "label", { classifier: this.name, l: this.names }));
+    this.buttons();
+  }
+
+  /** Say which buttons can be used and which are chosen; they keep the focus. */
+  buttons() {
+    [...this.page.labels.children].forEach((button, place) => {
+      button.disabled = !this.shown;
+      if (this.several) button.setAttribute("aria-pressed", this.chosen.has(this.names[place]));
+    });
+    this.page.skip.disabled = this.page.save.disabled = !this.shown;
+    this.page.undo.disabled = !this.path.length;
+  }
+
+  add(event) {
+    event.preventDefault();
+    const label = this.page.fresh.value.trim();
+    if (label && !this.names.includes(label)) this.names.push(label);
+    this.page.fresh.value = "";
+    this.labels();
+    this.progress();
+  }
+
+  look(event) {
+    event.preventDefault();
+    this.queue.wanted = this.page.wanted.value.trim();
+    this.queue.reset();
+    this.attempt(() => this.advance());
+  }
+
+  async download(kind) {
+    try {
+      say(`${count(await save(this.name, kind, this.several, this.signal), "document")} saved.`);
+    } catch (error) {
+      this.failed(error);
     }
-    path.pop();
-    const found = await queue.back(last.id, shown && { id: shown.id, title: shown.title, probabilities: shown.probabilities });
-    progress();
-    show(found);
-  });
+  }
 
-  const why = () => attempt(async () => {
-    if (!trained?.outputs || !shown) return;
-    const { labels: [best], windows } = await explain(name, shown.text, signal);
-    markCarried(page.document, windows);
-    page.document.querySelector(".carried")?.scrollIntoView({ block: "center" });
-    if (best) say(`${count(windows.length, "window")} carried the label ${best.label}.`);
-  });
-
-  const buttons = () => {
-    fill(page.labels, names.map((label, place) => h("button.label", {
-      type: "button", disabled: !shown, "aria-pressed": several ? String(chosen.has(label)) : null,
-      "aria-keyshortcuts": place < KEYS ? String(place + 1) : null, onclick: () => choose(label),
-    }, place < KEYS && [h("kbd", {}, place + 1), " "], label)),
-    several && h("button.main", { type: "button", disabled: !shown, onclick: () => keep([...chosen]) }, "Save ", h("kbd", {}, "Enter")));
-    page.skip.disabled = !shown;
-    page.undo.disabled = !path.length;
-  };
-  const counted = () => {
-    const found = new Map(names.map((label) => [label, 0]));
-    for (const labels of kept.values()) for (const label of labels) found.set(label, (found.get(label) ?? 0) + 1);
+  /** The number of documents with each label. */
+  counts() {
+    const found = new Map(this.names.map((label) => [label, 0]));
+    for (const label of [...this.kept.values()].flat()) found.set(label, (found.get(label) ?? 0) + 1);
     return found;
-  };
-  const enough = () => {
-    const counts = [...counted()].map(([label, own]) => own + (trained?.labels?.[label] ?? 0)).filter((number) => number > 0);
-    return counts.length > 1 && Math.min(...counts) > 1;
-  };
-  const step = () => Math.max(EACH, Math.round(SHARE * kept.size));
-  const due = () => !training && since >= (trained?.outputs ? step() : 1) && enough();
-  const progress = () => {
-    fill(page.counts, [...counted()].map(([label, number]) => [h("dt", {}, label), h("dd", {}, number)]));
-    const all = points(trained);
+  }
+
+  /** Whether a training has two labels or more, and two documents of each. */
+  enough() {
+    const all = [...this.counts()].map(([label, number]) => number + (this.trained?.labels?.[label] ?? 0)).filter((number) => number > 0);
+    return all.length > 1 && Math.min(...all) > 1;
+  }
+
+  /** Labels until the next training; none are missing for the first one. */
+  left() {
+    const step = this.trained?.outputs ? Math.max(EACH, Math.round(SHARE * this.kept.size)) : 1;
+    return Math.max(0, step - this.since);
+  }
+
+  due() {
+    return !this.training && this.left() === 0 && this.enough();
+  }
+
+  progress() {
+    const { page } = this;
+    const all = points(this.trained);
     const flat = stalled(all);
+    fill(page.counts, [...this.counts()].map(([label, number]) => [h("dt", {}, label), h("dd", {}, number)]));
     fill(page.curve, curve(all), flat > 0 && h("p.stalled", { role: "status" },
       `Accuracy has not grown over the last ${flat} documents. More labels will hardly help: look at the labels again, or stop here.`));
-    const left = Math.max(0, step() - since);
-    fill(page.state, training ? "Training…" : !enough() ? "A training needs two labels or more, and two documents of each." :
-      left ? `The next training follows after ${count(left, "more label")}.` : "");
-    page.train.disabled = training || !enough();
-  };
+    page.state.textContent = this.training ? "Training…" : !this.enough() ? "A training needs two labels or more, and two documents of each." :
+      this.left() ? `The next training follows after ${count(this.left(), "more label")}.` : "";
+    page.train.disabled = this.training || !this.enough();
+  }
 
-  const train = async () => {
-    if (training) return;
-    training = true;
-    const former = since;
-    let learnt = false;
-    progress();
+  async train() {
+    if (this.training) return;
+    this.training = true;
+    let before = this.since;
+    this.progress();
     try {
-      await post(`classifiers/${encodeURIComponent(name)}/retrain`, undefined, signal).catch((error) => {
-        // another person's training runs
+      await post(`classifiers/${encodeURIComponent(this.name)}/retrain`, undefined, this.signal).catch((error) => {
+        // another training runs, which may not know the newest labels
         if (error.status !== 409) throw error;
+        before = 0;
       });
-      trained = await ended(name, signal);
-      since = Math.max(0, since - former);
-      learnt = queue.trained = true;
-      queue.reset();
-      fill(page.failed);
+      this.trained = await ended(this.name, this.signal);
+      this.queue.trained = true;
+      this.queue.reset();
+      fill(this.page.failed);
       say("The classifier is trained.");
     } catch (error) {
       if (error.name === "AbortError") return;
-      fill(page.failed, problem(error, train));
+      fill(this.page.failed, problem(error, () => this.train()));
     } finally {
-      training = false;
-      progress();
+      this.training = false;
     }
-    if (learnt && due()) train();
-  };
-
-  page.skip.onclick = skip;
-  page.undo.onclick = undo;
-  page.train.onclick = train;
-  page.add.onsubmit = (event) => {
-    event.preventDefault();
-    const label = page.fresh.value.trim();
-    if (label && !names.includes(label)) names.push(label);
-    page.fresh.value = "";
-    remember();
-    buttons();
-    progress();
-  };
-  page.look.onsubmit = (event) => {
-    event.preventDefault();
-    queue.wanted = page.wanted.value.trim();
-    queue.reset();
-    attempt(advance);
-  };
-  const download = (kind) => save(name, kind, several, signal).then((number) => say(`${count(number, "document")} saved.`), failed);
-  page.asLines.onclick = () => download("jsonl");
-  page.asTable.onclick = () => download("csv");
-  document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !page.keys.checked) return;
-    const act = { s: skip, u: undo, w: why }[event.key] ?? (names[Number(event.key) - 1] !== undefined ? () => choose(names[Number(event.key) - 1]) : null);
-    const save = several && event.key === "Enter" && event.target === document.body;
-    if (!act && !save) return;
-    event.preventDefault();
-    if (save) keep([...chosen]);
-    else act();
-  }, { signal });
-
-  const remember = () => history.replaceState(null, "", address(index.name, "label", { classifier: name, l: names }));
-  remember();
-  buttons();
-  progress();
-  await attempt(advance);
-  if (trained?.training?.state === "running" || due()) await train();
+    this.since = Math.max(0, this.since - before);
+    this.progress();
+    if (!this.shown) await this.attempt(() => this.advance());
+    if (this.due() && this.trained?.outputs) await this.train();
+  }
 }
 
 /** The classifier once no training of it runs. */

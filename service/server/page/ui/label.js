@@ -2,9 +2,9 @@
 
 import { address, go } from "./address.js";
 import { get } from "./api.js";
+import { Desk } from "./desk.js";
 import { count, fill, h } from "./dom.js";
 import { labelled } from "./given.js";
-import { desk } from "./desk.js";
 
 /**
  * Show the view.
@@ -21,7 +21,7 @@ export async function label(main, index, given, signal) {
     return void fill(main, h("section.empty", {}, h("h1", {}, name),
       h("p", {}, "This classifier is part of the bundle and takes no labels. ", h("a", { href: address(index.name, "label") }, "Choose another one, or create one"), ".")));
   }
-  await desk(main, index, name, trained, await labelled(name, signal), given.getAll("l"), signal);
+  await new Desk(index, name, trained, await labelled(name, signal), given.getAll("l"), signal).open(main);
 }
 
 function choice(index, classifiers, untrained) {

@@ -42,12 +42,13 @@ export class Queue {
     else this.coming ??= this.more().catch(() => null);
   }
 
-  /** Show a document again; the one that is shown waits. */
+  /** A document again, or the next one if it was deleted; the one that is shown waits. */
   async back(id, shown) {
     if (shown) this.waiting.unshift(shown);
     this.done.delete(id);
     this.skipped.delete(id);
-    return { id, ...(await this.read(id)) };
+    const document = await this.read(id);
+    return document ? { id, ...document } : this.next();
   }
 
   /** Forget what waits: the classifier, or the wanted text, is another one. */

@@ -5,11 +5,11 @@ import { count, h } from "./dom.js";
 import { slicer, summary, where } from "./texts.js";
 
 /** The parts of the desk by name; `desk.js` fills them and listens to them. */
-export function parts(name, index) {
+export function parts(name, index, several) {
   const button = (title, key) => h("button", { type: "button", "aria-keyshortcuts": key }, title, " ", h("kbd", {}, key));
   const made = {
     labels: h("div.labels-bar", { role: "group", "aria-label": "Labels" }),
-    skip: button("Skip", "s"), undo: button("Undo", "u"),
+    save: button("Save", "Enter"), skip: button("Skip", "s"), undo: button("Undo", "u"), problem: h("div"),
     keys: h("input", { type: "checkbox", id: "keys", checked: true }),
     document: h("article.labelling"), counts: h("dl.labels"), curve: h("div"), state: h("p.note", { role: "status" }), failed: h("div"),
     train: h("button", { type: "button" }, "Train now"),
@@ -20,7 +20,7 @@ export function parts(name, index) {
   const small = (id, title, input, act) => h("form.small", {}, h("label", { for: id }, title), h("div", {}, input, h("button", { type: "submit" }, act)));
   made.add = small("fresh-label", "Another label", made.fresh, "Add");
   made.look = small("wanted", "Look for documents to label", made.wanted, "Look");
-  made.bar = h("div.labels-dock", {}, made.labels, h("div.actions", {}, made.skip, made.undo, h("label.keys", {}, made.keys, " Keys")));
+  made.bar = h("div.labels-dock", {}, made.labels, h("div.actions", {}, several && made.save, made.skip, made.undo, h("label.keys", {}, made.keys, " Keys")));
   made.head = h("h1", {}, "Label for ", h("em", {}, name), " ", h("a", { href: address(index, "label") }, "Another classifier"));
   made.side = h("aside", { "aria-label": "Progress" },
     made.counts, made.curve, made.state, made.failed, h("p.actions", {}, made.train), made.add, made.look,
