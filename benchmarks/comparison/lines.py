@@ -89,7 +89,7 @@ async def measure(service: Service, number: int, turns: int) -> None:
                         await watch
     for way in ways:
         rate, cost = statistics.median(rates[way]), statistics.median(costs[way])
-        print(f"{way}: {rate:,.0f} texts/s, {cost:.2f} ms of CPU a text, medians of {turns} turns")
+        print(f"{way}: {rate:,.0f} texts/s, {cost:.2f} ms of CPU a text, median of {turns} turn(s)")
     print("each turn:", *(f"{a:.0f}/{b:.0f}" for a, b in zip(*rates.values(), strict=True)))
     pairs = zip(rates["lines"], rates["batches"], strict=True)
     print(f"lines / batches: {statistics.median(a / b for a, b in pairs):.3f}, median of turns")
