@@ -19,7 +19,7 @@ from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
 from service.embedding.batching.clients import Client
 from service.embedding.batching.threshold import overflow
-from service.embedding.embedder import Embedder
+from service.embedding.embedder import Embedded, Embedder
 from service.errors import OverloadedError, ServiceError
 from service.index.store import Store
 from service.logs import outline
@@ -117,14 +117,22 @@ class Uploads:
             self._table = Jobs(database)
         return self._table
 
-    async def begin(self, upload: Upload, wish: Wish, embedder: Embedder, prompt: str) -> Job:
+    async def begin(
+        self,
+        upload: Upload,
+        wish: Wish,
+        embedder: Embedder,
+        prompt: str,
+        count: Callable[[Embedded], None],
+    ) -> Job:
         """Queue a job, which from now on owns the upload; on return every replica sees it.
 
         Args:
             prompt: text before every window.
+            count: receives every batch of embedded documents.
         """
         client = Client(upload.client.name, WEIGHT)
-        background = BackgroundEmbedder(embedder, prompt, self._metrics.embedded, client=client)
+        background = BackgroundEmbedder(embedder, prompt, count, client=client)
         added: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         run = self._run(upload, wish, background, charges.payer(), added)
         # the job outlives the request, its span and the entries of its log lines

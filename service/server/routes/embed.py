@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service.embedding.embedder import Document, Embedded
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
-from service.server.bodies.fields import CutSide, Inputs
+from service.server.bodies.fields import CutSide, Inputs, ModelName
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
+from service.server.encoder import Encoder
 from service.server.routes import inference
 from service.server.routes.similarity import SimilarityRequest, similarity
 from windowing.pooling import shorten
@@ -50,6 +51,7 @@ class EmbedRequest(BaseModel):
         False, description="answer with an object that shows the windows of each document"
     )
     prompt_name: str | None = Field(None, description="a prompt of the model, see /info")
+    model: ModelName = None
 
 
 def _shape(body: Any) -> str:
@@ -102,15 +104,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
             DETAILED: {"schema": {"$ref": "#/components/schemas/DetailedOut"}},
         },
     },
-    **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
+    **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503),
 }
 
 
 @router.post("/embed", responses=_ANSWERS, response_model=None, response_class=Response)
 async def embed(request: Request, body: EmbedRequest) -> Response:
     """Vectors of whole documents. Only `truncate` shortens a document."""
-    service = inference.service_of(request)
-    inference.check_dimensions(service, body.dimensions)
+    encoder = inference.encoder_of(request, body.model)
+    inference.check_dimensions(encoder, body.dimensions)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     result = await inference.embed(
         request,
@@ -118,11 +120,12 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
         prompt_name=body.prompt_name,
         truncate=body.truncate,
         side=body.truncation_direction,
+        encoder=encoder,
     )
     headers = inference.headers(request, result)
     detailed = DETAILED in request.headers.get("accept", "")
     if detailed or body.windows:
-        content = _detailed(request, body, result)
+        content = _detailed(encoder, body, result)
         return json_response(content, headers, DETAILED if detailed else None)
     repeatable(request.scope)
     return json_response(encode(_vectors(body, result), body.encoding_format), headers)
@@ -149,11 +152,10 @@ def _vectors(body: EmbedRequest, result: Embedded) -> NDArray[np.float32]:
     return inference.vectors(result, unit=body.normalize, dimensions=body.dimensions)
 
 
-def _detailed(request: Request, body: EmbedRequest, result: Embedded) -> dict[str, Any]:
-    manifest = inference.service_of(request).bundle.manifest
+def _detailed(encoder: Encoder, body: EmbedRequest, result: Embedded) -> dict[str, Any]:
     return {
-        "model": manifest.name,
-        "revision": manifest.revision,
+        "model": encoder.name,
+        "revision": encoder.revision,
         "embeddings": encode(_vectors(body, result), body.encoding_format),
         "windows": [_windows(body, document) for document in result.documents],
         "usage": [
