@@ -114,6 +114,8 @@ KEYS = Pool("keys", 1)
 UPLOADS = Pool("uploads", 1)
 # reading uploaded files in confined processes, up to minutes for one file
 READING = Pool("reading", 1)
+# reading a file while its request waits, up to some seconds for one
+TEXTS = Pool("texts", 1)
 # starting and stopping the engine
 START = Pool("start", 1)
 NAMES = (
@@ -126,6 +128,7 @@ NAMES = (
     "keys",
     "uploads",
     "reading",
+    "texts",
     "start",
     "tokenise",
     "libraries",

@@ -52,9 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
 
 
-# HYPOTHESIS_PROFILE=nightly tests far more examples
+# HYPOTHESIS_PROFILE=nightly tests far more examples; a deadline would fail on a busy machine
+hypothesis.settings.register_profile("short", deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 NIGHTLY_TIMES = 200
 
 # the test processes share the cores; spinning threads would take them from each other

@@ -23,6 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from training import averaging
 
             return averaging.main(given[1:])
+        if given and given[0] == "whiten":
+            from training.whitening import command_line as whitening
+
+            return whitening.main(given[1:])
         settings = parse(given)
         # Imported only after the command line is checked: torch takes seconds to import.
         from training.trainer.loop import TrainingRun

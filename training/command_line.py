@@ -30,9 +30,11 @@ Separate commands train heads on the vectors of a bundle, from labels or links:
   docsplit-train head --help
   docsplit-train citation --help
 
-Another command averages the weights of several encoders:
+Two commands make an encoder from others: the mean of their weights, and a linear map that is fitted
+in minutes without labels:
 
   docsplit-train average --help
+  docsplit-train whiten --help
 
 The result is run.output/model, a sentence-transformers folder that also holds training.json.
 run.png shows the course of the run. docs/reference/training.md explains objectives and settings.

@@ -228,6 +228,12 @@ _LIST_FIELDS = [
     ("PUT", "/indexes/{name}", b'{"fields":%s}'),
     ("PUT", "/aliases/{alias}", b'{"index":%s}'),
     ("PUT", "/classifiers/{name}", b'{"inputs":["a"],"labels":%s}'),
+    ("POST", "/classifiers/{name}/labels", b'{"index":"worst","documents":%s}'),
+    (
+        "POST",
+        "/classifiers/{name}/labels",
+        b'{"index":"worst","documents":[{"id":"a","labels":%s}]}',
+    ),
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
 ]
@@ -277,3 +283,4 @@ def attacks() -> Iterator[Attack]:
         yield Attack("PUT", "/classifiers/{name}", name, make)
     for name, make in FORMS.items():
         yield Attack("POST", "/indexes/{name}/files", name, make, kind=FORM)
+        yield Attack("POST", "/read", name, make, kind=FORM)

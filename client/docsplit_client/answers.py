@@ -219,3 +219,28 @@ class Info(TypedDict):
     engine: dict[str, Any] | None
     reranker: Ranker | None
     models: list[Model]
+
+
+class Key(TypedDict):
+    """An API key without its token, and what it has used of one process."""
+
+    name: str
+    own: bool
+    everything: bool
+    read_indexes: list[str]
+    write_indexes: list[str]
+    use_classifiers: list[str]
+    train_classifiers: list[str]
+    requests_per_second: float | None
+    tokens_per_second: float | None
+    expires: str | None
+    revoked: bool
+    requests: int
+    tokens: int
+
+
+class Keys(TypedDict):
+    """The keys that the client's key may see."""
+
+    required: bool
+    keys: list[Key]

@@ -159,6 +159,13 @@ class TrainOptions(TypedDict, total=False):
     model: str | None
 
 
+class LabelsOf(TypedDict):
+    """A document and its labels; None removes them."""
+
+    id: str
+    labels: list[str] | None
+
+
 class SuggestOptions(TypedDict, total=False):
     """Options of ``suggest``."""
 

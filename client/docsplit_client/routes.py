@@ -51,6 +51,7 @@ class Routes:
     similarity = Route(calls.embedding.similarity)
     rerank = Route(calls.embedding.rerank)
     info = Route(calls.embedding.info)
+    keys = Route(calls.embedding.keys)
     embed_all = Route(calls.batches.embed_all)
 
     similar = Route(calls.search.similar)
@@ -87,6 +88,7 @@ class Routes:
     get_all = Route(calls.batches.get_all)
 
     upload = Route(calls.jobs.upload)
+    read_file = Route(calls.jobs.read_file)
     jobs = Route(calls.jobs.jobs)
     job = Route(calls.jobs.job)
     wait_for_job = Route(calls.batches.wait_for_job)
@@ -107,5 +109,7 @@ class Routes:
     classifier = Route(calls.classifiers.classifier)
     classifier_network = Route(calls.classifiers.classifier_network)
     suggest = Route(calls.classifiers.suggest)
+    give_labels = Route(calls.classifiers.give_labels)
+    labels = Route(calls.classifiers.labels)
     wait_for_classifier = Route(calls.batches.wait_for_classifier)
     delete_classifier = Route(calls.classifiers.delete_classifier)

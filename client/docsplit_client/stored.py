@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from docsplit_client.answers import Direction, Place, Prediction, Span
+from docsplit_client.answers import Direction, Place, Span
 
 FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
 
@@ -293,45 +293,20 @@ class CitationHead(TypedDict):
     training_seconds: float
 
 
-class Training(TypedDict):
-    """A training that runs, has failed or was lost."""
+class FileHeading(TypedDict):
+    """A heading in the text of a file; 1 is the highest level."""
 
-    state: Literal["running", "failed", "lost"]
-    stage: Literal["waiting", "embedding", "training"]
-    done: int
-    total: int
-    started: str
-    error: NotRequired[str | None]
-    hint: NotRequired[str | None]
+    start: int
+    level: int
+    title: str
 
 
-class Classifier(TypedDict):
-    """A classifier and its quality; during its first training only ``training``."""
+class FileText(TypedDict):
+    """The text of a file; places count Unicode code points."""
 
-    name: str
-    training: NotRequired[Training | None]
-    revision: NotRequired[str | None]
-    current: NotRequired[bool | None]
-    bundled: NotRequired[bool | None]
-    multi_label: NotRequired[bool | None]
-    outputs: NotRequired[list[str] | None]
-    examples: NotRequired[int | None]
-    unlabelled: NotRequired[int | None]
-    labels: NotRequired[dict[str, int] | None]
-    folds: NotRequired[int | None]
-    accuracy: NotRequired[float | None]
-    subset_accuracy: NotRequired[float | None]
-    micro_f1: NotRequired[float | None]
-    macro_f1: NotRequired[float | None]
-    log_loss: NotRequired[float | None]
-    temperature: NotRequired[float | None]
-    training_seconds: NotRequired[float | None]
-
-
-class Suggestion(TypedDict):
-    """A document whose label would help."""
-
-    id: str
+    text: str
     title: str | None
-    probabilities: list[Prediction]
-    margin: float
+    author: str | None
+    date: str | None
+    pages: list[int]
+    headings: list[FileHeading]

@@ -94,6 +94,11 @@ class Served:
         """The bundle of a name, else the first one."""
         return next((model for model in self.models if model.name == name), self.models[0])
 
+    def by_revision(self, revision: str) -> Model:
+        """The bundle of a revision, else the first one."""
+        held = (model for model in self.models if model.revision == revision)
+        return next(held, self.models[0])
+
     def serves(self, identity: Identity, model: Model) -> bool:
         """Whether a generation of a bundle's revision belongs to this bundle.
 

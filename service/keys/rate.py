@@ -15,10 +15,17 @@ class Bucket:
     Args:
         rate: units a second.
         clock: monotonic time in seconds.
+        taken: units that were taken before.
+
+    Attributes:
+        taken: units that were taken, without those that came back.
     """
 
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rate: float, clock: Callable[[], float] = time.monotonic, taken: float = 0.0
+    ) -> None:
         self.rate = rate
+        self.taken = taken
         self._clock = clock
         self._most = max(1.0, BURST_SECONDS * rate)
         self._level = self._most
@@ -34,3 +41,4 @@ class Bucket:
     def take(self, units: float) -> None:
         """Take units out, even more than the bucket holds."""
         self._level -= units
+        self.taken += units

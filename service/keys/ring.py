@@ -123,6 +123,10 @@ class Keyring:
         key.requests.take(float(not held))
         return Verdict(key, held[0] if held else None, wait)
 
+    def all(self) -> list[Key]:
+        """All keys, those of the settings first."""
+        return self._keys[1:]
+
     def reload(self) -> None:
         """Read the keys' file again if it has changed; an invalid file changes nothing."""
         if self._path is None or (signature := _signature(self._path)) == self._seen:
@@ -175,7 +179,9 @@ def _key(name: str, entry: KeyEntry, former: Key | None) -> Key:
 def _bucket(rate: float | None, former: Bucket | None) -> Bucket:
     """A bucket of that rate; the former one with its debt if the rate is the same."""
     wanted = UNLIMITED if rate is None else rate
-    return former if former is not None and former.rate == wanted else Bucket(wanted)
+    if former is None:
+        return Bucket(wanted)
+    return former if former.rate == wanted else Bucket(wanted, taken=former.taken)
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -84,12 +85,14 @@ class Background:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._following: asyncio.Task[None] | None = None
 
-    async def start(self, name: str, examples: Examples, vectors: Vectors | None) -> Job:
+    async def start(
+        self, name: str, examples: Examples, vectors: Sequence[Vectors | None] | None
+    ) -> Job:
         """Begin a training; on return its examples are durable and every replica sees it.
 
         Args:
             name: of the classifier; its former head serves until this training is done.
-            vectors: of the examples, if they are known.
+            vectors: of the examples, as far as they are known.
 
         Raises:
             ConflictError: a training is running, here or at another replica.
@@ -119,7 +122,13 @@ class Background:
         for name in list(self._tasks):
             await self.cancel(name)
 
-    def _begin(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors | None) -> None:
+    def _begin(
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Sequence[Vectors | None] | None,
+    ) -> None:
         run = self._run(jobs, job, examples, vectors)
         self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
 
@@ -165,7 +174,13 @@ class Background:
         self._metrics.training_jobs.labels(outcome).inc()
         log.info("training_ended", classifier=name, outcome=outcome)
 
-    async def _run(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors | None) -> None:
+    async def _run(
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Sequence[Vectors | None] | None,
+    ) -> None:
         progress = _Progress()
         task = asyncio.current_task()
         beats = asyncio.create_task(_beat(jobs, job, progress, task))
@@ -173,11 +188,11 @@ class Background:
         try:
             async with self._turn:
                 teacher = await self._teachers.teacher(examples.model)
-                if vectors is None:
-                    vectors = await self._embed(jobs, job, examples, teacher.embedder, progress)
+                known = vectors or [None] * len(examples.inputs)
+                whole = await self._embed(jobs, job, examples, known, teacher.embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, vectors, teacher.revision)
+                await self._train(jobs, job, examples, whole, teacher.revision)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -202,18 +217,23 @@ class Background:
         jobs: Jobs,
         job: Job,
         examples: Examples,
+        known: Sequence[Vectors | None],
         embedder: BackgroundEmbedder,
         progress: _Progress,
     ) -> Vectors:
-        progress.stage = "embedding"
-        await jobs.update(job, stage=progress.stage)
-        rows: list[Vectors] = []
-        async for outcome in embedder.each(examples.inputs):
+        """The vectors of all examples, ``[examples, dimensions]``; embeds the unknown ones."""
+        rows = list(known)
+        unknown = [place for place, row in enumerate(rows) if row is None]
+        if unknown:
+            progress.stage, progress.done = "embedding", len(rows) - len(unknown)
+            await jobs.update(job, stage=progress.stage, done=progress.done)
+        place = iter(unknown)
+        async for outcome in embedder.each([examples.inputs[at] for at in unknown]):
             if isinstance(outcome, UnusableInputError):
                 raise InvalidError(str(outcome), "inputs") from outcome
-            rows.append(normalise(outcome.vector()))
-            progress.done = len(rows)
-        return np.stack(rows)
+            rows[next(place)] = normalise(outcome.vector())
+            progress.done += 1
+        return np.stack([row for row in rows if row is not None])
 
     async def _train(
         self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, revision: str

@@ -23,11 +23,14 @@ READ_CHARACTERS = 4_000_000
 MOST_CHARACTERS = 64_000_000
 
 
-async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vectors]:
+async def documents(
+    index: Index, ids: Sequence[str], most: int = MOST_CHARACTERS
+) -> tuple[list[str], Vectors]:
     """Texts of documents and their unit vectors, float32 ``[ids, dimensions]``.
 
     Args:
         ids: each once.
+        most: characters of all texts.
 
     Raises:
         InvalidError: some are not in the index, or the texts are too large to store.
@@ -46,7 +49,7 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
         missing += [first + i for i, name in enumerate(chunk) if name not in rows]
         lengths = characters(found)
         size += sum(lengths.values())
-        if size > MOST_CHARACTERS:
+        if size > most:
             raise InvalidError(
                 f"ids: their texts, which are stored with the classifier, hold more than "
                 f"{MOST_CHARACTERS} characters: give fewer",
@@ -64,6 +67,14 @@ async def documents(index: Index, ids: Sequence[str]) -> tuple[list[str], Vector
             f"ids: {len(ids) - len(texts)} of {len(ids)} are not in the index{where}", "ids"
         )
     return texts, np.concatenate(vectors)
+
+
+async def present(index: Index, ids: Sequence[str]) -> list[str]:
+    """Those of the ids that the index has, in their order."""
+    found: set[str] = set()
+    for first in range(0, len(ids), CHUNK):
+        found.update((await named(index, ids[first : first + CHUNK], ["id"]))["id"].to_pylist())
+    return [name for name in ids if name in found]
 
 
 async def named(index: Index, ids: Sequence[str], columns: list[str]) -> pa.Table:

@@ -5,7 +5,7 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zipfile import BadZipFile
 
@@ -26,6 +26,9 @@ log = structlog.get_logger("docsplit.index")
 
 # limit of the heads of one kind that a process keeps in memory
 _LOADED_BYTES = 64_000_000
+# former trainings in a report
+_MOST_HISTORY = 100
+_KEPT = ("examples", "accuracy", "subset_accuracy", "macro_f1")
 # memory for a label besides its column of the network: its name, and its part of the report
 _LABEL_BYTES = 500
 
@@ -104,8 +107,11 @@ class Heads:
         self._reading = asyncio.Lock()
         self._loaded = LRUCache[str, Head](_LOADED_BYTES, _size)
 
-    async def put(self, head: Head, examples: Examples | None = None) -> None:
+    async def put(self, head: Head, examples: Examples | None = None) -> Head:
         """Store a head, and replace one of the same name; durable on return.
+
+        Returns:
+            The head; with examples, its report has the ``history`` of former trainings.
 
         Raises:
             ConflictError: the bundle has a head of that name.
@@ -113,7 +119,10 @@ class Heads:
         self.require_free(head.name)
         if not isinstance(head.network, Network):
             raise TypeError("a graph of the bundle is not stored")
-        blob = await executors.STORE.run(examples.to_bytes) if examples else b""
+        blob = b""
+        if examples:
+            blob = await executors.STORE.run(examples.to_bytes)
+            head = replace(head, report={**head.report, "history": await self._history(head)})
         row = {
             "name": head.name,
             "uid": head.uid,
@@ -127,6 +136,7 @@ class Heads:
         # before older versions are removed
         await self._table.sync()
         await self._table.tidy()
+        return head
 
     async def names(self) -> list[str]:
         """All names, sorted."""
@@ -225,6 +235,15 @@ class Heads:
         """Delete the head of one training, unless another head has replaced it."""
         await self._table.delete(self._table.of(name) & col("uid").eq(lit(uid)))
         await self._table.sync()
+
+    async def _history(self, head: Head) -> list[dict[str, Any]]:
+        """Results of the trainings before this one."""
+        try:
+            former = (await self.get(head.name)).report
+        except (NotFoundError, StoreError):
+            return []
+        point = {name: former[name] for name in _KEPT if name in former}
+        return [*former.get("history", []), point][-_MOST_HISTORY:]
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from heads.examples import Examples
     from heads.network import Vectors
     from service.learning.jobs import Jobs
+    from service.learning.labels import Labels
     from service.learning.store import Heads
 
 
@@ -30,6 +31,7 @@ class HeadStore:
         self._bundles = bundles
         self._heads: dict[str, Heads] = {}
         self._jobs: Jobs | None = None
+        self._labels: Labels | None = None
         store.on_drop = self._forget
 
     async def classifiers(self) -> Heads:
@@ -48,6 +50,15 @@ class HeadStore:
         if self._jobs is None:
             self._jobs = Jobs(database)
         return self._jobs
+
+    async def labels(self) -> Labels:
+        """The labels that people gave for the classifiers, at all replicas."""
+        database = await self.indexes.database("heads")
+        from service.learning.labels import Labels
+
+        if self._labels is None:
+            self._labels = Labels(database)
+        return self._labels
 
     async def unlabelled(self, examples: Examples, revision: str) -> Vectors | None:
         """Vectors of the unlabelled documents for some examples; None if they name no index.

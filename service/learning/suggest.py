@@ -5,11 +5,12 @@ gradient is long if the classifier is uncertain; k-means++ draws long ones that 
 document's vector replaces the network's last hidden layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from heads.examples import digest
@@ -55,7 +56,12 @@ class _Candidates:
 
 
 async def suggest(
-    index: Index, network: Scorer, labelled: set[bytes], number: int, where: Where | None
+    index: Index,
+    network: Scorer,
+    labelled: set[bytes],
+    number: int,
+    where: Where | None,
+    given: Set[str] = frozenset(),
 ) -> list[Suggestion]:
     """Documents of an index to label next, the least certain first.
 
@@ -65,8 +71,10 @@ async def suggest(
         labelled: digests of texts that have a label; documents of these texts are left out.
         number: of documents, at most.
         where: filter for the documents.
+        given: ids of documents that have a label, and are left out.
     """
     order = await _scan(index, network, where)
+    order = order.filter(pc.invert(pc.is_in(order, pa.array(given, pa.string()))))
     most = max(1, min(CANDIDATES, MOST_SCORES // network.shape[1]))
     found = await _unlabelled(index, order, labelled, most)
     if not found.ids:

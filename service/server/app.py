@@ -31,12 +31,13 @@ from service.server.routes import (
     cohere,
     embed,
     openai,
+    read,
     rerank,
     similar,
     similarity,
     status,
-    suggest,
 )
+from service.server.routes.labelling import labels, suggest
 from service.server.routes.stored import (
     aliases,
     documents,
@@ -136,6 +137,7 @@ def create_app(service: Service) -> FastAPI:
         classify,
         classifiers,
         suggest,
+        labels,
         similar,
         passages,
         indexes,
@@ -152,6 +154,7 @@ def create_app(service: Service) -> FastAPI:
         duplicates,
         openai,
         cohere,
+        read,
         status,
     ):
         app.include_router(module.router)

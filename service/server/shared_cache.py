@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
 from bundles.manifest import Manifest
 from service.embedding.cache.codec import Codec
-from service.embedding.cache.shared import SharedCache
 from service.embedding.engines.interface import Arithmetic
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.embedding.cache.shared import SharedCache
 
 log = structlog.get_logger("docsplit")
 
@@ -31,6 +34,9 @@ def shared_cache(
     """
     if settings.redis_url is None:
         return None
+    # the client of Redis takes a while to import
+    from service.embedding.cache.shared import SharedCache
+
     secret = settings.cache_secret
     codec = Codec(manifest.dimensions, None if secret is None else secret.get_secret_value())
     if not codec.signed:

@@ -25,6 +25,7 @@ from service.index.store import Store
 from service.logs import outline
 from service.metrics import Metrics
 from service.uploads.spool import Spool, Upload
+from service.uploads.texts import Texts
 
 if TYPE_CHECKING:
     from service.keys.rate import Bucket
@@ -72,6 +73,7 @@ class Uploads:
         # a folder of temporary files may lie in memory, the volume of the indexes does not
         folder = None if "://" in store.path else Path(store.path, "scratch")
         self.spool = Spool(folder, capacity)
+        self.texts = Texts(folder)
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: dict[str, asyncio.Task[None] | None] = {}
@@ -154,6 +156,7 @@ class Uploads:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.texts.close()
 
     async def _run(
         self,

@@ -19,13 +19,14 @@ _MALFORMED = "the body could not be read: send multipart/form-data as its conten
 class _Parts:
     """Parses a body in pieces: a text begins a file of that name, bytes belong to the last file."""
 
-    def __init__(self, content_type: str) -> None:
+    def __init__(self, content_type: str, most_files: int) -> None:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise MediaTypeError("content-type: send multipart/form-data with a boundary")
         self.whole = False
         self._found: list[str | bytearray] = []
         self._files = 0
+        self._most = most_files
         self._field, self._value, self._disposition = b"", b"", b""
         try:
             self._parser = MultipartParser(
@@ -72,10 +73,10 @@ class _Parts:
 
     def _name(self) -> None:
         self._files += 1
-        if self._files > MOST_FILES:
+        if self._files > self._most:
+            what = "one file" if self._most == 1 else f"{self._most} files"
             raise TooLargeError(
-                f"the form holds more than {MOST_FILES} files, which is the limit: send several "
-                "requests",
+                f"the form holds more than {what}, which is the limit: send several requests",
                 headers={"connection": "close"},
             )
         given = parse_options_header(self._disposition)[1].get(b"filename", b"")
@@ -103,7 +104,11 @@ class _Parts:
 
 
 async def receive(
-    body: AsyncIterator[bytes], content_type: str, upload: Upload, most_bytes: int
+    body: AsyncIterator[bytes],
+    content_type: str,
+    upload: Upload,
+    most_bytes: int,
+    most_files: int = MOST_FILES,
 ) -> None:
     """Write the files of a body to an upload.
 
@@ -112,13 +117,14 @@ async def receive(
         content_type: of the body.
         upload: empty.
         most_bytes: of one file.
+        most_files: in the body.
 
     Raises:
         MediaTypeError, MalformedError, InvalidError: the body is no form of files.
         TooLargeError: a file, or their number, exceeds its limit.
         OverloadedError, UnavailableError: there is no room on disk.
     """
-    parts = _Parts(content_type)
+    parts = _Parts(content_type, most_files)
     async for chunk in body:
         for part in parts.feed(chunk):
             if isinstance(part, str):

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from docsplit_client import answers, calls, options, stored
+from docsplit_client import answers, calls, learnt, options, stored
 from docsplit_client.calls.call import Call
 from tests.conftest import Server
 
@@ -61,9 +61,12 @@ ANSWERS = {
     "JobOut": stored.Job,
     "JobsOut": stored.Jobs,
     "CitationOut": stored.CitationHead,
-    "ClassifierOut": stored.Classifier,
-    "SuggestionOut": stored.Suggestion,
+    "ClassifierOut": learnt.Classifier,
+    "SuggestionOut": learnt.Suggestion,
+    "LabelledPageOut": learnt.LabelledPage,
+    "TextOut": stored.FileText,
     "Info": answers.Info,
+    "KeysOut": answers.Keys,
 }
 # with the fields that are arguments of their own
 REQUESTS: dict[str, tuple[Any, set[str]]] = {
@@ -82,6 +85,7 @@ REQUESTS: dict[str, tuple[Any, set[str]]] = {
     "FindRequest": (options.FindLinksOptions, set()),
     "TrainRequest": (options.TrainOptions, {"labels"}),
     "SuggestRequest": (options.SuggestOptions, {"index"}),
+    "LabelIn": (options.LabelsOf, set()),
 }
 # every request, with the path parameters of the document and every query parameter
 CALLS: list[Call[Any]] = [
@@ -89,6 +93,7 @@ CALLS: list[Call[Any]] = [
     calls.embedding.similarity("a", ["b"]),
     calls.embedding.rerank("a", ["b"]),
     calls.embedding.info(),
+    calls.embedding.keys(),
     calls.search.similar("a", text="b"),
     calls.search.passages("a", text="b"),
     calls.search.compare("{name}", "a", text="b"),
@@ -115,6 +120,7 @@ CALLS: list[Call[Any]] = [
     calls.documents.delete_document("{name}", "{document_id}"),
     calls.documents.delete_documents("{name}", ["a"]),
     calls.jobs.upload("{name}", {"a.txt": b"text"}, "refuse"),
+    calls.jobs.read_file({"a.txt": b"text"}),
     calls.jobs.jobs(10),
     calls.jobs.job("{job_id}"),
     calls.jobs.cancel_job("{job_id}"),
@@ -130,6 +136,8 @@ CALLS: list[Call[Any]] = [
     calls.classifiers.classifier("{name}"),
     calls.classifiers.classifier_network("{name}"),
     calls.classifiers.suggest("{name}", "a"),
+    calls.classifiers.give_labels("{name}", "a", []),
+    calls.classifiers.labels("{name}", "a", "b", 10),
     calls.classifiers.delete_classifier("{name}"),
 ]
 

@@ -26,14 +26,14 @@ PAYLOADS = [
 PEPS = {"pep-20": 2004, "pep-257": 2001, "pep-404": 2011, "pep-566": 2017, "pep-616": 2020}
 
 
-@pytest.fixture(scope="module", params=[KEY, None] if NIGHTLY else [KEY])
+@pytest.fixture(scope="package", params=[KEY, None] if NIGHTLY else [KEY])
 def key(request: pytest.FixtureRequest) -> str | None:
     """The key that the service needs; at night also none."""
     found: str | None = request.param
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def service(
     tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str], key: str | None
 ) -> Iterator[Server]:
@@ -77,7 +77,7 @@ def service(
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     with browsing(tmp_path_factory.mktemp("browser"), free_port()) as tab:
         yield tab

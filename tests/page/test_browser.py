@@ -185,7 +185,7 @@ def test_a_label_shows_the_windows_that_carried_it(tab: Tab, service: Server) ->
     assert PAYLOADS[1] in labels
     assert "plain" in labels
     tab.click("aside .part li button")
-    assert tab.run("document.querySelectorAll('.window.shown').length") == 1
+    assert tab.run("document.querySelectorAll('.window.shown.carried .share').length") == 1
     assert tab.run("window.attacked") is None
 
 
@@ -224,6 +224,8 @@ def test_the_citations_of_a_document_are_a_graph(tab: Tab, service: Server) -> N
 
 def test_the_status_shows_health_and_indexes(tab: Tab, service: Server) -> None:
     tab.open(f"{service.url}/#/peps/status")
+    keys = tab.wait("document.querySelectorAll('.panel').length > 3 && document.body.innerText")
+    assert ("may do everything" in keys) == bool(tab.run("sessionStorage.getItem('docsplit.key')"))
     shown = tab.wait("document.querySelectorAll('.panel').length > 3 && main.innerText")
     assert "ready" in shown
     assert "5 documents" in shown

@@ -69,12 +69,13 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
         classify,
         embed,
         openai,
+        read,
         rerank,
         similar,
         similarity,
         status,
-        suggest,
     )
+    from service.server.routes.labelling import labels, suggest
     from service.server.routes.stored import (
         aliases,
         documents,
@@ -108,7 +109,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
     )
     routes = [
         route
-        for module in (*parts, rerank, similar, similarity, status, suggest)
+        for module in (*parts, labels, read, rerank, similar, similarity, status, suggest)
         for route in module.router.routes
         if isinstance(route, APIRoute)
     ]

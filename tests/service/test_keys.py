@@ -88,6 +88,25 @@ def test_a_rate_of_requests(locked: Locked) -> None:
     assert status(locked, "boss", "GET", "/info") == 200
 
 
+def test_keys_and_their_use_are_shown_to_those_who_may(locked: Locked) -> None:
+    before = {one["name"]: one for one in locked.ask("boss", "GET", "/keys").json()["keys"]}
+    assert before.keys() == RIGHTS.keys()
+    embedded = locked.ask("stranger", "POST", "/embed", json={"inputs": "a sentence for the key"})
+    assert embedded.status_code == 200
+    answer = locked.ask("stranger", "GET", "/keys")
+    [own] = answer.json()["keys"]
+    assert (own["name"], own["own"], own["everything"]) == ("stranger", True, False)
+    assert own["read_indexes"] == ["theirs"]
+    assert own["use_classifiers"] == []
+    # the second request is the one that asks
+    assert own["requests"] == before["stranger"]["requests"] + 2
+    assert own["tokens"] > before["stranger"]["tokens"]
+    everybody = locked.ask("boss", "GET", "/keys").text
+    for token in TOKENS.values():
+        assert token not in everybody
+        assert file.digest(token.encode()).hex() not in everybody
+
+
 def test_a_rate_of_tokens_is_charged_afterwards(locked: Locked) -> None:
     many = {"inputs": "word " * 200}
     assert status(locked, "thrifty", "POST", "/embed", json=many) == 200
@@ -163,9 +182,27 @@ def test_names_in_bodies_are_checked(locked: Locked) -> None:
     unnamed = locked.ask("stranger", "POST", "/classify", json=text)
     assert unnamed.status_code == 422
     assert "mine" not in unnamed.text
-    assert locked.ask("stranger", "GET", "/classifiers").json() == {"classifiers": []}
+    listed = locked.ask("stranger", "GET", "/classifiers").json()
+    assert listed == {"classifiers": [], "untrained": []}
     suggest = {"index": "theirs"}
     assert status(locked, "reader", "POST", "/classifiers/mine/suggest", json=suggest) == 403
+
+
+def test_labels_need_the_right_to_read_their_documents(locked: Locked) -> None:
+    assert status(locked, "boss", "PUT", "/indexes/mine", json={}) in (200, 201)
+    documents = [{"id": each, "text": f"text {each}"} for each in "abcd"]
+    body = {"documents": documents}
+    assert status(locked, "boss", "POST", "/indexes/mine/documents", json=body) == 200
+    given = [{"id": each, "labels": [label]} for each, label in zip("abcd", "xxyy", strict=True)]
+    labels = {"index": "mine", "documents": given}
+    place = "/classifiers/mine/labels"
+    # one may train and not read, the other the reverse
+    assert status(locked, "writer", "POST", place, json=labels) == 403
+    assert status(locked, "reader", "POST", place, json=labels) == 403
+    assert status(locked, "boss", "POST", place, json=labels) == 200
+    assert len(locked.ask("reader", "GET", place).json()["documents"]) == 4
+    assert status(locked, "writer", "POST", "/classifiers/mine/retrain") == 403
+    assert status(locked, "stranger", "GET", place) == 403
 
 
 def test_keys_change_without_a_restart(locked: Locked) -> None:

@@ -73,6 +73,8 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/classifiers/{name}/retrain",
         "/classifiers/{name}/network",
         "/classifiers/{name}/suggest",
+        "/classifiers/{name}/labels",
+        "/read",
         "/indexes",
         "/indexes/{name}",
         "/indexes/{name}/duplicates",
@@ -104,5 +106,6 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/livez",
         "/readyz",
         "/info",
+        "/keys",
         "/metrics",
     }

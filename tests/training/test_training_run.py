@@ -24,6 +24,7 @@ from training.processes import Processes
 from training.reporting.curve import read_lines
 from training.reporting.progress import RunProgress
 from training.settings import Settings, ViewName
+from training.trainer import order
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.loop import TrainingRun
@@ -131,6 +132,35 @@ def test_resumed_run_equals_the_uninterrupted_one(
     # Control: another seed gives another curve.
     train(make_settings(optimisation=common, run={"output": tmp_path / "other", "seed": 1}))
     assert losses(tmp_path / "other") != losses(tmp_path / "whole")
+
+
+def test_an_interrupted_run_embeds_no_block_of_documents_again_for_its_clusters(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(optimisation={"cluster_size": 8, "max_steps": 1})
+    embedded: list[int] = []
+
+    def counting(texts: Any, *given: Any, **named: Any) -> torch.Tensor:
+        if len(embedded) == interrupt_after:
+            raise KeyboardInterrupt
+        embedded.append(len(texts))
+        return embed_texts(texts, *given, **named)
+
+    monkeypatch.setattr(order, "_AT_ONCE", 16)
+    monkeypatch.setattr(order, "embed_texts", counting)
+    interrupt_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        train(settings)
+    interrupt_after = -1
+    assert sum(embedded) < (documents := len(train(settings).train))
+    assert sum(embedded) == documents
+    assert not list((tmp_path / "run").glob("neighbourhood-*"))
+    train(
+        make_settings(
+            optimisation={"cluster_size": 8, "max_steps": 1}, run={"output": tmp_path / "whole"}
+        )
+    )
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
 
 def test_near_documents_are_no_negatives(make_settings: MakeSettings, tmp_path: Path) -> None:

@@ -1,23 +1,27 @@
 """Choose the order of a run's documents, and which of a batch are no negatives."""
 
+import hashlib
 import json
+import shutil
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import track
 
 from training.data.batches import BatchOrder
 from training.data.clusters import ClusterOrder, Neighbourhood
 from training.data.specials import Specials
 from training.evaluation.embedding import embed_texts
+from training.evaluation.progress import EmbeddingProgress
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.opening import Opened
 from training.trainer.resumption import fixed_settings
 
 NEIGHBOURHOOD = "neighbourhood.npz"
+_BLOCKS = "neighbourhood-vectors"
 _AT_ONCE = 256
 
 
@@ -53,7 +57,8 @@ def open_neighbourhood(
 ) -> Neighbourhood | None:
     """The start weights' vectors and clusters, if the settings need them.
 
-    The run's folder keeps them, so that an interrupted run goes on with the same batches.
+    The run's folder keeps them, so that an interrupted run goes on with the same batches. It keeps
+    each block of vectors too, until all are there.
     """
     if not settings.optimisation.cluster_size and settings.objective.negatives_below == 1:
         return None
@@ -61,7 +66,9 @@ def open_neighbourhood(
     fixed = fixed_settings(settings, opened.cache.root.name)
     made_from = json.dumps({key: fixed[key] for key in sorted(fixed) if _decides(key)})
     if processes.any(not path.exists() or Neighbourhood.load(path).made_from != made_from):
-        vectors = _embed(settings, opened, processes, chunk_tokens)
+        digest = hashlib.sha256(made_from.encode()).hexdigest()[:16]
+        blocks = settings.run.output / f"{_BLOCKS}-{digest}"
+        vectors = _embed(settings, opened, processes, chunk_tokens, blocks)
         if processes.is_main:
             path.parent.mkdir(parents=True, exist_ok=True)
             Neighbourhood.of(
@@ -71,6 +78,7 @@ def open_neighbourhood(
                 seed=settings.run.seed,
                 made_from=made_from,
             ).save(path)
+            shutil.rmtree(blocks)
     processes.barrier()
     return Neighbourhood.load(path)
 
@@ -91,24 +99,32 @@ def _decides(setting: str) -> bool:
 
 
 def _embed(
-    settings: Settings, opened: Opened, processes: Processes, chunk_tokens: int
+    settings: Settings, opened: Opened, processes: Processes, chunk_tokens: int, folder: Path
 ) -> npt.NDArray[np.float32]:
+    """Vectors of the training documents; the folder has those of an interrupted run."""
     specials = Specials.of(opened.tokenizer)
-    blocks = []
-    for start in track(
-        range(0, len(opened.train), _AT_ONCE),
-        "embedding the documents",
-        console=Console(stderr=True, quiet=not processes.is_main),
-    ):
-        numbers = opened.train[start : start + _AT_ONCE]
-        vectors = embed_texts(
-            [opened.cache.sentences(int(number)) for number in numbers],
-            opened.encoder,
-            specials,
-            processes,
-            max_tokens=settings.backbone.max_tokens,
-            windows=settings.objective.windows,
-            chunk_tokens=chunk_tokens,
-        )
-        blocks.append(vectors.numpy())
-    return np.concatenate(blocks)
+    folder.mkdir(parents=True, exist_ok=True)
+    count = len(opened.train)
+    progress = EmbeddingProgress(Console(quiet=not processes.is_main, highlight=False))
+    files = []
+    with progress.embedding("start weights", count, count) as advance:
+        for start in range(0, count, _AT_ONCE):
+            numbers = opened.train[start : start + _AT_ONCE]
+            files.append(folder / f"{start}.npy")
+            if processes.any(not files[-1].exists()):
+                vectors = embed_texts(
+                    [opened.cache.sentences(int(number)) for number in numbers],
+                    opened.encoder,
+                    specials,
+                    processes,
+                    max_tokens=settings.backbone.max_tokens,
+                    windows=settings.objective.windows,
+                    chunk_tokens=chunk_tokens,
+                )
+                if processes.is_main:
+                    partial = files[-1].with_suffix(".partial.npy")
+                    np.save(partial, vectors.numpy())
+                    partial.replace(files[-1])
+            advance(len(numbers))
+    processes.barrier()
+    return np.concatenate([np.load(file) for file in files])

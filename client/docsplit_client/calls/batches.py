@@ -14,8 +14,9 @@ from docsplit_client.calls.documents import get_documents, upsert
 from docsplit_client.calls.embedding import embed
 from docsplit_client.calls.jobs import job
 from docsplit_client.calls.links import missing_citations
+from docsplit_client.learnt import Classifier
 from docsplit_client.options import EmbedOptions, NewDocument
-from docsplit_client.stored import Classifier, DocumentText, Job, Missing
+from docsplit_client.stored import DocumentText, Job, Missing
 
 X = TypeVar("X")
 

@@ -7,8 +7,8 @@ from typing import Unpack
 
 from docsplit_client.answers import Explained, Prediction
 from docsplit_client.calls.call import Call, nothing, parsed, path, raw
-from docsplit_client.options import ClassifyOptions, SuggestOptions, TrainOptions
-from docsplit_client.stored import Classifier, Suggestion
+from docsplit_client.learnt import Classifier, LabelledPage, Suggestion
+from docsplit_client.options import ClassifyOptions, LabelsOf, SuggestOptions, TrainOptions
 
 
 def classify(
@@ -34,7 +34,7 @@ def train_classifier(
 
 
 def retrain_classifier(name: str) -> Call[Classifier]:
-    """Train a classifier again from its stored examples."""
+    """Train a classifier again from its stored examples and given labels."""
     return Call("POST", path("classifiers", name, "retrain"), parsed, idempotent=False)
 
 
@@ -56,6 +56,21 @@ def classifier_network(name: str) -> Call[bytes]:
 def suggest(name: str, index: str, **options: Unpack[SuggestOptions]) -> Call[list[Suggestion]]:
     """Documents of an index whose labels would help the classifier most."""
     return Call("POST", path("classifiers", name, "suggest"), parsed, {"index": index, **options})
+
+
+def give_labels(name: str, index: str, documents: Sequence[LabelsOf]) -> Call[int]:
+    """Label documents of an index; returns how many of all indexes have labels."""
+    body = {"index": index, "documents": [*documents]}
+    where = path("classifiers", name, "labels")
+    return Call("POST", where, lambda answer: int(answer.json()["labelled"]), body)
+
+
+def labels(
+    name: str, index: str | None = None, after: str | None = None, limit: int | None = None
+) -> Call[LabelledPage]:
+    """Documents with the labels that people gave, in the order of time."""
+    where = path("classifiers", name, "labels", index=index, after=after, limit=limit)
+    return Call("GET", where, parsed)
 
 
 def delete_classifier(name: str) -> Call[None]:

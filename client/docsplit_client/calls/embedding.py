@@ -9,7 +9,7 @@ from typing import Any, Unpack, cast
 import httpx2
 import numpy as np
 
-from docsplit_client.answers import Detailed, Info, Rank, Vectors
+from docsplit_client.answers import Detailed, Info, Keys, Rank, Vectors
 from docsplit_client.calls.call import Call, parsed
 from docsplit_client.options import EmbedOptions, RerankOptions, SimilarityOptions
 
@@ -35,6 +35,11 @@ def similarity(
 def rerank(query: str, texts: Sequence[str], **options: Unpack[RerankOptions]) -> Call[list[Rank]]:
     """Texts by their relevance to a query, the best first."""
     return Call("POST", "/rerank", parsed, {"query": query, "texts": list(texts), **options})
+
+
+def keys() -> Call[Keys]:
+    """All API keys and their use for a key that may do everything, otherwise only its own."""
+    return Call("GET", "/keys", parsed)
 
 
 def info() -> Call[Info]:

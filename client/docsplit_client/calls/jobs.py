@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from docsplit_client.calls.call import Call, parsed, path
-from docsplit_client.stored import Job, Jobs
+from docsplit_client.stored import FileText, Job, Jobs
 
 
 def upload(
@@ -28,6 +28,16 @@ def upload(
     place = path("indexes", index, "files", on_duplicate=on_duplicate)
     # a second job finds the documents of the first unchanged
     return Call("POST", place, parsed, files=named)
+
+
+def read_file(file: str | PathLike[str] | Mapping[str, bytes | Path]) -> Call[FileText]:
+    """The text of a file with its pages and headings; the service stores nothing.
+
+    Args:
+        file: its path, or its content or path by name. The end of the name says its kind.
+    """
+    named = file if isinstance(file, Mapping) else _named([Path(file)])
+    return Call("POST", "/read", parsed, files=named)
 
 
 def jobs(limit: int | None = None) -> Call[Jobs]:

@@ -1,14 +1,19 @@
 """Layers of the cache: process, then Redis, with single flight for identical windows."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from service.embedding.cache.process import ProcessCache
-from service.embedding.cache.shared import SharedCache
 from windowing.pooling import Vectors
+
+if TYPE_CHECKING:
+    from service.embedding.cache.shared import SharedCache
 
 
 class Source(StrEnum):

@@ -157,6 +157,15 @@ class TrainingOut(BaseModel):
     hint: str | None = None
 
 
+class FormerOut(BaseModel):
+    """A former training of a classifier."""
+
+    examples: int | None = None
+    accuracy: float | None = None
+    subset_accuracy: float | None = None
+    macro_f1: float | None = None
+
+
 class ClassifierOut(BaseModel):
     """A classifier, and its quality on examples held out in cross-validation.
 
@@ -189,9 +198,13 @@ class ClassifierOut(BaseModel):
     log_loss: float | None = Field(default=None, description="of calibrated probabilities, nats")
     temperature: float | None = None
     training_seconds: float | None = None
+    history: list[FormerOut] | None = Field(
+        default=None, description="the trainings of this name before it, the oldest first"
+    )
 
 
 class ClassifiersOut(BaseModel):
     """The names of all classifiers, including those in their first training."""
 
     classifiers: list[str]
+    untrained: list[str] = Field(description="names that only have labels that people gave")

@@ -25,7 +25,7 @@ _HINT = ": send fewer inputs a request"
 _UPLOAD_HINT = " (max_upload_bytes): send fewer files a request"
 # bytes of an upload that are in memory, before they are on disk
 _UPLOAD_MEMORY = 4 << 20
-_UPLOADS = re.compile("/indexes/[^/]+/files")
+_UPLOADS = re.compile("/indexes/[^/]+/files|/read")
 
 
 class Guard:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -103,26 +105,41 @@ async def train_classifier(
 
 @router.post("/{name}/retrain", responses=_TRAIN, response_model_exclude_none=True)
 async def retrain_classifier(request: Request, response: Response, name: Name) -> ClassifierOut:
-    """Train a classifier again for its served bundle, from its stored examples.
+    """Train a classifier again for its served bundle, from its stored examples and given labels.
 
     If a training in the background was lost or failed, this uses the examples of that training.
+    With labels that people gave (``/labels``) the training runs in the background.
     """
-    heads = inference.service_of(request).heads
+    service = inference.service_of(request)
+    heads = service.heads
     async with deadline.within(request):
+        classifiers = await heads.classifiers()
+        classifiers.require_free(name)
         jobs = await heads.jobs()
         await jobs.require_idle(name)
         job = await jobs.get(name)
-        examples = await jobs.examples(job) if job is not None else None
-        resumed = examples is not None
-        try:
-            examples = examples or await (await heads.classifiers()).examples(name)
-        except NotFoundError as error:
-            if job is None:
-                raise
+        stored = await jobs.examples(job) if job is not None else None
+        resumed = stored is not None
+        if stored is None:
+            with suppress(NotFoundError):
+                stored = await classifiers.examples(name)
+        known = None
+        if labelled := await (await heads.labels()).all(name):
+            for source in {one.index for one in labelled}:
+                rights.require(request, Right.READ_INDEXES, source)
+            from service.learning.gathering import gather
+
+            examples, known = await gather(await service.store.indexes(), stored, labelled)
+        elif stored is not None:
+            examples = stored
+        elif job is not None:
             raise ConflictError(
                 "the classifier has no examples: its training failed because of them; PUT it again"
-            ) from error
-    return await _train(request, response, name, examples, None, background=resumed)
+            )
+        else:
+            raise NotFoundError("there is no classifier of that name")
+    background = resumed or bool(labelled)
+    return await _train(request, response, name, examples, None, background, known)
 
 
 @router.get("", responses=documented(401, 422, 503))
@@ -133,8 +150,12 @@ async def list_classifiers(request: Request) -> ClassifiersOut:
         # in this order: a training that ends in between is in both lists, never in neither
         names = set(await (await heads.jobs()).names())
         names.update(await (await heads.classifiers()).names())
-    known = rights.seen(request, names, Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
-    return ClassifiersOut(classifiers=sorted(known))
+        fresh = await (await heads.labels()).classifiers() - names
+    either = (Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
+    return ClassifiersOut(
+        classifiers=sorted(rights.seen(request, names, *either)),
+        untrained=sorted(rights.seen(request, fresh, *either)),
+    )
 
 
 @router.get("/{name}", responses=_READ, response_model_exclude_none=True)
@@ -158,7 +179,7 @@ async def download_network(request: Request, name: Name) -> Response:
 
 @router.delete("/{name}", status_code=204, responses=_READ)
 async def delete_classifier(request: Request, name: Name) -> None:
-    """Delete a classifier and its examples, and stop its training."""
+    """Delete a classifier with its examples and given labels, and stop its training."""
     service = inference.service_of(request)
     async with deadline.within(request):
         jobs = await service.heads.jobs()
@@ -166,10 +187,11 @@ async def delete_classifier(request: Request, name: Name) -> None:
         job = await jobs.get(name)
         if job is not None:
             await jobs.remove(job)
+        existed = await (await service.heads.labels()).forget(name) or job is not None
         try:
             await (await service.heads.classifiers()).delete(name)
         except NotFoundError:
-            if job is None:
+            if not existed:
                 raise
 
 
@@ -180,6 +202,7 @@ async def _train(
     examples: Examples,
     vectors: Vectors | None,
     background: bool,
+    known: Sequence[Vectors | None] | None = None,
 ) -> ClassifierOut:
     service = inference.service_of(request)
     if not service.encoders.serves(examples.model):
@@ -214,7 +237,8 @@ async def _train(
         async with deadline.within(request):
             # make sure that it exists before the answer reports success
             await service.heads.unlabelled(examples, encoder.revision)
-            job = await service.background.start(name, examples, vectors)
+            known = known if vectors is None else list(vectors)
+            job = await service.background.start(name, examples, known)
             response.status_code = 202
             response.headers["location"] = f"/classifiers/{name}"
             return await _describe(service, name, job)
@@ -251,8 +275,7 @@ async def _learn(
 
     learnt = await executors.TRAINING.run_stoppable(learn)
     head = Head(name, uuid.uuid4().hex, revision, learnt.labels, learnt.report, learnt.network)
-    await heads.put(head, examples)
-    return head
+    return await heads.put(head, examples)
 
 
 async def _describe(service: Service, name: str, job: Job | None) -> ClassifierOut:

@@ -1,7 +1,9 @@
-"""GET /health, /livez, /readyz, /info and /metrics."""
+"""GET /health, /livez, /readyz, /info, /keys and /metrics."""
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -12,7 +14,11 @@ from pydantic import BaseModel, Field
 
 from bundles.manifest import Contents
 from service.embedding.engines.calibration import Measurement
+from service.keys.rate import UNLIMITED, Bucket
+from service.keys.rights import EVERYTHING, Right
+from service.keys.ring import Key
 from service.server.edge.errors import NativeError
+from service.server.edge.keys import KEY, RIGHTS
 from service.server.encoder import Encoder
 from service.server.lifecycle import Phase, Service
 from service.server.routes.inference import service_of
@@ -233,6 +239,66 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
         if calibration is None
         else CalibrationInfo.model_validate(calibration.summary()),
     )
+
+
+class KeyOut(BaseModel):
+    """An API key, without its token, and what it has used."""
+
+    name: str
+    own: bool = Field(description="whether this request has this key")
+    everything: bool = Field(description="whether it may do everything")
+    read_indexes: list[str]
+    write_indexes: list[str]
+    use_classifiers: list[str]
+    train_classifiers: list[str]
+    requests_per_second: float | None
+    tokens_per_second: float | None
+    expires: datetime | None
+    revoked: bool
+    requests: int = Field(description="admitted by this process since its start")
+    tokens: int = Field(description="charged by this process since its start")
+
+
+class KeysOut(BaseModel):
+    """The keys that the request's key may see."""
+
+    required: bool = Field(description="whether requests need a key")
+    keys: list[KeyOut]
+
+
+@router.get("/keys", responses={401: {"model": NativeError, "description": "No valid API key."}})
+async def list_keys(request: Request) -> KeysOut:
+    """All keys for a key that may do everything, otherwise only its own."""
+    own = request.scope.get(KEY)
+    every = request.scope.get(RIGHTS, EVERYTHING) == EVERYTHING
+    ring = service_of(request).keys
+    return KeysOut(
+        required=ring.required,
+        keys=[_key(key, key.name == own) for key in ring.all() if every or key.name == own],
+    )
+
+
+def _key(key: Key, own: bool) -> KeyOut:
+    patterns = {str(right): list(key.rights.patterns.get(right, ())) for right in Right}
+    return KeyOut(
+        name=key.name,
+        own=own,
+        everything=key.rights == EVERYTHING,
+        read_indexes=patterns[Right.READ_INDEXES],
+        write_indexes=patterns[Right.WRITE_INDEXES],
+        use_classifiers=patterns[Right.USE_CLASSIFIERS],
+        train_classifiers=patterns[Right.TRAIN_CLASSIFIERS],
+        requests_per_second=_rate(key.requests),
+        tokens_per_second=_rate(key.tokens),
+        expires=None if math.isinf(key.expires) else datetime.fromtimestamp(key.expires, UTC),
+        revoked=key.revoked,
+        requests=round(key.requests.taken),
+        tokens=round(key.tokens.taken),
+    )
+
+
+def _rate(bucket: Bucket) -> float | None:
+    return None if bucket.rate == UNLIMITED else bucket.rate
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -37,7 +37,7 @@ export const post = async (path, body, signal) => (await send("POST", path, body
 /**
  * Send files.
  * @param {(share: number) => void} tell takes the share that was sent, 0 to 1
- * @returns {Promise<object>} the job that indexes them
+ * @returns {Promise<object>} the answer: the job that indexes them, or the text of one file
  */
 export function upload(path, form, tell) {
   return new Promise((resolve, reject) => {
@@ -54,7 +54,7 @@ export function upload(path, form, tell) {
       } catch {
         // a balancer's own page
       }
-      if (request.status === 202) resolve(data);
+      if (request.status < 300 && data) resolve(data);
       else reject(new Refused(request.status, data?.error ?? `The service answered with status ${request.status}.`, data));
     });
     request.addEventListener("error", () => reject(new Refused(0, UNREACHED, null)));

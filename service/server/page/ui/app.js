@@ -7,6 +7,7 @@ import { compare } from "./compare.js";
 import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
+import { label } from "./label.js";
 import { neighbourhood } from "./neighbourhood.js";
 import { search } from "./search.js";
 import { status } from "./status.js";
@@ -17,6 +18,7 @@ const VIEWS = {
   document: ["Document", readDocument, false],
   compare: ["Compare", compare, true],
   neighbourhood: ["Citations", neighbourhood, false],
+  label: ["Label", label, true],
   add: ["Add", add, true],
   status: ["Status", status, true],
 };

@@ -45,7 +45,7 @@ export async function read(main, index, given, signal) {
       if (own.length) fill(text.children[number].lastChild, linked(index.name, slice, one, own));
     });
   });
-  await labels(beside, found.text, open, (at) => reach(text, at), signal).catch((error) => {
+  await labels(beside, text, found.text, open, (at) => reach(text, at), signal).catch((error) => {
     if (error.name !== "AbortError") beside.append(problem(error));
   });
 }
@@ -53,7 +53,7 @@ export async function read(main, index, given, signal) {
 function section(index, id, one, former, number, slice) {
   const place = where(one);
   const fresh = place && (!former || place !== where(former));
-  return h("section.window", { id: `at-${one.start}`, "data-end": one.end, "aria-label": `Window ${number + 1}` },
+  return h("section.window", { id: `at-${one.start}`, "data-start": one.start, "data-end": one.end, "aria-label": `Window ${number + 1}` },
     h("p.edge", {}, h("span", {}, fresh ? place : `Window ${number + 1}`),
       h("a", { href: address(index, "search", { like: id, start: one.start, end: one.end }) }, "Passages like this")),
     h("div.words", {}, slice(one.start, one.end)));

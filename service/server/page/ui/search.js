@@ -4,6 +4,7 @@ import { address, go } from "./address.js";
 import { below, get, post } from "./api.js";
 import { count, fill, h, say } from "./dom.js";
 import { noDocuments, noHits, problem } from "./empty.js";
+import { fileChooser, takeFiles } from "./dropped.js";
 import { compile, filterBar } from "./filters.js";
 import { documentHits, facetBar, passageHits } from "./results.js";
 import { wordsOf } from "./texts.js";
@@ -93,8 +94,8 @@ function form(state, goOn) {
       submit();
     }
   });
-  takeFiles(box);
-  return h("form.search", { role: "search", onsubmit: (event) => { event.preventDefault(); submit(); } },
+  const report = h("div.dropped", { "aria-live": "polite" });
+  return takeFiles(box, report, h("form.search", { role: "search", onsubmit: (event) => { event.preventDefault(); submit(); } },
     state.like && h("p.like", {}, partial(state) ? "Like a part of the document " : "Like the document ", h("strong", {}, state.like),
       h("button.plain", { type: "button", "aria-label": "Search for a text instead", onclick: () => goOn({ like: "" }) }, "×")),
     h("label.quiet-read", { for: "query" }, "Text to search for"),
@@ -108,29 +109,16 @@ function form(state, goOn) {
       h("label.field", {}, "by ", h("select", { id: "mode", onchange: (event) => submit({ mode: event.target.value }) },
         Object.entries(MODES[state.unit]).map(([value, title]) =>
           h("option", { value, selected: value === state.mode }, title)))),
-      h("button.main", { type: "submit", id: "go" }, "Search")));
-}
-
-function takeFiles(box) {
-  box.addEventListener("dragover", (event) => event.preventDefault());
-  box.addEventListener("drop", async (event) => {
-    const [file] = event.dataTransfer.files;
-    if (!file) return;
-    event.preventDefault();
-    if (!/^text\/|json$/.test(file.type) && !/\.(txt|md|rst|csv)$/i.test(file.name)) {
-      say("Only text files can be dropped here.");
-      return;
-    }
-    box.value = await file.text();
-    say(`${file.name} is in the search box.`);
-  });
+      fileChooser(box, report),
+      h("button.main", { type: "submit", id: "go" }, "Search")),
+    report));
 }
 
 async function start(results, index, signal) {
   const page = await get(`${below(index.name, "documents")}?limit=8`, signal);
   fill(results, h("div.start", {},
     h("h2", {}, `${count(index.documents, "document")} to search`),
-    h("p.note", {}, "Write above what you look for. A whole document works too: paste it, or drop a text file. Or start from a document of the index:"),
+    h("p.note", {}, "Write above what you look for. A whole document works too: paste it, or drop a file. Or start from a document of the index:"),
     h("ul.seeds", {}, page.documents.map((one) => h("li", {},
       h("a", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, one.title || one.id))))));
 }

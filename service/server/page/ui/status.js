@@ -1,10 +1,10 @@
 // The view of the service's state. It asks again every few seconds while it is shown.
 
-import { address } from "./address.js";
 import { below, get, Refused } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 import { forgetKey, storedKey } from "./key.js";
+import { indexRow, keyPanel, trainings } from "./panels.js";
 
 const PAUSE = 5000;
 // indexes that are described
@@ -15,9 +15,10 @@ export async function status(main, index, given, signal) {
   const here = h("div.panels", {}, h("p.note.waiting", {}, "Reading…"));
   fill(main, h("h1", {}, "The service"), here);
   const known = new Map();
+  const refused = new Set();
   while (!signal.aborted) {
     try {
-      if (!document.hidden) fill(here, await panels(known, signal));
+      if (!document.hidden) fill(here, await panels(known, refused, signal));
     } catch (error) {
       if (error.name === "AbortError") return;
       fill(here, problem(error));
@@ -26,9 +27,9 @@ export async function status(main, index, given, signal) {
   }
 }
 
-async function panels(known, signal) {
-  const [info, metrics, { indexes }, { jobs }, { classifiers }] = await Promise.all(
-    ["info", "metrics", "indexes", "jobs?limit=10", "classifiers"].map((path) => get(path, signal)));
+async function panels(known, refused, signal) {
+  const [info, metrics, { indexes }, { jobs }, { classifiers, untrained }, keys] = await Promise.all(
+    ["info", "metrics", "indexes", "jobs?limit=10", "classifiers", "keys"].map((path) => get(path, signal)));
   const value = reader(metrics);
   const health = await get("health", signal).catch((error) => {
     // 503 tells the phase
@@ -38,6 +39,7 @@ async function panels(known, signal) {
   // to count documents costs the service more than all else here: once for each time the view is shown
   for (const name of indexes.slice(0, MOST)) if (!known.has(name)) known.set(name, await describe(name, signal));
   const described = [...known.values()];
+  const learning = await trainings(classifiers, refused, signal);
   return [
     panel("Health", [
       ["State", health.degraded ? `${health.status}, degraded: ${health.reasons.join(", ")}` : health.status],
@@ -60,8 +62,10 @@ async function panels(known, signal) {
         h("span", {}, `${job.index}: ${job.state}`),
         h("span.note", {}, `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`),
         job.error && h("p.problem", {}, job.error)))) : h("p.note", {}, "No files were uploaded in the last day.")),
-    classifiers.length > 0 && h("section.panel", {}, h("h2", {}, "Classifiers ", h("small", {}, classifiers.length)),
-      h("ul.rows", {}, classifiers.map((name) => h("li", {}, name)))),
+    classifiers.length + untrained.length > 0 && h("section.panel", {}, h("h2", {}, "Classifiers ", h("small", {}, classifiers.length)),
+      h("ul.rows", {}, classifiers.map((name) => h("li", {}, h("span", {}, name), learning.has(name) && h("span.note", {}, learning.get(name)))),
+        untrained.map((name) => h("li", {}, h("span", {}, name), h("span.note", {}, "has labels, not trained yet"))))),
+    keys.required && keyPanel(keys.keys),
     storedKey() && h("section.panel", {}, h("h2", {}, "API key"), h("p.note", {}, "In this tab, until you close it."),
       h("p.actions", {}, h("button", { type: "button", onclick: forgetKey }, "Forget it now"))),
   ];
@@ -74,14 +78,6 @@ async function describe(name, signal) {
     if (error instanceof Refused) return { name, refused: error.message };
     throw error;
   }
-}
-
-function indexRow(one) {
-  if (one.refused) return h("li", {}, h("span", {}, one.name), h("span.note", {}, one.refused));
-  const old = one.generations.length - 1;
-  const state = one.progress ? `re-embedding, ${one.progress.done} of ${one.progress.total}` :
-    [count(one.documents, "document"), one.adaptation?.used && "adapted cosines", old > 0 && count(old, "former generation")].filter(Boolean).join(", ");
-  return h("li", {}, h("a", { href: address(one.name, "search") }, one.name), h("span.note", {}, state));
 }
 
 function panel(title, rows) {

@@ -70,9 +70,10 @@ async def suggest_documents(
         job = await jobs.get(name)
         if job is not None:
             labelled |= await jobs.labelled(job)
+        given = await (await service.heads.labels()).ids(name, source)
         from service.learning.suggest import suggest
 
-        found = await suggest(index, head.network, labelled, body.count, where)
+        found = await suggest(index, head.network, labelled, body.count, where, given)
     return [
         SuggestionOut(
             id=one.id,

@@ -1,0 +1,80 @@
+"""Makes the examples of a training from stored examples and the labels that people gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from heads.examples import Examples, check, digest
+from service.errors import InvalidError, NotFoundError
+from service.index.indexes import Indexes
+from service.learning import sources
+from service.learning.labels import Labelled
+from windowing.pooling import Vectors
+
+
+async def gather(
+    indexes: Indexes, stored: Examples | None, labelled: Sequence[Labelled]
+) -> tuple[Examples, list[Vectors | None]]:
+    """The examples of a training, and the vectors of those that an index has.
+
+    Documents that no index has any more are left out. Of equal texts the latest label counts, and
+    a label counts more than a stored example. A classifier without examples gets the bundle of the
+    first index. Texts of indexes of other bundles come without vectors.
+
+    Args:
+        stored: of the classifier; None if it has none.
+        labelled: in the order in which the documents got their labels.
+
+    Raises:
+        InvalidError: too few labels, or too much text.
+    """
+    several = stored.multi_label if stored else any(len(one.labels) != 1 for one in labelled)
+    if not several and any(len(one.labels) != 1 for one in labelled):
+        raise InvalidError(
+            "labels: a document has several labels or none, but this classifier gives each "
+            "document one: POST /classifiers/{name}/labels changes them",
+            "labels",
+        )
+    found: dict[bytes, tuple[str, list[str], Vectors | None]] = {}
+    for text, labels in zip(stored.inputs, stored.labels, strict=True) if stored else ():
+        found[digest(text)] = text, labels, None
+    latest: dict[bytes, float] = {}
+    left = sources.MOST_CHARACTERS
+    model = None if stored is None else indexes.served.named(stored.model)
+    for name in sorted({one.index for one in labelled}):
+        own = {one.id: one for one in labelled if one.index == name}
+        try:
+            index = await indexes.open(name)
+        except NotFoundError:
+            continue
+        ids = await sources.present(index, [*own])
+        if not ids:
+            continue
+        texts, vectors = await sources.documents(index, ids, left)
+        model = model or indexes.served.by_revision(index.identity.revision)
+        fitting = index.identity.revision == model.revision
+        left -= sum(map(len, texts))
+        for one, text, vector in zip(ids, texts, vectors, strict=True):
+            key = digest(text)
+            if own[one].given >= latest.get(key, 0.0):
+                latest[key] = own[one].given
+                found[key] = text, own[one].labels, vector if fitting else None
+    examples = Examples(
+        [text for text, _, _ in found.values()], [labels for _, labels, _ in found.values()]
+    )
+    try:
+        check(examples.labels, several)
+    except ValueError as error:
+        raise InvalidError(str(error), "labels") from error
+    if stored is not None:
+        named = stored.model
+    else:
+        named = model.name if model is not None and len(indexes.served.models) > 1 else None
+    examples = replace(
+        examples,
+        multi_label=several,
+        unlabelled=stored.unlabelled if stored else None,
+        model=named,
+    )
+    return examples, [vector for _, _, vector in found.values()]

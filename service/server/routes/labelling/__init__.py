@@ -1,0 +1,1 @@
+"""Routes for people who label documents."""

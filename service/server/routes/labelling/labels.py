@@ -1,0 +1,181 @@
+"""/classifiers/{name}/labels: labels that people give to documents, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from heads.examples import UNSURE
+from service.errors import InvalidError, NotFoundError
+from service.keys.rights import Right
+from service.server.bodies.classifier_bodies import LONGEST_LABEL
+from service.server.bodies.fields import valid_text
+from service.server.bodies.names import INDEX_NAME, Identifier, Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.edge.large_bodies import BodyRoute
+from service.server.routes import inference
+
+router = APIRouter(
+    route_class=BodyRoute,
+    prefix="/classifiers/{name}/labels",
+    tags=["classify"],
+    dependencies=[Depends(rights.of_classifier)],
+)
+
+# documents of one call, and of one page
+MOST = 1000
+# labels of one document
+MOST_LABELS = 32
+
+
+def _few(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > MOST:
+        raise ValueError(f"there are {len(value)} documents, the limit is {MOST}: send fewer")
+    return value
+
+
+def _labels(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > MOST_LABELS:
+        raise ValueError(f"give a list of up to {MOST_LABELS} labels, or null to remove them")
+    for item in value:
+        if not 0 < len(valid_text(item)) <= LONGEST_LABEL:
+            raise ValueError(f"a label has 1 to {LONGEST_LABEL} characters")
+    if len(set(value)) < len(value):
+        raise ValueError("a label occurs twice")
+    if UNSURE in value:
+        raise ValueError(f"{UNSURE!r} is the answer of /classify below its threshold")
+    return value
+
+
+_LABELS = {
+    "type": "array",
+    "maxItems": MOST_LABELS,
+    "items": {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL},
+}
+
+
+class LabelIn(BaseModel):
+    """A document and its labels."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: Identifier
+    labels: Annotated[
+        list[str] | None,
+        BeforeValidator(_labels),
+        WithJsonSchema({"anyOf": [_LABELS, {"type": "null"}]}),
+    ] = Field(description="null removes them")
+
+
+def _once(given: Sequence[LabelIn]) -> Sequence[LabelIn]:
+    if len({one.id for one in given}) < len(given):
+        raise ValueError("an id occurs twice: send each id once")
+    return given
+
+
+class LabelsRequest(BaseModel):
+    """Labels of documents of an index."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: Annotated[str, Field(pattern=INDEX_NAME)]
+    documents: Annotated[list[LabelIn], BeforeValidator(_few), AfterValidator(_once)] = Field(
+        min_length=1, max_length=MOST
+    )
+
+
+class GivenOut(BaseModel):
+    """What a classifier has after the call."""
+
+    labelled: int = Field(description="documents of all indexes that have labels")
+
+
+class LabelledOut(BaseModel):
+    """A document with its labels."""
+
+    index: str
+    id: str
+    labels: list[str]
+    given: datetime
+
+
+class LabelledPageOut(BaseModel):
+    """Documents in the order in which they got their labels."""
+
+    documents: list[LabelledOut]
+    next: str | None = Field(description="the next page's `after`; null on the last page")
+
+
+@router.post("", responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 503))
+async def give_labels(request: Request, name: Name, body: LabelsRequest) -> GivenOut:
+    """Label documents of an index, or remove their labels; the classifier need not exist yet.
+
+    The answer comes when the labels are durable. ``POST /classifiers/{name}/retrain`` learns them.
+    """
+    source = await rights.readable(request, body.index)
+    heads = inference.service_of(request).heads
+    async with deadline.within(request):
+        classifiers = await heads.classifiers()
+        classifiers.require_free(name)
+        try:
+            several = (await classifiers.get(name)).multi_label
+        except NotFoundError:
+            several = True
+        given = {one.id: one.labels for one in body.documents}
+        for place, labels in enumerate(given.values()):
+            if labels is not None and len(labels) != 1 and not several:
+                raise InvalidError(
+                    f"documents.{place}.labels: this classifier gives each document one label: "
+                    "give a list of one",
+                    "documents",
+                )
+        index = await (await inference.service_of(request).store.indexes()).open(source)
+        from service.learning import sources
+
+        wanted = [one for one, labels in given.items() if labels is not None]
+        if missing := {*wanted} - {*await sources.present(index, wanted)}:
+            place = next(place for place, one in enumerate(given) if one in missing)
+            raise InvalidError(
+                f"documents: {len(missing)} of {len(given)} are not in the index, the first at "
+                f"position {place}",
+                "documents",
+            )
+        return GivenOut(labelled=await (await heads.labels()).give(name, source, given))
+
+
+@router.get("", responses=documented(401, 404, 422, 503))
+async def list_labels(
+    request: Request,
+    name: Name,
+    index: Annotated[
+        str | None, Query(pattern=INDEX_NAME, description="documents of this index only")
+    ] = None,
+    after: Annotated[str, Query(description="`next` of the page before")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+) -> LabelledPageOut:
+    """Labels that people gave, to documents of indexes that the key may read."""
+    chosen = None if index is None else await rights.readable(request, index)
+    async with deadline.within(request):
+        labels = await inference.service_of(request).heads.labels()
+        sources = await labels.indexes(name) if chosen is None else {chosen}
+        seen = rights.seen(request, sources, Right.READ_INDEXES)
+        found, following = await labels.page(name, seen, after, limit)
+    return LabelledPageOut(
+        documents=[
+            LabelledOut(
+                index=one.index,
+                id=one.id,
+                labels=one.labels,
+                given=datetime.fromtimestamp(one.given, UTC),
+            )
+            for one in found
+        ],
+        next=following,
+    )

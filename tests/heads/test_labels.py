@@ -1,0 +1,131 @@
+"""Labels that people give to documents one after the other, and the trainings that learn them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Server
+from tests.heads.conftest import PACKAGING, TYPING
+from tests.index.conftest import call
+
+
+@pytest.fixture
+def name(server: Server) -> Iterator[str]:
+    """The name of a classifier that does not exist yet."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    httpx.delete(f"{server.url}/classifiers/{name}")
+
+
+def give(
+    server: Server, name: str, index: str, labels: Mapping[str, Any], status: int = 200
+) -> Any:
+    """Label documents by id; None removes a label."""
+    documents = [
+        {"id": key, "labels": [one] if isinstance(one, str) else one} for key, one in labels.items()
+    ]
+    body = {"index": index, "documents": documents}
+    return call(server, "POST", f"/classifiers/{name}/labels", body, status=status)
+
+
+def given(server: Server, name: str, **query: Any) -> list[tuple[str, list[str]]]:
+    """Ids and labels, page by page."""
+    found: list[tuple[str, list[str]]] = []
+    after: str | None = ""
+    while after is not None:
+        page = call(server, "GET", f"/classifiers/{name}/labels", params={"after": after, **query})
+        found += [(one["id"], one["labels"]) for one in page["documents"]]
+        after = page["next"]
+    return found
+
+
+def learn(server: Server, name: str) -> dict[str, Any]:
+    """The classifier after a training from its labels."""
+    call(server, "POST", f"/classifiers/{name}/retrain", status=202)
+    while "training" in (found := call(server, "GET", f"/classifiers/{name}")):
+        assert found["training"]["state"] == "running", found
+        time.sleep(0.05)
+    return dict(found)
+
+
+def suggested(server: Server, name: str, index: str) -> set[str]:
+    body = {"index": index, "count": 200}
+    return {one["id"] for one in call(server, "POST", f"/classifiers/{name}/suggest", body)}
+
+
+def some(numbers: list[int], label: str) -> dict[str, str]:
+    return {f"pep-{number}": label for number in numbers}
+
+
+def test_labels_are_kept_in_the_order_of_time(server: Server, library: str, name: str) -> None:
+    give(
+        server, name, library, {"pep-484": "typing", "pep-241": "packaging", "pep-544": "packaging"}
+    )
+    # a new label moves a document to the end; null removes a label
+    assert give(server, name, library, {"pep-484": "other", "pep-241": None}) == {"labelled": 2}
+    assert given(server, name) == [("pep-544", ["packaging"]), ("pep-484", ["other"])]
+    assert given(server, name, limit=1, index=library) == given(server, name)
+    listed = call(server, "GET", "/classifiers")
+    assert name in listed["untrained"]
+    assert name not in listed["classifiers"]
+    call(server, "DELETE", f"/classifiers/{name}", status=204)
+    assert given(server, name) == []
+    call(server, "DELETE", f"/classifiers/{name}", status=404)
+
+
+def test_a_classifier_learns_the_labels_and_keeps_its_examples(
+    server: Server, library: str, name: str
+) -> None:
+    examples = {"inputs": ["cats and dogs", "dogs and cats"] * 2, "labels": ["pets"] * 4}
+    give(server, name, library, some(TYPING[:4], "typing"))
+    answer = call(server, "POST", f"/classifiers/{name}/retrain", status=422)
+    assert "only one label" in answer["error"]
+    give(server, name, library, some(PACKAGING[:4], "packaging"))
+    first = learn(server, name)
+    assert first["labels"] == {"packaging": 4, "typing": 4}
+    assert first["history"] == []
+    before = suggested(server, name, library)
+    assert {"pep-589", "pep-695"} <= before
+    # one document gets another label, and a further one its first
+    give(server, name, library, {"pep-484": "packaging", "pep-589": "typing"})
+    assert suggested(server, name, library) == before - {"pep-589"}
+    second = learn(server, name)
+    assert second["labels"] == {"packaging": 5, "typing": 4}
+    [former] = second["history"]
+    assert (former["examples"], former["accuracy"]) == (8, first["accuracy"])
+    # the examples of a PUT stay beside the labels
+    examples["inputs"] += ["sums", "products"]
+    examples["labels"] += ["numbers"] * 2
+    call(server, "PUT", f"/classifiers/{name}", examples)
+    third = learn(server, name)
+    assert third["labels"] == {"numbers": 2, "packaging": 5, "pets": 2, "typing": 4}
+    assert [one["examples"] for one in third["history"]] == [8, 9, 6]
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        ({"pep-241": ["a", "a"]}, "a label occurs twice"),
+        ({"pep-241": ["unsure"]}, "threshold"),
+        ({"pep-241": [""]}, "1 to 128"),
+        ({"pep-241": "a", "none": "a"}, "the first at position 1"),
+    ],
+)
+def test_unusable_labels_are_refused_as_a_whole(
+    server: Server, library: str, name: str, labels: dict[str, Any], hint: str
+) -> None:
+    assert hint in give(server, name, library, labels, status=422)["error"]
+    assert given(server, name) == []
+
+
+def test_a_classifier_of_one_label_takes_no_other(
+    server: Server, library: str, subjects: str
+) -> None:
+    answer = give(server, subjects, library, {"pep-241": ["typing", "packaging"]}, status=422)
+    assert "documents.0.labels" in answer["error"]

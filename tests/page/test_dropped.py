@@ -1,0 +1,66 @@
+"""A whole file as the text of a search, in a real browser on a real service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Server
+from tests.index.test_files import word
+from tests.page.browser import Tab, command
+from tests.page.conftest import PAYLOADS
+from tests.page.test_browser import titles
+
+pytestmark = pytest.mark.skipif(
+    command(Path(), 0) is None,
+    reason="needs Chromium, Google Chrome or PySide6 with QtWebEngine",
+)
+
+BOX = "document.querySelector('#query').value"
+
+
+def test_a_file_is_the_text_of_a_search(tab: Tab, service: Server, tmp_path: Path) -> None:
+    text = "String methods that remove a prefix or a suffix from text."
+    office = tmp_path / f"{PAYLOADS[1].replace('/', '')}.docx"
+    office.write_bytes(word("Prefixes", text))
+    tab.open(f"{service.url}/#/peps/search?unit=documents")
+    tab.wait("document.querySelector('.seeds li')")
+    tab.choose("#query-file", office)
+    assert text in tab.wait(BOX)
+    assert office.name in tab.text(".dropped")
+    tab.click("#go")
+    tab.wait("document.querySelector('.hits li')")
+    assert titles(tab)[0] == "PEP 616"
+    assert tab.run("window.attacked") is None
+
+
+def test_the_browser_reads_a_dropped_text_itself(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/search")
+    tab.wait("document.querySelector('.seeds li')")
+    drop = """(() => {{
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([new Uint8Array({bytes})], "a.txt", {{type: "text/plain"}}));
+      const event = new DragEvent("drop", {{dataTransfer, bubbles: true, cancelable: true}});
+      document.querySelector("form.search").dispatchEvent(event);
+    }})()"""
+    tab.loaded.clear()
+    tab.run(drop.format(bytes=[*"naïve 😀".encode()]))
+    assert tab.wait(BOX) == "naïve 😀"
+    assert not [url for url in tab.loaded if url.endswith("/read")]
+    # not in UTF-8: the service finds out which encoding it is
+    tab.run(drop.format(bytes=[*"Müller grüßt die Bärin an der Tür.".encode("latin-1")]))
+    tab.wait(f"{BOX}.startsWith('M')")
+    assert "Müller grüßt" in tab.run(BOX)
+    assert [url for url in tab.loaded if url.endswith("/read")]
+
+
+def test_a_file_that_cannot_be_read_says_why(tab: Tab, service: Server, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.pdf"
+    torn.write_bytes(b"%PDF-1.7 torn")
+    tab.open(f"{service.url}/#/peps/search")
+    tab.wait("document.querySelector('.seeds li')")
+    tab.choose("#query-file", torn)
+    tab.wait("document.querySelector('.dropped [role=alert]')")
+    assert "damaged" in tab.text(".dropped")
+    tab.problems[:] = [one for one in tab.problems if "status of 422" not in one]

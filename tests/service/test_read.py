@@ -1,0 +1,90 @@
+"""POST /read: the text of one file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.embedding.batching.clients import Client
+from service.uploads.spool import Spool, Upload
+from service.uploads.texts import LIMITS, Texts
+from tests.conftest import Server
+from tests.index.test_files import packed, spooled, word
+
+
+def read(server: Server, *files: tuple[str, bytes]) -> httpx.Response:
+    form = [("file", one) for one in files]
+    return httpx.post(f"{server.url}/read", files=form, timeout=60)
+
+
+def test_a_file_becomes_text_with_headings(server: Server) -> None:
+    answer = read(server, ("a.docx", word("Pens", "Ink flows onto paper.")))
+    assert answer.status_code == 200
+    found = answer.json()
+    assert "Ink flows onto paper." in found["text"]
+    [heading] = found["headings"]
+    assert heading == {"start": found["text"].index("Pens"), "level": 1, "title": "Pens"}
+    # the service keeps nothing
+    assert spooled(server) == []
+    plain = read(server, ("b.TXT", "naïve 😀".encode())).json()
+    assert (plain["text"], plain["pages"], plain["headings"]) == ("naïve 😀", [], [])
+    # the text is ready for a search
+    query = {"source_sentence": found["text"], "sentences": ["pens"]}
+    assert httpx.post(f"{server.url}/similarity", json={"inputs": query}).is_success
+
+
+@pytest.mark.parametrize(
+    ("files", "status", "hint"),
+    [
+        ([("a.pdf", b"%PDF-1.7 torn")], 422, "damaged"),
+        ([("a.exe", b"MZ")], 422, ".pdf, .docx"),
+        ([("a.zip", packed({"a.txt": b"a"}))], 422, "POST /indexes/{name}/files"),
+        ([("a.txt", b" ")], 422, "no text"),
+        ([("a.txt", b"a" * (LIMITS.characters + 1))], 422, "4,000,000 characters"),
+        ([("a.txt", b"a"), ("b.txt", b"b")], 413, "more than one file"),
+        ([("", b"a")], 422, "file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(
+    server: Server, files: list[tuple[str, bytes]], status: int, hint: str
+) -> None:
+    answer = read(server, *files)
+    assert (answer.status_code, hint in answer.json()["error"]) == (status, True), answer.text
+    assert spooled(server) == []
+
+
+def test_other_bodies_are_refused(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/read", json={"file": "a"})
+    assert answer.status_code == 415
+    assert "multipart/form-data" in answer.json()["error"]
+
+
+# during the start of the process that reads, and while it reads
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_request_that_ends_early_spoils_no_other(tmp_path: Path, seconds: float) -> None:
+    async def uploaded(spool: Spool, name: str, content: bytes) -> Upload:
+        upload = await spool.open(Client("a"))
+        upload.begin(name)
+        await upload.write(content)
+        await upload.flush()
+        return upload
+
+    async def main() -> str:
+        spool, texts = Spool(tmp_path, 10**8), Texts(tmp_path)
+        long = await uploaded(spool, "a.html", b"<p>a<b>b" * 3_000_000)
+        short = await uploaded(spool, "b.html", b"<p>short")
+        reading = asyncio.create_task(texts.read(long))
+        await asyncio.sleep(seconds)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        try:
+            return (await texts.read(short)).text
+        finally:
+            await texts.close()
+            long.close()
+            short.close()
+
+    assert asyncio.run(main()).strip() == "short"

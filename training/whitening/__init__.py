@@ -1,0 +1,1 @@
+"""DocSplit in closed form: a linear map after an encoder, fitted without labels."""
