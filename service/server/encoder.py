@@ -14,6 +14,7 @@ from bundles.manifest import Contents, Manifest
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
+from service.embedding.batching.shares import Shares
 from service.embedding.cache.layers import Cache
 from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.tenants import Tenants
@@ -70,6 +71,7 @@ class Encoder:
 
     Attributes:
         cache_bytes: memory for cached vectors of windows.
+        shares: of the cores; ``weight`` is the bundle's.
         reranking: a re-ranker to run in one queue with this encoder.
         default: whether it serves requests that name no bundle. Only its start measures the
             fastest threads, streams and batch size: later, others compute at the same time.
@@ -87,6 +89,8 @@ class Encoder:
     metrics: Metrics
     tenants: Tenants
     cache_bytes: int
+    shares: Shares
+    weight: float = 1.0
     reranking: Reranking | None = None
     default: bool = True
     choice: Choice = field(init=False)
@@ -261,6 +265,8 @@ class Encoder:
             age_limit=settings.queue_age_limit,
             pad_token_id=manifest.pad_token_id,
             report=partial(self.metrics.batch, model=self.name),
+            shares=self.shares,
+            weight=self.weight,
         )
         vectors = CachedVectors(self.cache, batcher, self.tenants)
         fresh = CachedVectors(Cache(ProcessCache(0)), batcher)

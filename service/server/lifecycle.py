@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import generate_latest
 
 from service import executors
+from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
 from service.embedding.cache.tenants import Tenants
 from service.embedding.engines.interface import EngineError
@@ -112,7 +113,9 @@ class Service:
     def _encoders(self, cache_bytes: int) -> Encoders:
         settings, bundles = self.settings, self.bundles.encoders
         found: list[Encoder] = []
-        for name, bundle in bundles.items():
+        shares = Shares(settings.threads or self.processor.cores)
+        weights = settings.bundle_shares or [1.0] * len(bundles)
+        for (name, bundle), weight in zip(bundles.items(), weights, strict=True):
             first = not found
             try:
                 encoder = Encoder(
@@ -122,7 +125,9 @@ class Service:
                     self.processor,
                     self.metrics,
                     self.tenants,
-                    cache_bytes // len(bundles),
+                    int(cache_bytes * weight / sum(weights)),
+                    shares,
+                    weight,
                     reranking=self.reranking if first else None,
                     default=first,
                 )

@@ -72,7 +72,7 @@ def test_a_successor_under_the_name_re_embeds_it(tmp_path: Path) -> None:
         index = await newer.open("x")
         assert (index.identity.model, index.identity.revision) == ("small", NEWER.revision)
         assert await index.has("1")
-        # the former revision, served beside it under another name, does not keep the index
+        # the former revision, served under another name at the same time, does not keep it
         both = await served(tmp_path, Model("former", SMALL.revision, 4), NEWER)
         assert (await both.open("x")).identity.revision == NEWER.revision
 
