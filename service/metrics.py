@@ -222,6 +222,7 @@ class Metrics:
         )
         for outcome in ("succeeded", "failed", "cancelled"):
             self.jobs.labels("files", outcome)
+            self.jobs.labels("map", outcome)
         self.files_refused = Counter(
             "docsplit_files_refused_total",
             "Files of uploads, files in archives and documents that jobs refused, by reason",
@@ -235,6 +236,17 @@ class Metrics:
             "Disk space of uploaded files that jobs have not read yet",
             registry=self.registry,
         )
+        self.line_streams = Gauge(
+            "docsplit_line_streams", "Requests by lines in progress", registry=self.registry
+        )
+        self.lines = Counter(
+            "docsplit_lines_total",
+            "Lines of requests by lines that were answered, by result",
+            ("result",),
+            registry=self.registry,
+        )
+        for result in ("embedded", "refused"):
+            self.lines.labels(result)
         self.connections = Gauge(
             "docsplit_connections", "Open connections of clients", registry=self.registry
         )

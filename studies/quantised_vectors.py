@@ -26,13 +26,16 @@ PAGE = 200
 BLOCK = 50
 
 
-async def windows(index_path: Path, name: str) -> tuple[Vectors, NDArray[np.int64]]:
-    """Vectors ``[windows, dimensions]`` of an index and the number of each window's document."""
+async def windows(index_path: Path, name: str, most: int) -> tuple[Vectors, NDArray[np.int64]]:
+    """Vectors ``[windows, dimensions]`` of an index and the number of each window's document.
+
+    It takes documents in the order of their ids until it has ``most`` windows.
+    """
     index = await (await opened(index_path, name)).open(name)
     parts: list[Vectors] = []
     counts: list[int] = []
     after: str | None = ""
-    while after is not None:
+    while after is not None and sum(counts) < most:
         page = await listing.page(index, after, PAGE)
         held = await reuse.windows(index, [head.id for head in page.heads])
         parts += [one.vectors for one in held.values()]
@@ -87,13 +90,17 @@ def recalls(
 def main() -> None:
     """Print the recall of each form."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("index_path", type=Path)
-    parser.add_argument("name")
+    parser.add_argument("indexes", nargs="+", help="PATH/NAME; windows of several are put together")
+    parser.add_argument("--most", type=int, default=200_000, help="windows of each index")
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--dimensions", type=int, help="keep the first components only")
     given = parser.parse_args()
-    vectors, documents = asyncio.run(windows(given.index_path, given.name))
-    vectors = normalise(vectors[:, : given.dimensions])
+    places = map(Path, given.indexes)
+    parts = [asyncio.run(windows(place.parent, place.name, given.most)) for place in places]
+    # the documents of each index follow those of the one before
+    firsts = np.cumsum([0, *(numbers[-1] + 1 for _, numbers in parts)])
+    documents = np.concatenate([n + at for (_, n), at in zip(parts, firsts, strict=False)])
+    vectors = normalise(np.concatenate([part for part, _ in parts])[:, : given.dimensions])
     queries = np.random.default_rng(1).choice(len(vectors), given.queries, replace=False)
     print(f"{len(vectors):,} windows of {documents[-1] + 1:,} documents")
     print(f"largest component {np.abs(vectors).max():.3f}, clipped {_clipped(vectors):.2e}")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import httpx2
 
 from docsplit_client import errors, retries
 from docsplit_client.calls.call import Call, Steps
+from docsplit_client.calls.lines import TextOutcome, outcomes
+from docsplit_client.options import EmbedOptions
 from docsplit_client.routes import Routes
 from docsplit_client.stored import DocumentHead
+from docsplit_client.streams import PARALLEL, in_tasks, in_threads
 
 T = TypeVar("T")
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
@@ -166,6 +169,24 @@ class Client(_Base[httpx2.Client]):
         except httpx2.TransportError as error:
             return error
 
+    def embed_stream(
+        self, texts: Iterable[str], parallel: int = PARALLEL, **options: Unpack[EmbedOptions]
+    ) -> Iterator[TextOutcome]:
+        """The vector of each text, or its error, in the order of the texts.
+
+        It reads the texts as it needs them and keeps only some requests in memory, so there may be
+        any number of texts.
+
+        Args:
+            texts: read by the thread that reads the vectors.
+            parallel: requests at a time.
+            options: as for ``embed``.
+
+        Raises:
+            DocsplitError: as ``embed``, but not for an error of one text.
+        """
+        return in_threads(texts, lambda part: self.send(outcomes(part, **options)), parallel)
+
     def all_documents(self, index: str) -> Iterator[DocumentHead]:
         """Every document of an index in the order of ids, without its text."""
         after: str | None = None
@@ -222,6 +243,12 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
             return await self._http.send(request)
         except httpx2.TransportError as error:
             return error
+
+    def embed_stream(
+        self, texts: Iterable[str], parallel: int = PARALLEL, **options: Unpack[EmbedOptions]
+    ) -> AsyncIterator[TextOutcome]:
+        """``Client.embed_stream`` for coroutines: use ``async for``."""
+        return in_tasks(texts, lambda part: self.send(outcomes(part, **options)), parallel)
 
     async def all_documents(self, index: str) -> AsyncIterator[DocumentHead]:
         """``Client.all_documents`` for coroutines."""

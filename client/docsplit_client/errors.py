@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -93,6 +94,13 @@ def of(response: httpx2.Response, retry_after: float | None) -> ApiError:
         message = (
             f"{response.reason_phrase or 'an error'}, not explained: a proxy may have answered"
         )
+    return of_fields(response.status_code, {**fields, "error": message}, body, retry_after)
+
+
+def of_fields(
+    status: int, fields: Mapping[str, Any], body: Any = None, retry_after: float | None = None
+) -> ApiError:
+    """The error that ``error`` and ``error_type`` describe; without a ``body``, they are it."""
+    made = _CLASSES.get(status, ApiError)
     kind = str(fields.get("error_type", ""))
-    made = _CLASSES.get(response.status_code, ApiError)
-    return made(response.status_code, message, kind, body, retry_after)
+    return made(status, fields["error"], kind, fields if body is None else body, retry_after)

@@ -94,6 +94,10 @@ class Routes:
     wait_for_job = Route(calls.batches.wait_for_job)
     cancel_job = Route(calls.jobs.cancel_job)
 
+    compute_map = Route(calls.maps.compute_map)
+    document_map = Route(calls.maps.document_map)
+    topics = Route(calls.maps.topics)
+
     find_links = Route(calls.links.find_links)
     found_links = Route(calls.links.found_links)
     forget_found_links = Route(calls.links.forget_found_links)

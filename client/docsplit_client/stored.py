@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from docsplit_client.answers import Direction, Place, Span
+from docsplit_client.maps import JobStep
 
 FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
 
@@ -249,6 +250,7 @@ class JobHead(TypedDict):
     """A job; ``ended`` is None until its state is final."""
 
     id: str
+    kind: Literal["files", "map"]
     index: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     files: JobFiles
@@ -267,8 +269,9 @@ class Refusal(TypedDict):
 
 
 class Job(JobHead):
-    """A job with the first of its refusals."""
+    """A job with the first of its refusals; ``step`` is None unless its kind is ``map``."""
 
+    step: JobStep | None
     refused: list[Refusal]
 
 

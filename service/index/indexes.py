@@ -32,6 +32,7 @@ from service.index.generations import (
 from service.index.generations import Model as Model
 from service.index.leases import Leases
 from service.index.links.found import FoundLinks
+from service.index.maps.stored import Maps
 from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.rows import schema
@@ -44,8 +45,7 @@ from service.index.storage.database import connect as connect
 
 # creating and dropping tables takes far less
 _STRUCTURE_SECONDS = 30.0
-# some MB each
-_VOCABULARIES = 16
+_VOCABULARIES = 16  # some MB each
 # seconds; every process that wrote before a table was deleted has ended by then
 KEEP_DROPPED = 86_400.0
 # processes see a deletion by another process after this time, even if the table looks whole
@@ -57,7 +57,7 @@ class Indexes:
 
     Args:
         database: holds their tables.
-        shared: database of the leases, of the registry of generations, of aliases and profiles.
+        shared: database of leases, aliases, profiles, maps and the registry of generations.
         models: the served bundles; each index is read and written by the generation of one.
         damaged: called with the number of damaged rows that a read met.
         fitted: called with the outcome of each fit of a profile.
@@ -78,6 +78,7 @@ class Indexes:
         self.registry = Registry(shared)
         self.aliases = Aliases(shared)
         self.profiles = Profiles(shared, fitted)
+        self.maps = Maps(shared)
         self.found_links = FoundLinks(shared)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
@@ -89,8 +90,7 @@ class Indexes:
     ) -> bool:
         """Create an index; False if it already exists with the same fields.
 
-        Args:
-            model: name of the served bundle that embeds its documents; the first one by default.
+        ``model`` names the served bundle that embeds its documents; the first one by default.
 
         Raises:
             ConflictError: it exists with other fields or for another bundle, or is an alias.
@@ -146,6 +146,7 @@ class Indexes:
         if gone:
             await self.registry.forget_dropped(gone)
             await self.profiles.forget(gone)
+            await self.maps.forget(gone)
         return self._list(names, dropped)
 
     def _list(self, names: Sequence[str], dropped: Container[str]) -> list[str]:
@@ -268,6 +269,7 @@ class Indexes:
         for table in tables:
             await self._remove(table)
         await self.profiles.forget(tables)
+        await self.maps.forget(tables)
 
     async def _remove(self, table: str) -> None:
         try:

@@ -17,9 +17,11 @@ from service.embedding.cache.tenants import Tenants
 from service.embedding.engines.interface import EngineError
 from service.embedding.engines.processor import Processor, detect
 from service.index.store import Store
+from service.jobs.runner import Runner
 from service.keys.ring import Keyring
 from service.learning.background import Background
 from service.learning.stored import HeadStore
+from service.mapping.background import Mapping
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
 from service.server.encoder import Encoder, Running, warn_of_misses
@@ -69,7 +71,9 @@ class Service:
     store: Store = field(init=False)
     heads: HeadStore = field(init=False)
     background: Background = field(init=False)
+    jobs: Runner = field(init=False)
     uploads: Uploads = field(init=False)
+    mapping: Mapping = field(init=False)
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     workers: Scrape | None = None
@@ -104,7 +108,10 @@ class Service:
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, list(encoders.values()))
         self.background = Background(self.heads, self.encoders, self.metrics)
-        self.uploads = Uploads(self.store, settings.max_upload_disk_bytes, self.metrics)
+        self.jobs = Runner(self.store, self.metrics)
+        disk_bytes = settings.max_upload_disk_bytes
+        self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics)
+        self.mapping = Mapping(self.store, self.jobs)
         default = self.encoders.default
         self.tracing = tracing(settings, default.bundle, default.choice)
         self.keys = Keyring(settings.api_keys, settings.keys_file)
@@ -195,6 +202,7 @@ class Service:
 
     async def stop(self) -> None:
         """End jobs, leave trainings to others, let commits and batches end, stop the threads."""
+        await self.jobs.close()
         await self.uploads.close()
         await self.background.close()
         await self.store.close()

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from corpora.documents import Document, Refused, of_file
 from extraction.content import StartError, UnreadableError
@@ -65,6 +65,21 @@ class Progress:
         if len(self.refused) < MOST_REFUSALS:
             shown = name.encode(errors="replace").decode()[: fields.ID_CHARACTERS]
             self.refused.append(Refused(shown, reason[:_REASON_CHARACTERS]))
+
+    def counts(self) -> dict[str, int]:
+        """The numbers of files, documents and refusals."""
+        return {
+            "files": self.files,
+            "done": self.done,
+            "failed": self.failed,
+            "written": self.written,
+            "unchanged": self.unchanged,
+            "refused": sum(self.refusals.values()),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """The first refusals."""
+        return {"refused": [[one.id, one.reason] for one in self.refused]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import httpx2
 import numpy as np
 import pytest
 
 from docsplit_client import (
+    ApiError,
     AsyncClient,
     BadRequestError,
     Client,
     NotFoundError,
     UnreachableError,
     VersionError,
+    streams,
 )
 from docsplit_client.options import NewDocument
 from docsplit_client.stored import Job
@@ -46,6 +51,58 @@ def test_vectors_are_those_of_the_service(client: Client, server: Server) -> Non
     assert client.embed(TEXTS, dimensions=8).shape == (3, 8)
     assert np.array_equal(client.similarity(TEXTS[0], TEXTS[1:]).argsort(), [0, 1])
     assert [one["index"] for one in client.rerank(TEXTS[0], TEXTS[1:])] == [1, 0]
+
+
+def test_a_stream_of_texts_gets_vectors_and_errors(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MOST_LINES", 2)
+    read = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for text in [*TEXTS, "", *TEXTS] * 4:
+            read += 1
+            yield text
+
+    stream = client.embed_stream(texts(), parallel=2, dimensions=8)
+    first = next(stream)
+    # two requests of two texts, and the text that did not fit into the second
+    assert read <= 5
+    rest = [*stream]
+    [error] = {str(one) for one in rest if isinstance(one, BadRequestError)}
+    assert "empty" in error
+    assert read == 28
+    vectors = [one for one in [first, *rest] if not isinstance(one, ApiError)]
+    assert np.array_equal(vectors[:3], client.embed(TEXTS, dimensions=8))
+
+    async def later() -> list[object]:
+        async with AsyncClient(server.url) as made:
+            return [one async for one in made.embed_stream(TEXTS, dimensions=8)]
+
+    assert np.array_equal(np.asarray(asyncio.run(later())), vectors[:3])
+    with pytest.raises(BadRequestError, match="dimensions"):
+        next(client.embed_stream(TEXTS, dimensions=4000))
+
+
+def test_a_stream_sends_lines_again_that_had_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    vector = base64.b64encode(np.ones(2, "<f4").tobytes()).decode()
+    found = f'{{"index":0,"embedding":"{vector}"}}\n'
+    full = '{"index":1,"status":429,"error":"full","error_type":"Overloaded","code":null}\n'
+    end = '{"lines":2,"errors":0,"tokens":4}'
+    stop = '{"lines":1,"errors":0,"tokens":4,"status":503,"error":"ends","error_type":"Unhealthy"}'
+    bodies = [found + full + end, found + stop]
+    sent: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.content)
+        return httpx2.Response(200, text=bodies[len(sent) - 1])
+
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with Client(http=httpx2.Client(transport=httpx2.MockTransport(answer))) as client:
+        outcomes = [*client.embed_stream(["a", "b"])]
+    assert sent == [b'"a"\n"b"\n', b'"b"\n']
+    assert np.array_equal(np.asarray(outcomes), np.ones((2, 2)))
 
 
 def test_windows_join_to_the_document(client: Client, peps: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from docsplit_client import answers, calls, learnt, options, stored
+from docsplit_client import answers, calls, learnt, maps, options, stored
 from docsplit_client.calls.call import Call
 from tests.conftest import Server
 
@@ -60,6 +60,8 @@ ANSWERS = {
     "MissingPageOut": stored.MissingPage,
     "JobOut": stored.Job,
     "JobsOut": stored.Jobs,
+    "MapOut": maps.DocumentMap,
+    "TopicsOut": maps.Topics,
     "CitationOut": stored.CitationHead,
     "ClassifierOut": learnt.Classifier,
     "SuggestionOut": learnt.Suggestion,
@@ -90,6 +92,14 @@ REQUESTS: dict[str, tuple[Any, set[str]]] = {
 # every request, with the path parameters of the document and every query parameter
 CALLS: list[Call[Any]] = [
     calls.embedding.embed(["a"]),
+    calls.lines.lines(
+        ["a"],
+        normalize=False,
+        truncate=True,
+        truncation_direction="left",
+        dimensions=8,
+        prompt_name="a",
+    ),
     calls.embedding.similarity("a", ["b"]),
     calls.embedding.rerank("a", ["b"]),
     calls.embedding.info(),
@@ -124,6 +134,9 @@ CALLS: list[Call[Any]] = [
     calls.jobs.jobs(10),
     calls.jobs.job("{job_id}"),
     calls.jobs.cancel_job("{job_id}"),
+    calls.maps.compute_map("{name}"),
+    calls.maps.document_map("{name}", "a", 10, True, "a"),
+    calls.maps.topics("{name}"),
     calls.links.find_links("{name}"),
     calls.links.found_links("{name}"),
     calls.links.forget_found_links("{name}"),
@@ -235,9 +248,12 @@ def test_every_native_route_has_a_method(document: dict[str, Any]) -> None:
 
 
 def test_queries_have_the_parameters_of_the_document(document: dict[str, Any]) -> None:
+    sent: dict[tuple[str, str], set[str]] = {}
     for one in CALLS:
         parts = urlsplit(one.path)
-        operation = document["paths"][unquote(parts.path)][one.method.lower()]
-        parameters = operation.get("parameters", ())
+        route = unquote(parts.path), one.method.lower()
+        sent[route] = sent.get(route, set()) | set(parse_qs(parts.query))
+    for (place, method), given in sent.items():
+        parameters = document["paths"][place][method].get("parameters", ())
         asked = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
-        assert set(parse_qs(parts.query)) == asked, one.path
+        assert given == asked, place

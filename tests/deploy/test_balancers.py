@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from docsplit_client import Client
 from tests.conftest import free_port, wait_ready, wait_until
 from tests.deploy.balancers import find, haproxy, nginx
 from tests.deploy.replica import Replica, running
@@ -228,6 +229,14 @@ def test_a_document_can_keep_its_replica(cluster: Cluster, name: str) -> None:
     assert kept
     # by pure chance, all twelve would stay in one of half a million runs
     assert "miss" in anywhere
+
+
+@pytest.mark.parametrize("name", ["haproxy", "nginx"])
+def test_streams_pass_the_balancers(cluster: Cluster, name: str) -> None:
+    with Client(cluster.urls[name]) as client:
+        found = [*client.embed_stream(TEXTS * 20)]
+    assert np.allclose(np.asarray(found[:40]), cluster.right[0], atol=2e-4)
+    assert len(found) == 800
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])

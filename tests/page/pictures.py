@@ -1,6 +1,7 @@
 """Takes the pictures of docs/images from a service with the index of ``make demo``.
 
-The index needs its found links (``POST /indexes/peps/links/find``) and its citation head.
+The index needs its found links (``POST /indexes/peps/links/find``), its citation head, and its map
+(``POST /indexes/peps/map``).
 
     python -m tests.page.pictures http://localhost:8080
 """
@@ -15,6 +16,7 @@ from tests.page.browser import browsing
 VIEWS = {
     "search": ("search?q=Why+does+Python+have+no+multi-line+lambda%3F", ".hits"),
     "compare": ("compare?id=pep-585&other=pep-484", ".pairs"),
+    "map": ("map", ".topics"),
     "citations": ("neighbourhood?id=pep-585", ".centre .counts:not(:empty)"),
 }
 

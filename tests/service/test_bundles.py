@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 import openai
+import orjson
 import pytest
 
 from bundles import format as bundle
@@ -95,6 +96,15 @@ def test_each_dialect_chooses_by_name(two: Server) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
     detailed = call(two, "POST", "/embed", {"inputs": TEXT, "model": "start", "windows": True})
     assert (detailed["model"], detailed["revision"]) == ("start", SECOND.revision)
+    lines: dict[str, Any] = {
+        "content": f'"{TEXT}"\n',
+        "headers": {"content-type": "application/x-ndjson"},
+    }
+    answer = httpx.post(f"{two.url}/embed?model=start", timeout=60, **lines)
+    np.testing.assert_allclose(
+        orjson.loads(answer.text.splitlines()[0])["embedding"], expected, atol=1e-6
+    )
+    assert httpx.post(f"{two.url}/embed?model=other", timeout=60, **lines).status_code == 404
     pair = {"inputs": {"source_sentence": TEXT, "sentences": ["Old letters."]}}
     texts = {"query": TEXT, "texts": ["Old letters."], "raw_scores": True}
     bodies: list[tuple[str, dict[str, Any]]] = [("/similarity", pair), ("/rerank", texts)]

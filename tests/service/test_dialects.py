@@ -11,11 +11,13 @@ from typing import Any
 import cohere
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
 from service.embedding.prompts import for_purpose
+from service.server.bodies import arrow
 from service.server.bodies.encoding import small_integers
 from tests.conftest import Server, serving
 
@@ -52,6 +54,24 @@ def test_the_client_of_cohere_gets_every_form(server: Server, client: cohere.Cli
     assert answer.meta is not None
     assert answer.meta.tokens is not None
     assert (answer.meta.tokens.input_tokens or 0) > 15
+
+
+@pytest.mark.parametrize("form", ["float", "int8", "ubinary"])
+def test_an_arrow_stream_holds_the_same_numbers(server: Server, form: str) -> None:
+    body = {"inputs": TEXTS, "encoding_format": form}
+    plain = httpx.post(f"{server.url}/embed", json=body)
+    headers = {"accept": arrow.MEDIA_TYPE}
+    for _ in range(2):
+        # the second answer comes from memory
+        answer = httpx.post(f"{server.url}/embed", json=body, headers=headers)
+        assert answer.headers["content-type"] == arrow.MEDIA_TYPE
+        assert answer.headers["x-compute-tokens"] == plain.headers["x-compute-tokens"]
+        with pa.ipc.open_stream(answer.content) as reader:
+            rows = np.array(reader.read_all()["embedding"].to_pylist(), np.float32)
+        assert np.array_equal(rows, np.array(plain.json(), np.float32))
+    body["encoding_format"] = "base64"
+    answer = httpx.post(f"{server.url}/embed", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["error_type"]) == (422, "Validation")
 
 
 def test_cohere_takes_parts_and_fewer_dimensions(server: Server, client: cohere.ClientV2) -> None:

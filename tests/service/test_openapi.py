@@ -94,6 +94,8 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/links/find",
         "/indexes/{name}/links/missing",
         "/indexes/{name}/files",
+        "/indexes/{name}/map",
+        "/indexes/{name}/topics",
         "/jobs",
         "/jobs/{job_id}",
         "/rerank",

@@ -15,12 +15,14 @@ from starlette.types import Message
 from service.embedding.batching.clients import Client
 from service.errors import OverloadedError, TooLargeError, UnavailableError
 from service.index.indexes import connect
+from service.jobs import runner
+from service.jobs.runner import Runner
+from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs
 from service.metrics import Metrics
 from service.server.edge.guard import Guard
 from service.server.edge.inflight import Inflight
-from service.uploads import background, form
+from service.uploads import form
 from service.uploads.background import MOST_JOBS, STOPPED, Uploads, Wish
-from service.uploads.jobs import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs
 from service.uploads.spool import Spool, Upload
 from tests.conftest import until
 
@@ -124,6 +126,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder)
         self.metrics = Metrics()
+        self.jobs = Runner(self, self.metrics)  # type: ignore[arg-type]
 
     async def database(self, part: str) -> Any:
         return await connect(f"{self.path}/{part}")
@@ -132,7 +135,7 @@ class Place:
         await asyncio.Event().wait()
 
     def uploads(self) -> Uploads:
-        return Uploads(self, 1 << 20, self.metrics)  # type: ignore[arg-type]
+        return Uploads(self, self.jobs, 1 << 20, self.metrics)  # type: ignore[arg-type]
 
     async def begun(self, uploads: Uploads) -> Job:
         """A job whose only file has been read, and that waits for its index."""
@@ -153,9 +156,9 @@ def test_a_service_that_stops_says_so(tmp_path: Path) -> None:
     async def stop() -> Job | None:
         uploads = place.uploads()
         running, waiting = await place.begun(uploads), await place.begun(uploads)
-        await uploads.close()
+        await place.jobs.close()
         assert uploads.spool.total == 0
-        jobs = await uploads.jobs()
+        jobs = await place.jobs.jobs()
         assert await jobs.get(waiting.id) is not None
         return await jobs.get(running.id)
 
@@ -168,16 +171,16 @@ def test_a_service_that_stops_says_so(tmp_path: Path) -> None:
 def test_a_job_is_cancelled_at_another_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.01)
     here, there = Place(tmp_path), Place(tmp_path)
 
     async def cancel() -> Job | None:
-        uploads, elsewhere = here.uploads(), there.uploads()
+        uploads = here.uploads()
         job = await here.begun(uploads)
-        await elsewhere.cancel(job.id)
-        await until(lambda: not uploads._tasks)
+        await there.jobs.cancel(job.id)
+        await until(lambda: not here.jobs._tasks)
         assert uploads.spool.total == 0
-        return await (await elsewhere.jobs()).get(job.id)
+        return await (await there.jobs.jobs()).get(job.id)
 
     job = asyncio.run(cancel())
     assert job is not None
@@ -204,7 +207,7 @@ def test_a_job_whose_replica_is_gone_has_failed() -> None:
     job = Job("a", "files", "index", "key one", "running", COUNTS, "", 1000.0, 2000.0, {})
     assert job.at(2000.0 + LOST_SECONDS).state == "running"
     lost = job.at(2001.0 + LOST_SECONDS)
-    assert (lost.state, lost.error) == ("failed", LOST)
+    assert (lost.state, lost.error) == ("failed", LOST["files"])
 
 
 def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +218,7 @@ def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await jobs._table.change(f"id = '{ids[1]}'", heartbeat=old)
         ids.append((await jobs.add("files", "index", "", COUNTS)).id)
         assert [job.id for job in await jobs.all()] == [ids[3], ids[2], ids[0]]
-        monkeypatch.setattr("service.uploads.jobs.KEEP_JOBS", 2)
+        monkeypatch.setattr("service.jobs.table.KEEP_JOBS", 2)
         ids.append((await jobs.add("files", "index", "", COUNTS)).id)
         assert [job.id for job in await jobs.all()] == [ids[4], ids[3], ids[2]]
         return ids

@@ -7,7 +7,9 @@ from docsplit_client.calls import (
     embedding,
     indexes,
     jobs,
+    lines,
     links,
+    maps,
     retrieval,
     search,
 )
@@ -19,7 +21,9 @@ __all__ = [
     "embedding",
     "indexes",
     "jobs",
+    "lines",
     "links",
+    "maps",
     "retrieval",
     "search",
 ]

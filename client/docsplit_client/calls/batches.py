@@ -121,13 +121,18 @@ def wait_for_job(
         yield float(seconds)
 
 
-def batches(items: Iterable[X], characters: Callable[[X], int]) -> Iterator[list[X]]:
-    """Items in lists of at most ``MOST_ITEMS`` and ``MOST_CHARACTERS``; a larger one by itself."""
+def batches(
+    items: Iterable[X],
+    characters: Callable[[X], int],
+    most_items: int = MOST_ITEMS,
+    most_characters: int = MOST_CHARACTERS,
+) -> Iterator[list[X]]:
+    """Items in lists of at most so many items and characters; a larger one by itself."""
     batch: list[X] = []
     size = 0
     for item in items:
         length = characters(item)
-        if batch and (len(batch) == MOST_ITEMS or size + length > MOST_CHARACTERS):
+        if batch and (len(batch) == most_items or size + length > most_characters):
             yield batch
             batch, size = [], 0
         batch.append(item)

@@ -25,6 +25,7 @@ class Call(Generic[T]):
         read: makes the result from a successful answer.
         body: sent as JSON; None for no body.
         files: sent as a form, by name, in place of a body.
+        raw_body: sent as it is, in place of a body; ``headers`` names its type.
         headers: besides those of every request.
         idempotent: whether a request that was perhaps carried out may be sent again.
     """
@@ -35,6 +36,7 @@ class Call(Generic[T]):
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes | Path] | None = None
+    raw_body: bytes | None = None
     idempotent: bool = True
 
     @property
@@ -55,7 +57,7 @@ class Call(Generic[T]):
             ValueError: a number is not finite, or a text has half a surrogate pair.
         """
         if self.body is None:
-            return None
+            return self.raw_body
         return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
 
 

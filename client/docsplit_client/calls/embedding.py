@@ -53,12 +53,13 @@ def _inputs(texts: Sequence[str], options: EmbedOptions) -> dict[str, Any]:
     return {"inputs": list(texts), "encoding_format": "base64", **options}
 
 
-def _decoded(row: str) -> Vectors:
+def decoded(row: str) -> Vectors:
+    """A vector from base64."""
     return np.frombuffer(base64.b64decode(row), "<f4").astype(np.float32)
 
 
 def _vectors(response: httpx2.Response) -> Vectors:
-    return np.stack([_decoded(row) for row in response.json()])
+    return np.stack([decoded(row) for row in response.json()])
 
 
 def _floats(response: httpx2.Response) -> Vectors:
@@ -67,8 +68,8 @@ def _floats(response: httpx2.Response) -> Vectors:
 
 def _detailed(response: httpx2.Response) -> Detailed:
     answer: dict[str, Any] = response.json()
-    answer["embeddings"] = np.stack([_decoded(row) for row in answer["embeddings"]])
+    answer["embeddings"] = np.stack([decoded(row) for row in answer["embeddings"]])
     for windows in answer["windows"]:
         for window in windows:
-            window["embedding"] = _decoded(window["embedding"])
+            window["embedding"] = decoded(window["embedding"])
     return cast(Detailed, answer)

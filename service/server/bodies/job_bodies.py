@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 if TYPE_CHECKING:
-    from service.uploads.jobs import Job
+    from service.jobs.table import Job
 
 # refusals that a job tells
 MOST_REFUSALS = 100
@@ -34,10 +34,14 @@ class JobHead(BaseModel):
     """A job, without the reasons of its refusals."""
 
     id: str
+    kind: Literal["files", "map"] = Field(
+        description="files: it indexes uploaded files; map: it computes the map of an index, and "
+        "its numbers of files, documents and refusals are 0"
+    )
     index: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"] = Field(
-        description="succeeded: each file was indexed or refused; failed: `error` says why the job "
-        "ended before that"
+        description="succeeded: each file was indexed or refused, or the map is stored; failed: "
+        "`error` says why the job ended before that"
     )
     files: JobFilesOut
     documents: JobDocumentsOut
@@ -54,9 +58,17 @@ class RefusalOut(BaseModel):
     reason: str
 
 
+class JobStepOut(BaseModel):
+    """How far the computation of a map is."""
+
+    name: Literal["waiting", "reading", "layout", "placing", "topics", "writing"]
+    done: float = Field(description="share of this step, 0 to 1")
+
+
 class JobOut(JobHead):
     """A job."""
 
+    step: JobStepOut | None = Field(description="of a job of the kind map; else null")
     refused: list[RefusalOut] = Field(max_length=MOST_REFUSALS, description="the first of them")
 
 
@@ -74,7 +86,10 @@ def head_of(job: Job) -> JobHead:
 def out_of(job: Job) -> JobOut:
     """A job of the table at this moment, with its refusals."""
     refused = [{"id": name, "reason": reason} for name, reason in job.details.get("refused", ())]
-    return JobOut.model_validate(_fields(job) | {"refused": refused})
+    step = None
+    if job.kind == "map":
+        step = {"name": job.details.get("step", "waiting"), "done": job.details.get("share", 0.0)}
+    return JobOut.model_validate(_fields(job) | {"refused": refused, "step": step})
 
 
 def _fields(job: Job) -> dict[str, object]:
@@ -82,6 +97,7 @@ def _fields(job: Job) -> dict[str, object]:
     count = job.progress
     return {
         "id": job.id,
+        "kind": job.kind,
         "index": job.index,
         "state": job.state,
         "files": {"total": count["files"], "done": count["done"], "failed": count["failed"]},

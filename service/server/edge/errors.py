@@ -87,6 +87,7 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         429: "Too much work is waiting or in progress, or the API key exceeds its rate; "
         "Retry-After says when to try again.",
         500: "The engine failed on this request.",
+        501: "The service runs without an optional library that this route needs.",
         503: "Not ready, the index is being re-embedded, or the store is unusable.",
         504: "The deadline passed.",
     }

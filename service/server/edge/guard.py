@@ -1,13 +1,14 @@
 """ASGI middleware that limits bodies, and ends the work when its client has left.
 
 Before anything parses a body, it limits the bytes and the JSON values. From both it computes the
-memory of the request, and reserves that until the answer. Bodies of uploads it only counts: their
-route reads them as they arrive.
+memory of the request, and reserves that until the answer. The routes of uploads and of lines read
+their bodies as they arrive.
 """
 
 import asyncio
 import re
 import time
+from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,6 +27,13 @@ _UPLOAD_HINT = " (max_upload_bytes): send fewer files a request"
 # bytes of an upload that are in memory, before they are on disk
 _UPLOAD_MEMORY = 4 << 20
 _UPLOADS = re.compile("/indexes/[^/]+/files|/read")
+NDJSON = "application/x-ndjson"
+# routes that also take lines of JSON, which they read as they arrive
+_BY_LINES = {"/embed"}
+# memory of a request by lines: texts in work, their vectors, and answers that wait
+LINES_MEMORY = 8 << 20
+# key in the scope: the memory of a request by lines
+ROOM = "docsplit.room"
 
 
 class Guard:
@@ -73,25 +81,33 @@ class Guard:
             await self._guard(scope, receive, send, room)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send, room: Body) -> None:
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        headers = dict(_decoded(scope))
         try:
             allowed = deadline.seconds(
                 headers.get(deadline.HEADER), self._timeout, self._max_timeout
             )
             scope["docsplit.started"] = time.monotonic()
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
-            streamed = _UPLOADS.fullmatch(scope["path"]) is not None
-            if streamed:
+            upload = _UPLOADS.fullmatch(scope["path"]) is not None
+            lines = sends_lines(scope)
+            if upload:
                 _check_coding(headers)
                 self._length(headers, self._max_upload, _UPLOAD_HINT)
                 room.reach(_UPLOAD_MEMORY)
+            elif lines:
+                _check_coding(headers)
+                _check_charset(headers)
+                room.reach(LINES_MEMORY)
+                scope[ROOM] = room
             else:
                 body = await self._whole(headers, receive, allowed, room)
         except ServiceError as error:
             await response(scope["path"], error)(scope, receive, send)
             return
-        if streamed:
-            await self._stream(scope, allowed, receive, send)
+        if upload:
+            await self._stream(scope, self._counted(scope, allowed, receive), receive, send)
+        elif lines:
+            await self._stream(scope, receive, receive, send)
         elif body is not None:
             whole = {"type": "http.request", "body": body, "more_body": False}
             await self._run(scope, replaying(whole, receive), receive, send)
@@ -111,12 +127,9 @@ class Guard:
 
     def _check_headers(self, headers: dict[str, str]) -> None:
         _check_coding(headers)
-        kind, _, parameters = headers.get("content-type", "").partition(";")
-        if kind.strip().lower() not in JSON_TYPES:
+        if _media_type(headers) not in JSON_TYPES:
             raise MediaTypeError("content-type: send JSON with Content-Type: application/json")
-        charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-        if charset not in ("", "utf-8", "utf8"):
-            raise MediaTypeError("content-type: send the JSON in UTF-8")
+        _check_charset(headers)
 
     def _length(self, headers: dict[str, str], most: int, hint: str) -> int:
         stated = headers.get("content-length", "")
@@ -171,16 +184,13 @@ class Guard:
         except TimeoutError as error:
             raise SlowBodyError("the body did not arrive in time") from error
 
-    async def _stream(self, scope: Scope, allowed: float, receive: Receive, send: Send) -> None:
-        """Let the route read the body itself; its deadline begins when it has the whole body."""
+    def _counted(self, scope: Scope, allowed: float, receive: Receive) -> Receive:
+        """Limit the size and the time of an upload, whose deadline begins when it is whole."""
         began = asyncio.get_running_loop().time()
-        read = asyncio.Event()
         size = 0
 
         async def counted() -> Message:
             nonlocal size
-            if read.is_set():
-                return await receive()
             pace = began + self._body_timeout + size / BODY_RATE
             try:
                 async with asyncio.timeout_at(pace):
@@ -189,19 +199,36 @@ class Guard:
                 raise SlowBodyError(
                     "the body did not arrive in time", headers={"connection": "close"}
                 ) from error
+            size += len(message.get("body", b""))
+            if size > self._max_upload:
+                raise _too_large("has more", self._max_upload, _UPLOAD_HINT)
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                scope["docsplit.deadline"] = time.monotonic() + allowed
+            return message
+
+        return counted
+
+    async def _stream(self, scope: Scope, body: Receive, receive: Receive, send: Send) -> None:
+        """Let the route read the body itself.
+
+        Args:
+            body: the messages of the body, and the one when the client leaves before its end.
+        """
+        read = asyncio.Event()
+
+        async def followed() -> Message:
+            if read.is_set():
+                return await receive()
+            message = await body()
             if message["type"] == "http.disconnect":
                 read.set()
                 # until the route is cancelled
                 await asyncio.Event().wait()
-            size += len(message.get("body", b""))
-            if size > self._max_upload:
-                raise _too_large("has more", self._max_upload, _UPLOAD_HINT)
             if not message.get("more_body", False):
-                scope["docsplit.deadline"] = time.monotonic() + allowed
                 read.set()
             return message
 
-        await self._run(scope, counted, receive, send, read)
+        await self._run(scope, followed, receive, send, read)
 
     async def _run(
         self,
@@ -246,6 +273,30 @@ class Guard:
             for task in (work, watch):
                 task.cancel()
             await asyncio.gather(work, watch, return_exceptions=True)
+
+
+def sends_lines(scope: Scope) -> bool:
+    """Whether a request has a body of lines, and its route takes them."""
+    return (
+        scope["path"] in _BY_LINES
+        and scope["method"] == "POST"
+        and _media_type(dict(_decoded(scope))) == NDJSON
+    )
+
+
+def _decoded(scope: Scope) -> Iterator[tuple[str, str]]:
+    return ((k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"])
+
+
+def _media_type(headers: dict[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _check_charset(headers: dict[str, str]) -> None:
+    parameters = headers.get("content-type", "").partition(";")[2]
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if charset not in ("", "utf-8", "utf8"):
+        raise MediaTypeError("content-type: send the JSON in UTF-8")
 
 
 def _check_coding(headers: dict[str, str]) -> None:

@@ -1,5 +1,8 @@
 """ASGI middleware that requires an API key before it reads a body."""
 
+import asyncio
+from functools import partial
+
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -12,6 +15,7 @@ OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics", "/openapi.js
 # keys in the scope: the name of the request's API key, and its rights
 KEY = "docsplit.key"
 RIGHTS = "docsplit.rights"
+_CHECK = "docsplit.check"
 # a longer token is never a key; this limit keeps hashing cheap
 _LONGEST_TOKEN = 512
 
@@ -34,15 +38,32 @@ class Keys:
         if scope["type"] != "http" or not self._ring.required or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
-        verdict = self._ring.check(_token(scope))
+        check = partial(self._ring.check, _token(scope))
+        verdict = check()
         if verdict.refusal is not None:
             self._refused.labels(verdict.refusal).inc()
             await response(scope["path"], _error(verdict.refusal, verdict))(scope, receive, send)
             return
         scope[KEY] = verdict.key.name
         scope[RIGHTS] = verdict.key.rights
+        scope[_CHECK] = check
         with charging(verdict.key.tokens):
             await self._app(scope, receive, send)
+
+
+async def next_request(scope: Scope) -> None:
+    """Count another request of the key, for more work of this one, when its rates allow that.
+
+    Raises:
+        ForbiddenError, UnauthorizedError: the key was revoked, has expired or was removed.
+    """
+    while (check := scope.get(_CHECK)) is not None:
+        verdict: Verdict = check()
+        if verdict.refusal is None:
+            return
+        if verdict.refusal is not Refusal.RATE:
+            raise _error(verdict.refusal, verdict)
+        await asyncio.sleep(verdict.wait)
 
 
 def _token(scope: Scope) -> bytes:

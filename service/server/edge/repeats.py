@@ -10,6 +10,7 @@ from service.embedding.cache.tenants import Tenants
 from service.embedding.charges import charged
 from service.metrics import Metrics
 from service.precedence import LARGE
+from service.server.edge.guard import sends_lines
 from service.server.edge.replay import replaying
 
 # Routes whose answer depends only on the body and the bundle. They mark each answer that may be
@@ -41,13 +42,19 @@ class Repeats:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in ROUTES or scope["method"] != "POST":
+        if (
+            scope["type"] != "http"
+            or scope["path"] not in ROUTES
+            or scope["method"] != "POST"
+            or sends_lines(scope)
+        ):
             await self._app(scope, receive, send)
             return
         request = await receive()
         accept = next((v for k, v in scope["headers"] if k == b"accept"), b"")
         body = request.get("body", b"")
-        parts = self._tenants.current, scope["path"].encode(), accept, body
+        target = scope["path"].encode() + b"?" + scope["query_string"]
+        parts = self._tenants.current, target, accept, body
         # a thread hashes large bodies, because hashing would block the event loop
         key = (
             await executors.BODIES.run(self._answers.key, *parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,18 +11,40 @@ from fastapi.responses import Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from service import executors
 from service.embedding.embedder import Document, Embedded
+from service.errors import InvalidError
+from service.server.bodies import arrow
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import CutSide, Inputs, ModelName
 from service.server.edge.errors import documented
+from service.server.edge.guard import NDJSON, sends_lines
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
 from service.server.encoder import Encoder
+from service.server.lines.options import DOCUMENTED, RESULTS, LineOptions
+from service.server.lines.requests import lines_of_body, lines_of_texts
 from service.server.routes import inference
 from service.server.routes.similarity import SimilarityRequest, similarity
 from windowing.pooling import shorten
 
-router = APIRouter(route_class=BodyRoute, tags=["embed"])
+
+class EmbedRoute(BodyRoute):
+    """``/embed``, whose body may also be lines of JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            options = LineOptions.of_query(request)
+            if sends_lines(request.scope):
+                return lines_of_body(request, options)
+            return await handle(request)
+
+        return handler
+
+
+router = APIRouter(route_class=EmbedRoute, tags=["embed"])
 
 DETAILED = "application/vnd.docsplit+json"
 
@@ -102,18 +125,32 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         "model": list[list[float] | str] | DetailedOut,
         "content": {
             DETAILED: {"schema": {"$ref": "#/components/schemas/DetailedOut"}},
+            NDJSON: {"schema": {"anyOf": RESULTS}},
+            arrow.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     },
     **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503),
 }
 
 
-@router.post("/embed", responses=_ANSWERS, response_model=None, response_class=Response)
+@router.post(
+    "/embed",
+    responses=_ANSWERS,
+    response_model=None,
+    response_class=Response,
+    openapi_extra=DOCUMENTED,
+)
 async def embed(request: Request, body: EmbedRequest) -> Response:
     """Vectors of whole documents. Only `truncate` shortens a document."""
     encoder = inference.encoder_of(request, body.model)
     inference.check_dimensions(encoder, body.dimensions)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    accept = request.headers.get("accept", "").lower()
+    if NDJSON in accept:
+        return _by_lines(request, body, texts)
+    as_arrow = arrow.MEDIA_TYPE in accept
+    if as_arrow and (body.windows or body.encoding_format == "base64"):
+        raise InvalidError("encoding_format, windows: an Arrow stream has only rows of numbers")
     result = await inference.embed(
         request,
         texts,
@@ -123,12 +160,23 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
         encoder=encoder,
     )
     headers = inference.headers(request, result)
-    detailed = DETAILED in request.headers.get("accept", "")
+    detailed = DETAILED in accept
     if detailed or body.windows:
         content = _detailed(encoder, body, result)
         return json_response(content, headers, DETAILED if detailed else None)
     repeatable(request.scope)
-    return json_response(encode(_vectors(body, result), body.encoding_format), headers)
+    rows = encode(_vectors(body, result), body.encoding_format)
+    if as_arrow:
+        table = await executors.BODIES.run(arrow.stream, rows)
+        return Response(table, headers=headers, media_type=arrow.MEDIA_TYPE)
+    return json_response(rows, headers)
+
+
+def _by_lines(request: Request, body: EmbedRequest, texts: Sequence[str]) -> Response:
+    if body.windows:
+        raise InvalidError("windows: answers by lines have none; ask for JSON", "windows")
+    options = LineOptions.model_validate(body, from_attributes=True)
+    return lines_of_texts(request, texts, options)
 
 
 _EITHER: dict[int | str, dict[str, Any]] = {

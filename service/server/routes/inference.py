@@ -52,6 +52,12 @@ def encoder_of_index(request: Request, index: Index) -> Encoder:
     return encoders.of(index.identity.revision) or encoders.default
 
 
+def check_ready(service: Service) -> None:
+    """Raise NotLoadedError if the service is not ready yet."""
+    if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
+        raise NotLoadedError
+
+
 async def running_of(service: Service, encoder: Encoder | None = None) -> Running:
     """The engine of a bundle and its embedders; the default bundle's without a name.
 
@@ -59,8 +65,7 @@ async def running_of(service: Service, encoder: Encoder | None = None) -> Runnin
         NotLoadedError: the service is not ready yet.
         UnavailableError: the bundle cannot be loaded.
     """
-    if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
-        raise NotLoadedError
+    check_ready(service)
     return await service.encoders.running(encoder or service.encoders.default)
 
 

@@ -8,6 +8,7 @@ import { read as readDocument } from "./document.js";
 import { fill, h, say } from "./dom.js";
 import { noIndexes, problem } from "./empty.js";
 import { label } from "./label.js";
+import { map } from "./map.js";
 import { neighbourhood } from "./neighbourhood.js";
 import { search } from "./search.js";
 import { status } from "./status.js";
@@ -17,6 +18,7 @@ const VIEWS = {
   search: ["Search", search, true],
   document: ["Document", readDocument, false],
   compare: ["Compare", compare, true],
+  map: ["Map", map, true],
   neighbourhood: ["Citations", neighbourhood, false],
   label: ["Label", label, true],
   add: ["Add", add, true],

@@ -60,7 +60,7 @@ async function panels(known, refused, signal) {
     h("section.panel", {}, h("h2", {}, "Jobs ", h("small", {}, jobs.length)),
       jobs.length ? h("ul.rows", {}, jobs.map((job) => h("li", {},
         h("span", {}, `${job.index}: ${job.state}`),
-        h("span.note", {}, `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`),
+        h("span.note", {}, job.kind === "map" ? "map" : `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`),
         job.error && h("p.problem", {}, job.error)))) : h("p.note", {}, "No files were uploaded in the last day.")),
     classifiers.length + untrained.length > 0 && h("section.panel", {}, h("h2", {}, "Classifiers ", h("small", {}, classifiers.length)),
       h("ul.rows", {}, classifiers.map((name) => h("li", {}, h("span", {}, name), learning.has(name) && h("span.note", {}, learning.get(name)))),

@@ -15,18 +15,20 @@ from service.server.edge.errors import documented
 from service.server.routes import inference
 
 if TYPE_CHECKING:
-    from service.uploads.jobs import Job
+    from service.jobs.table import Job
 
 router = APIRouter(prefix="/jobs", tags=["index"])
 
-JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="as the upload answered it")]
+JobId = Annotated[
+    str, Path(pattern="^[0-9a-f]{32}$", description="as the route that began it answered")
+]
 
 
 @router.get("", responses=documented(401, 422, 503))
 async def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> JobsOut:
     """The newest jobs that the key may see."""
     async with deadline.within(request):
-        jobs = await inference.service_of(request).uploads.jobs()
+        jobs = await inference.service_of(request).jobs.jobs()
         found = [job for job in await jobs.all() if _visible(request, job)]
     return JobsOut(jobs=[head_of(job) for job in found[:limit]])
 
@@ -40,16 +42,16 @@ async def describe_job(request: Request, job_id: JobId) -> JobOut:
 
 @router.delete("/{job_id}", responses=documented(401, 404, 422, 503))
 async def cancel_job(request: Request, job_id: JobId) -> JobOut:
-    """Cancel a job, unless it has ended. What it has indexed stays."""
+    """Cancel a job, unless it has ended. What it has done stays."""
     async with deadline.within(request):
         job = await _job(request, job_id)
         rights.require(request, Right.WRITE_INDEXES, job.index)
-        await inference.service_of(request).uploads.cancel(job_id)
+        await inference.service_of(request).jobs.cancel(job_id)
         return out_of(await _job(request, job_id))
 
 
 async def _job(request: Request, job_id: str) -> Job:
-    jobs = await inference.service_of(request).uploads.jobs()
+    jobs = await inference.service_of(request).jobs.jobs()
     job = await jobs.get(job_id)
     if job is None or not _visible(request, job):
         raise NotFoundError("there is no job of that id: jobs are kept for a day")

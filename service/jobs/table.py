@@ -15,14 +15,17 @@ from service.index.rows.keyed import KeyedTable, Row
 from service.index.storage.database import Database
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-Kind = Literal["files"]
+Kind = Literal["files", "map"]
 
 # a job without a heartbeat for this long has lost its replica
 LOST_SECONDS = 60.0
 # a job that has ended is kept for this long, if it is among the newest
 KEEP_SECONDS = 86_400.0
 KEEP_JOBS = 1000
-LOST = "its replica ended: send the files again; what was indexed stays"
+LOST = {
+    "files": "its replica ended: send the files again; what was indexed stays",
+    "map": "its replica ended: start the map again",
+}
 _OPEN = "state IN ('queued', 'running')"
 _HEAD = ["id", "kind", "index", "owner", "state", "progress", "error", "started", "heartbeat"]
 
@@ -62,7 +65,7 @@ class Job:
         """The job at ``now`` seconds since the epoch: it failed if its replica is gone."""
         if self.ended or now - self.heartbeat <= LOST_SECONDS:
             return self
-        return replace(self, state="failed", error=LOST)
+        return replace(self, state="failed", error=LOST[self.kind])
 
 
 class Jobs:
@@ -100,6 +103,12 @@ class Jobs:
         """All jobs without their details, the newest first."""
         rows = await self._table.rows(columns=_HEAD)
         return sorted(map(_job, rows), key=lambda job: job.started, reverse=True)
+
+    async def open(self, kind: Kind, index: str) -> list[Job]:
+        """The queued and running jobs of a kind that change an index."""
+        now = time.time()
+        found = [job for job in await self.all() if (job.kind, job.index) == (kind, index)]
+        return [job for job in found if not job.at(now).ended]
 
     async def beat(self, job: Job) -> bool:
         """Write an open job's state, results and heartbeat; False if it was ended elsewhere."""

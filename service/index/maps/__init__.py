@@ -1,0 +1,1 @@
+"""Maps of indexes: stored coordinates and topics, and those of the present documents."""

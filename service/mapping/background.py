@@ -1,0 +1,184 @@
+"""Runs the jobs that compute maps, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+import structlog
+
+from service.errors import NotFoundError, OverloadedError, ServiceError, UnavailableError
+from service.index.store import Store
+from service.jobs.runner import Runner, Task
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.maps.current import Current, CurrentMaps
+    from service.index.rows.keyed import Row
+    from service.jobs.table import Job
+
+log = structlog.get_logger("docsplit.mapping")
+
+# that wait and run in this process
+MOST_JOBS = 16
+RETRY_SECONDS = 60.0
+STOPPED = "the service stopped: start the map again"
+# the computation has one core; the service keeps the others
+_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS"), "1")
+_LINE_BYTES = 1 << 20
+_FAILED = "the computation of the map ended early: its log line, or too little memory, says why"
+
+
+class NotInstalledError(ServiceError, status=501, kind="NotInstalled", code="not_installed"):
+    """The service runs without the libraries that compute maps."""
+
+    def __init__(self) -> None:
+        super().__init__("the service cannot compute maps: the operator installs docsplit[map]")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the computation of a map is.
+
+    Attributes:
+        documents: of the index when the job began.
+        step: what it does now.
+        share: of that step, 0 to 1.
+    """
+
+    documents: int
+    step: str = "waiting"
+    share: float = 0.0
+
+    def counts(self) -> dict[str, int]:
+        """The number of documents, and zeros that earlier versions read of every job."""
+        files = dict.fromkeys(("files", "done", "failed", "written", "unchanged", "refused"), 0)
+        return {**files, "documents": self.documents}
+
+    def details(self) -> dict[str, Any]:
+        """The step."""
+        return {"step": self.step, "share": self.share}
+
+
+class Mapping:
+    """The computations of maps in this process.
+
+    Args:
+        store: of the indexes.
+        runner: runs the jobs.
+    """
+
+    def __init__(self, store: Store, runner: Runner) -> None:
+        self._store = store
+        self._runner = runner
+        self._current: CurrentMaps | None = None
+        self._beginning = asyncio.Lock()
+        self._open = 0
+
+    async def current(self, name: str, field: str | None = None) -> Current:
+        """The documents of an index on its map, and the values of a field.
+
+        Raises:
+            NotFoundError: there is no index of that name, or it has no map.
+            InvalidError: the index has no such field.
+        """
+        indexes = await self._store.indexes()
+        index = await indexes.open(name)
+        from service.index.maps.current import CurrentMaps
+
+        self._current = self._current or CurrentMaps()
+        found = await self._current.get(indexes.maps, index, field)
+        if found is None:
+            raise NotFoundError("the index has no map: POST /indexes/{name}/map computes it")
+        return found
+
+    async def begin(self, name: str, index: Index, owner: str) -> Job:
+        """Queue the computation of a map; if one of this index is queued or runs, that one.
+
+        Args:
+            name: of the index.
+            index: the generation.
+            owner: name of the client.
+
+        Raises:
+            NotInstalledError: a library is missing.
+            OverloadedError: too many maps wait.
+        """
+        if find_spec("openTSNE") is None:
+            raise NotInstalledError
+        async with self._beginning:
+            for job in await (await self._runner.jobs()).open("map", name):
+                return job
+            if self._open >= MOST_JOBS:
+                raise OverloadedError(
+                    RETRY_SECONDS, "overloaded: too many maps wait to be computed; try again"
+                )
+            return await self._begin(name, index, owner)
+
+    async def _begin(self, name: str, index: Index, owner: str) -> Job:
+        progress = Progress(await index.count())
+
+        async def work() -> None:
+            row = await _computed(self._store.path, index.table.name, progress)
+            progress.step, progress.share = "writing", 0.0
+            indexes = await self._store.indexes()
+            (await indexes.open(name)).require(index.identity.uid)
+            await indexes.maps.put(row)
+
+        def ended() -> None:
+            self._open -= 1
+
+        self._open += 1
+        task = Task("map", name, owner, progress, work, ended, STOPPED)
+        return await self._runner.begin(task)
+
+
+async def _computed(path: str, table: str, progress: Progress) -> Row:
+    """The map of a table, from a process that ends with this task.
+
+    Raises:
+        UnavailableError: the process failed.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "service.mapping",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        limit=_LINE_BYTES,
+        env={**os.environ, **_ENVIRONMENT},
+    )
+    try:
+        # the process ends when its stdin is closed
+        stdin = cast("asyncio.StreamWriter", process.stdin)
+        stdout = cast("asyncio.StreamReader", process.stdout)
+        stdin.write(orjson.dumps({"path": path, "table": table}) + b"\n")
+        return await _read(stdout, progress)
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise UnavailableError(_FAILED) from error
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _read(stdout: asyncio.StreamReader, progress: Progress) -> Row:
+    while line := await stdout.readline():
+        said = orjson.loads(line)
+        if "step" in said:
+            progress.step, progress.share = said["step"], said["share"]
+        elif "error" in said:
+            log.error("map_failed", outline=said["error"])
+            break
+        else:
+            row: Row = said["map"]
+            return row | {name: await stdout.readexactly(row[name]) for name in said["blobs"]}
+    raise UnavailableError(_FAILED)

@@ -1,0 +1,67 @@
+"""Names topics by the words that distinguish their documents (class TF-IDF, Grootendorst 2022).
+
+A word counts once for each document, so one long document cannot name a topic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from ranking.tokens import words
+
+# characters of a text that count
+CHARACTERS = 4000
+WORDS = 10
+# a word names a topic if this share of its documents have it, and so many times the share of others
+_LEAST_SHARE = 0.15
+_LEAST_RATIO = 2
+
+
+def counted(text: str) -> Counter[str]:
+    """The words of a text, once each, without numbers."""
+    return Counter(set(filter(_speaks, words(text[:CHARACTERS]))))
+
+
+def names(counts: Sequence[Counter[str]], documents: Sequence[int]) -> list[list[str]]:
+    """The words of each topic, the best first.
+
+    Args:
+        counts: in how many of a topic's documents each word is.
+        documents: number of each topic's documents that were read.
+    """
+    everywhere: Counter[str] = Counter()
+    for own in counts:
+        everywhere.update(own)
+    total = sum(documents)
+    found = []
+    for own, number in zip(counts, documents, strict=True):
+        scores = {
+            word: count / number * math.log(1 + total / everywhere[word]) ** 2
+            for word, count in own.items()
+            if count >= max(2, _LEAST_SHARE * number)
+            and count * (total - number) >= _LEAST_RATIO * (everywhere[word] - count) * number
+        }
+        found.append(_distinct(sorted(scores, key=lambda word: (-scores[word], word))))
+    return found
+
+
+def _distinct(ranked: Sequence[str]) -> list[str]:
+    """The first words without those that another one begins with, such as plurals."""
+    found: list[str] = []
+    for word in ranked:
+        if len(found) == WORDS:
+            break
+        if not any(_same(word, other) for other in found):
+            found.append(word)
+    return found
+
+
+def _same(word: str, other: str) -> bool:
+    short, long = sorted((word, other), key=len)
+    return len(short) > 3 and len(long) - len(short) < 3 and long.startswith(short)
+
+
+def _speaks(word: str) -> bool:
+    return not word.isascii() or (len(word) > 2 and not any(map(str.isdigit, word)))

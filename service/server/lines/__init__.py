@@ -1,0 +1,1 @@
+"""Bulk embedding by lines: one JSON text a line in, one JSON result a line out."""

@@ -1,0 +1,224 @@
+"""/indexes/{name}/map and /topics: documents in two dimensions, and groups of them."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request, Response
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from service import executors
+from service.embedding.batching import clients
+from service.errors import UnavailableError
+from service.index.rows.fields import KEY_CHARACTERS
+from service.server.bodies.encoding import json_response
+from service.server.bodies.job_bodies import JobOut, out_of
+from service.server.bodies.names import Name
+from service.server.edge import deadline, rights
+from service.server.edge.errors import documented
+from service.server.lifecycle import Phase
+from service.server.routes import inference
+
+if TYPE_CHECKING:
+    from service.index.maps.current import Current
+
+router = APIRouter(
+    prefix="/indexes/{name}",
+    tags=["index"],
+    dependencies=[Depends(rights.of_index)],
+)
+
+MOST_DOCUMENTS = 100_000
+# limit of the characters of the ids in one answer
+MOST_CHARACTERS = 8 * 2**20
+# values of a field that one answer names
+MOST_VALUES = 1000
+
+
+class MapHead(BaseModel):
+    """The state of a map."""
+
+    made: datetime
+    version: str = Field(description="another one after the map was computed again")
+    total: int = Field(description="documents of the index on the map")
+    placed: int = Field(
+        description="of these, documents that are newer than the map; their neighbours give their "
+        "places"
+    )
+    unplaced: int = Field(description="further new documents; later requests place them")
+    stale: float = Field(description="share of the index's documents that are newer than the map")
+
+
+class ValuesOut(BaseModel):
+    """The values of a field."""
+
+    field: str
+    values: list[str | int | bool] = Field(description="the most frequent, in this order")
+    codes: str = Field(
+        description="base64 of little-endian int32: position of each document's value, or -1"
+    )
+
+
+class MapOut(MapHead):
+    """Documents on the map, in the order of their ids."""
+
+    ids: list[str]
+    positions: str = Field(
+        description="base64 of little-endian float32: x and y of each document in turn"
+    )
+    topics: str = Field(
+        description="base64 of little-endian int32: number of each document's topic, or -1"
+    )
+    values: ValuesOut | None = Field(description="of the `field` in the request")
+    next: str | None = Field(description="`after` of the next page; null on the last")
+
+
+class TopicOut(BaseModel):
+    """A group of similar documents."""
+
+    topic: int = Field(description="its number on this map")
+    name: str = Field(description="its first words")
+    words: list[str] = Field(
+        description="words that distinguish its documents from others, the best first"
+    )
+    size: int = Field(description="documents that the index has now")
+    centre: list[float] | None = Field(
+        description="x and y: mean of their positions; null without documents"
+    )
+    examples: list[str] = Field(description="ids of documents from its middle")
+
+
+class TopicsOut(MapHead):
+    """The topics of a map, the largest first at the time when it was made."""
+
+    topics: list[TopicOut]
+    without: int = Field(description="documents on the map without a topic")
+
+
+_COMPUTED: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "The job is queued.",
+        "headers": {"location": {"description": "its path", "schema": {"type": "string"}}},
+    },
+    **documented(401, 404, 409, 422, 429, 501, 503),
+}
+_READ = documented(401, 404, 409, 422, 429, 503)
+_MAP: dict[int | str, dict[str, Any]] = {200: {"model": MapOut}, **_READ}
+
+
+@router.post("/map", status_code=202, responses=_COMPUTED)
+async def compute_map(request: Request, response: Response, name: Name) -> JobOut:
+    """Compute the map and the topics of the index in a job; `location` names it.
+
+    The former map serves until then. If such a job is queued or runs, the answer is that job.
+    """
+    service = inference.service_of(request)
+    if service.phase is Phase.DRAINING:
+        raise UnavailableError("the service is stopping: repeat the request in a moment")
+    async with deadline.within(request):
+        index = await (await service.store.indexes()).open(name)
+        job = await service.mapping.begin(name, index, clients.current().name)
+    response.headers["location"] = f"/jobs/{job.id}"
+    return out_of(job)
+
+
+@router.get("/map", responses=_MAP, response_model=None, response_class=Response)
+async def read_map(
+    request: Request,
+    name: Name,
+    after: Annotated[str, Query(max_length=512, description="an id")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_DOCUMENTS)] = MOST_DOCUMENTS,
+    sample: Annotated[
+        bool, Query(description="a random sample of `limit` documents, in place of a page")
+    ] = False,
+    field: Annotated[
+        str | None,
+        Query(
+            max_length=KEY_CHARACTERS,
+            description="a declared string, integer or boolean field whose values to add",
+        ),
+    ] = None,
+) -> Response:
+    """Positions and topics of the index's documents. New documents are placed on the way."""
+    async with deadline.within(request):
+        current = await inference.service_of(request).mapping.current(name, field)
+        content = await executors.STORE.run(_page, current, after, limit, sample, field)
+    return json_response(content)
+
+
+@router.get("/topics", responses=_READ)
+async def list_topics(request: Request, name: Name) -> TopicsOut:
+    """The topics of the index's map."""
+    async with deadline.within(request):
+        current = await inference.service_of(request).mapping.current(name)
+        return await executors.STORE.run(_topics, current)
+
+
+def _head(current: Current) -> dict[str, Any]:
+    return {
+        "made": datetime.fromtimestamp(current.map.made, UTC),
+        "version": current.map.version,
+        "total": len(current.ids),
+        "placed": current.placed,
+        "unplaced": current.unplaced,
+        "stale": current.stale,
+    }
+
+
+def _page(
+    current: Current, after: str, limit: int, sample: bool, field: str | None
+) -> dict[str, Any]:
+    number = len(current.ids)
+    if sample and number > limit:
+        rows = np.sort(np.random.default_rng(0).permutation(number)[:limit])
+    else:
+        start = int(np.searchsorted(np.array(current.ids, dtype=object), after, side="right"))
+        rows = np.arange(0 if sample else start, number)[:limit]
+    lengths = np.cumsum([len(current.ids[row]) for row in rows])
+    # one id always fits
+    rows = rows[: max(1, int(np.searchsorted(lengths, MOST_CHARACTERS, side="right")))]
+    more = not sample and len(rows) > 0 and int(rows[-1]) < number - 1
+    return _head(current) | {
+        "ids": [current.ids[row] for row in rows],
+        "positions": _encoded(current.positions[rows].astype("<f4")),
+        "topics": _encoded(current.topic[rows].astype("<i4")),
+        "values": None if field is None else _values(field, current.values or [], rows),
+        "next": current.ids[int(rows[-1])] if more else None,
+    }
+
+
+def _values(field: str, values: Sequence[Any], rows: NDArray[np.int64]) -> dict[str, Any]:
+    counts = Counter(value for value in values if value is not None)
+    named = [value for value, _ in counts.most_common(MOST_VALUES)]
+    code_of = {value: code for code, value in enumerate(named)}
+    codes = np.array([code_of.get(values[row], -1) for row in rows], dtype="<i4")
+    return {"field": field, "values": named, "codes": _encoded(codes)}
+
+
+def _encoded(values: NDArray[Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def _topics(current: Current) -> TopicsOut:
+    topics = []
+    for number, topic in enumerate(current.map.topics):
+        own = current.positions[current.topic == number]
+        centre = own.mean(axis=0).tolist() if len(own) else None
+        topics.append(
+            {
+                "topic": number,
+                "name": ", ".join(topic.words[:3]),
+                "words": topic.words,
+                "size": len(own),
+                "centre": centre,
+                "examples": topic.examples,
+            }
+        )
+    without = int((current.topic < 0).sum())
+    return TopicsOut.model_validate(_head(current) | {"topics": topics, "without": without})

@@ -1,0 +1,113 @@
+"""Jobs that compute maps, and the routes that show maps and topics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from service.errors import UnavailableError
+from service.mapping import background
+from service.mapping.background import Mapping, NotInstalledError, Progress
+from tests.conftest import Server, until, wait_until
+from tests.index.conftest import call, upsert
+
+SUBJECTS = {"bread": "Knead the flour with yeast, {} times", "chess": "Rook takes pawn, move {}"}
+
+
+def floats(text: str) -> Any:
+    return np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, 2)
+
+
+def integers(text: str) -> list[int]:
+    return np.frombuffer(base64.b64decode(text), "<i4").tolist()
+
+
+def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str) -> None:
+    pytest.importorskip("openTSNE", reason="the extra map is not installed")
+    documents: list[dict[str, Any]] = [
+        {"id": f"{subject}-{at:02}", "text": text.format(at), "metadata": {"status": subject}}
+        for subject, text in SUBJECTS.items()
+        for at in range(20)
+    ]
+    upsert(server, index, *documents)
+    for path in ("map", "topics"):
+        assert "no map" in call(server, "GET", f"/indexes/{index}/{path}", status=404)["error"]
+    answer = httpx.post(f"{server.url}/indexes/{index}/map", timeout=60)
+    job = answer.json()
+    assert (answer.status_code, answer.headers["location"]) == (202, f"/jobs/{job['id']}")
+    assert (job["kind"], job["step"]["done"], job["files"]["total"]) == ("map", 0.0, 0)
+    # a second request waits for the same job
+    again = call(server, "POST", f"/indexes/{index}/map", status=202)
+    wait_until(lambda: call(server, "GET", f"/jobs/{job['id']}")["ended"] is not None, 90)
+    ended = call(server, "GET", f"/jobs/{job['id']}")
+    assert (ended["state"], ended["error"]) == ("succeeded", None)
+    assert again["id"] == job["id"]
+
+    whole = call(server, "GET", f"/indexes/{index}/map?field=status")
+    ids = sorted(document["id"] for document in documents)
+    assert (whole["ids"], whole["total"], whole["next"]) == (ids, 40, None)
+    assert floats(whole["positions"]).shape == (40, 2)
+    values = whole["values"]
+    named = [values["values"][code] for code in integers(values["codes"])]
+    assert named == [name.split("-")[0] for name in ids]
+    topics = call(server, "GET", f"/indexes/{index}/topics")
+    sizes = np.bincount(
+        np.array(integers(whole["topics"])) + 1, minlength=len(topics["topics"]) + 1
+    )
+    assert [topics["without"], *(topic["size"] for topic in topics["topics"])] == sizes.tolist()
+
+    pages = [call(server, "GET", f"/indexes/{index}/map?limit=25")]
+    pages.append(call(server, "GET", f"/indexes/{index}/map?limit=25&after={pages[0]['next']}"))
+    assert [*pages[0]["ids"], *pages[1]["ids"]] == ids
+    joined = np.concatenate([floats(page["positions"]) for page in pages])
+    assert np.array_equal(joined, floats(whole["positions"]))
+    sample = call(server, "GET", f"/indexes/{index}/map?limit=10&sample=true")
+    assert (len(sample["ids"]), sample["next"]) == (10, None)
+    assert set(sample["ids"]) < set(ids) != set(ids[:10])
+
+    upsert(server, index, {"id": "new", "text": SUBJECTS["chess"].format(77)})
+    new = call(server, "GET", f"/indexes/{index}/map")
+    assert (new["total"], new["placed"], new["version"]) == (41, 1, whole["version"])
+    refused = call(server, "GET", f"/indexes/{index}/map?field=weight", status=422)
+    assert "string, integer and boolean" in refused["error"]
+
+
+def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "find_spec", lambda _: None)
+    nothing: Any = None
+    with pytest.raises(NotInstalledError, match=r"docsplit\[map\]") as refused:
+        asyncio.run(Mapping(nothing, nothing).begin("x", nothing, ""))
+    assert refused.value.status == 501
+
+
+def test_a_computation_that_fails_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="ended early"):
+        asyncio.run(background._computed(str(tmp_path), "missing", Progress(0)))
+
+
+def test_a_cancelled_computation_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def remember(*args: Any, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", remember)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(background._computed("/missing", "missing", Progress(0)))
+        await until(lambda: bool(started))
+        assert started[0].returncode is None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert started[0].returncode is not None
+
+    asyncio.run(cancel())

@@ -1,0 +1,234 @@
+"""Maps of indexes: positions, topics, and the places of documents that come later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.index.indexes import Indexes, Model, connect
+from service.index.maps import current as currents
+from service.index.maps.current import Current, CurrentMaps
+from service.index.rows.keyed import Row
+from service.index.rows.record import Encoding, Record
+from service.mapping import compute as computing
+from service.mapping import naming
+from service.mapping.compute import compute
+
+pytest.importorskip("openTSNE", reason="the extra map is not installed")
+
+DIMENSIONS = 16
+GROUPS = {"stars": "telescope galaxy orbit", "bread": "flour oven yeast", "chess": "rook pawn mate"}
+EACH = 30
+
+
+def document(name: str, seed: int, vector: Any = None) -> Record:
+    """A document of the group that its name begins with, near the group's direction."""
+    group = name.split("-")[0]
+    if vector is None:
+        noise = np.random.default_rng(seed).normal(0, 0.1, DIMENSIONS)
+        vector = np.eye(DIMENSIONS)[list(GROUPS).index(group)] + noise
+    vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+    text = f"the text number {seed} of {GROUPS[group]} and more"
+    return Record(name, text, None, {"n": seed}, [], Encoding(vector, vector[None], [len(text)]))
+
+
+@dataclass
+class Place:
+    """An index of three groups, and where its maps are."""
+
+    indexes: Indexes
+    maps: CurrentMaps
+    steps: list[str]
+
+    async def put(self, *documents: Record) -> None:
+        await (await self.indexes.open("x")).put(documents)
+
+    async def made(self) -> Row:
+        return await compute(
+            await self.indexes.open("x"), lambda step, share: self.steps.append(step)
+        )
+
+    async def current(self, field: str | None = None) -> Current | None:
+        return await self.maps.get(self.indexes.maps, await self.indexes.open("x"), field)
+
+
+def scenario(test: Callable[[Place], Awaitable[None]]) -> Callable[[Path], None]:
+    @wraps(test)
+    def started(tmp_path: Path) -> None:
+        async def main() -> None:
+            databases = [await connect(f"{tmp_path}/{part}") for part in ("indexes", "leases")]
+            model = Model("model", "a" * 64, DIMENSIONS)
+            place = Place(Indexes(databases[0], databases[1], model), CurrentMaps(), [])
+            await place.indexes.create("x", {"n": "integer"})
+            # the stored order is not the order of ids
+            names = [f"{group}-{at:02}" for at in range(EACH) for group in GROUPS]
+            await place.put(*(document(name, seed) for seed, name in enumerate(names)))
+            await test(place)
+
+        asyncio.run(main())
+
+    # pytest would ask for a fixture of this name
+    del started.__wrapped__
+    return started
+
+
+def topics_of(current: Current) -> dict[str, set[int]]:
+    """The topics of each group's documents."""
+    found: dict[str, set[int]] = {}
+    for name, topic in zip(current.ids, current.topic.tolist(), strict=True):
+        found.setdefault(name.split("-")[0], set()).add(topic)
+    return found
+
+
+@scenario
+async def test_each_group_is_a_topic_that_its_own_words_name(place: Place) -> None:
+    assert await place.current() is None
+    await place.indexes.maps.put(await place.made())
+    current = await place.current("n")
+    assert current is not None
+    assert current.ids == sorted(current.ids)
+    assert (len(current.ids), current.placed, current.unplaced) == (3 * EACH, 0, 0)
+    assert current.values is not None
+    assert [current.ids[current.values.index(seed)] for seed in (0, 1, 5)] == [
+        "stars-00",
+        "bread-00",
+        "chess-01",
+    ]
+    groups = topics_of(current)
+    assert sorted(map(len, groups.values())) == [1, 1, 1]
+    assert len(set.union(*groups.values())) == 3
+    for group, [number] in groups.items():
+        topic = current.map.topics[number]
+        assert set(topic.words) == set(GROUPS[group].split())
+        assert {name.split("-")[0] for name in topic.examples} == {group}
+    assert set(place.steps) == {"reading", "layout", "topics"}
+
+
+@scenario
+async def test_the_same_documents_give_the_same_map(place: Place) -> None:
+    one, two = await place.made(), await place.made()
+    assert one["documents"] == two["documents"]
+    assert one["topics"] == two["topics"]
+    assert one["version"] != two["version"]
+    await place.put(document("stars-00", 99))
+    assert (await place.made())["documents"] != one["documents"]
+
+
+@scenario
+async def test_a_later_document_stands_among_its_neighbours(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    before = await place.current()
+    assert before is not None
+    moved = np.eye(DIMENSIONS)[list(GROUPS).index("bread")]
+    await place.put(document("chess-99", 99), document("stars-03", 3, moved))
+    index = await place.indexes.open("x")
+    await index.tombstone({"bread-04": 2**60})
+    current = await place.current()
+    assert current is not None
+    assert (current.placed, current.unplaced, current.stale) == (2, 0, 2 / 90)
+    assert "bread-04" not in current.ids
+    groups = topics_of(before)
+    for name, group in {"chess-99": "chess", "stars-03": "bread"}.items():
+        at = current.ids.index(name)
+        assert {int(current.topic[at])} == groups[group]
+        own = [place for place, held in enumerate(before.ids) if held.startswith(group)]
+        low, high = before.positions[own].min(axis=0), before.positions[own].max(axis=0)
+        assert (low <= current.positions[at]).all()
+        assert (current.positions[at] <= high).all()
+    # the others stay where they were
+    known = dict(zip(before.ids, before.positions.tolist(), strict=True))
+    same = [name for name in current.ids if name not in ("chess-99", "stars-03")]
+    positions = dict(zip(current.ids, current.positions.tolist(), strict=True))
+    assert [positions[name] for name in same] == [known[name] for name in same]
+    # another process gives them the same places
+    other = await CurrentMaps().get(place.indexes.maps, index)
+    assert other is not None
+    assert np.array_equal(other.positions, current.positions)
+
+
+@scenario
+async def test_one_call_places_a_bounded_number_of_documents(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(currents, "MOST_NEW", 3)
+        await place.put(*(document(f"chess-{at}", at) for at in range(80, 85)))
+        first, second = await place.current(), await place.current()
+    assert first is not None
+    assert second is not None
+    assert (first.placed, first.unplaced) == (3, 2)
+    assert (second.placed, second.unplaced) == (5, 0)
+
+
+@scenario
+async def test_a_larger_index_is_computed_from_a_sample(place: Place) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(computing, "MOST_COMPUTED", 75)
+        await place.indexes.maps.put(await place.made())
+    assert "placing" in place.steps
+    current = await place.current()
+    assert current is not None
+    assert len(current.ids) == 90
+    space = await place.indexes.maps.space(
+        (await place.indexes.open("x")).table.name, current.map.version
+    )
+    assert space is not None
+    assert len(space.points) == 75
+    assert sorted(map(len, topics_of(current).values())) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("column", ["documents", "topics", "version"])
+def test_a_damaged_map_counts_as_none(tmp_path: Path, column: str) -> None:
+    @scenario
+    async def damage(place: Place) -> None:
+        row = await place.made()
+        await place.indexes.maps.put(row)
+        assert await place.current() is not None
+        value = row[column]
+        worse = value[:-1] + bytes([value[-1] ^ 1]) if isinstance(value, bytes) else value[::-1]
+        await place.indexes.maps.put(row | {column: worse})
+        assert await place.current() is None
+
+    damage(tmp_path)
+
+
+@scenario
+async def test_a_deleted_index_leaves_no_map(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    table = (await place.indexes.open("x")).table.name
+    assert await place.indexes.maps.get(table) is not None
+    await place.indexes.drop("x")
+    assert await place.indexes.maps.get(table) is None
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 12])
+def test_a_small_index_has_a_map_without_topics(tmp_path: Path, number: int) -> None:
+    @scenario
+    async def small(place: Place) -> None:
+        index = await place.indexes.open("x")
+        everything = await index.updated([f"{g}-{at:02}" for g in GROUPS for at in range(EACH)])
+        gone = sorted(everything)[number:]
+        await index.tombstone(dict.fromkeys(gone, 2**60))
+        await place.indexes.maps.put(await place.made())
+        current = await place.current()
+        assert current is not None
+        assert (len(current.ids), current.map.topics) == (number, [])
+        assert np.isfinite(current.positions).all()
+
+    small(tmp_path)
+
+
+def test_words_that_all_topics_share_name_none() -> None:
+    one = naming.counted("the quick star stars 42 a star")
+    two = naming.counted("the slow bread breads 43 a")
+    assert set(one) == {"the", "quick", "star", "stars"}
+    for counts in (one, two):
+        counts.update(counts.copy())
+    # a plural names nothing further
+    assert naming.names([one, two], [2, 2]) == [["quick", "star"], ["bread", "slow"]]

@@ -1,0 +1,164 @@
+"""The map in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Server, free_port
+from tests.index.conftest import call
+from tests.page.browser import Tab, browsing, command
+from tests.page.conftest import PAYLOADS
+from tests.page.test_browser import axe
+
+pytest.importorskip("openTSNE", reason="the extra map is not installed")
+pytestmark = pytest.mark.skipif(
+    command(Path(), 0) is None,
+    reason="needs Chromium, Google Chrome or PySide6 with QtWebEngine",
+)
+
+INDEX = "on-a-map"
+TEXTS = {
+    "bread": "Knead the flour with yeast and bake the loaf in the oven, recipe {}",
+    "chess": "The rook takes a pawn and the bishop gives check, game {}",
+    "stars": "A telescope shows the galaxy and the orbit of its planets, night {}",
+}
+
+
+@pytest.fixture(scope="module")
+def tab(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    call(server, "PUT", f"/indexes/{INDEX}", {"fields": {"kind": "string"}}, status=201)
+    documents = [
+        {
+            "id": f"{kind} {at:02} {PAYLOADS[at % 3]}",
+            "title": PAYLOADS[1] if at == 3 else None,
+            "text": text.format(at),
+            "metadata": {"kind": kind if at else PAYLOADS[0]},
+        }
+        for kind, text in TEXTS.items()
+        for at in range(30)
+    ]
+    call(server, "POST", f"/indexes/{INDEX}/documents", {"documents": documents})
+    with browsing(tmp_path_factory.mktemp("browser"), free_port()) as tab:
+        yield tab
+    httpx.delete(f"{server.url}/indexes/{INDEX}")
+
+
+# how many different colours the picture has
+SHADES = """(() => {
+  const map = document.querySelector("#map");
+  const { data } = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+  return new Set(new Uint32Array(data.buffer)).size;
+})()"""
+
+
+def digest(tab: Tab) -> Any:
+    """A text that differs between pictures; it waits until what was asked for is drawn."""
+    tab.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return tab.run("document.querySelector('#map').toDataURL()")
+
+
+def drag(tab: Tab, *places: tuple[float, float], shift: bool = False) -> None:
+    """Move with the button held, in shares of the map's width and height."""
+    box = tab.run(
+        "(() => { const b = document.querySelector('#map').getBoundingClientRect();"
+        " return [b.x, b.y, b.width, b.height]; })()"
+    )
+    for at, (x, y) in enumerate([*places, places[-1]]):
+        kind = ["mousePressed", *["mouseMoved"] * (len(places) - 1), "mouseReleased"][at]
+        where = {"x": box[0] + x * box[2], "y": box[1] + y * box[3]}
+        tab(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            **where,
+            button="left",
+            buttons=int(kind != "mouseReleased"),
+            clickCount=1,
+            modifiers=8 if shift else 0,
+        )
+
+
+def test_a_map_is_computed_and_explored(tab: Tab, server: Server) -> None:
+    tab.open(f"{server.url}/#/{INDEX}/map")
+    tab.click("#compute")
+    tab.wait("document.querySelector('#map')", 90)
+    tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
+    tab.run("scrollTo(0, 0)")
+    rows = tab.run("[...document.querySelectorAll('.topics tbody tr')].map((e) => e.innerText)")
+    assert len(rows) >= 2
+    assert any("flour" in row for row in rows)
+    # the first picture follows the layout of the page
+    tab.wait(f"{SHADES} > 3")
+
+    whole = digest(tab)
+    tab.run("document.querySelector('#map').focus()")
+    tab.press("+")
+    zoomed = digest(tab)
+    tab.press("0")
+    assert digest(tab) == whole != zoomed
+    drag(tab, (0.5, 0.5), (0.6, 0.6))
+    moved = digest(tab)
+    tab.press("0")
+    assert digest(tab) == whole != moved
+
+    # a line around everything, and one around nothing
+    drag(tab, (0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99), shift=True)
+    tab.wait("document.querySelector('.chosen h2').innerText === '90 documents inside the line'")
+    tab.wait("document.querySelectorAll('.chosen li').length === 50")
+    drag(tab, (0.004, 0.01), (0.03, 0.01), (0.03, 0.04), (0.004, 0.04), shift=True)
+    tab.wait("document.querySelector('.chosen h2').innerText === '0 documents inside the line'")
+
+    tab.click("#find")
+    tab.type("kneading dough")
+    tab.press("Enter")
+    tab.wait("document.querySelector('.chosen h2')?.innerText.endsWith('found')")
+    tab.click("#whole")
+    assert tab.text(".chosen") == ""
+    assert digest(tab) == whole
+
+    tab.click(".topics tbody button.plain")
+    tab.wait("document.querySelectorAll('.chosen li').length > 4")
+    tab.run("document.querySelector('#own-label').focus()")
+    tab.type("Baking & more")
+    tab.press("Enter")
+    own = tab.wait("document.querySelector('.own-label b')?.innerText")
+    assert own == f"{INDEX}-baking-more"
+    assert set(call(server, "GET", f"/classifiers/{own}")["labels"]) == {"Baking & more", "other"}
+    call(server, "DELETE", f"/classifiers/{own}", status=204)
+    tab.click(".topics td button")
+    name = tab.wait("document.querySelector('.topics td b')?.innerText")
+    labels = call(server, "GET", f"/classifiers/{name}")["labels"]
+    assert "other" in labels
+    assert len(labels) == 2
+    call(server, "DELETE", f"/classifiers/{name}", status=204)
+    assert tab.problems == []
+
+
+def test_colours_show_a_field_and_no_document_runs_a_script(tab: Tab, server: Server) -> None:
+    tab.look(360, 740)
+    tab.open(f"{server.url}/#/{INDEX}/map?by=kind")
+    tab.wait("document.querySelector('.legend-values')")
+    assert PAYLOADS[0] in tab.text(".legend-values")
+    assert tab.run("document.documentElement.scrollWidth") <= 360
+    made = "document.querySelectorAll('main :is(script, img, iframe, math)').length"
+    assert tab.run(made) == 0
+    assert tab.run("window.attacked") is None
+    assert tab.problems == []
+    tab.look()
+
+
+@pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
+def test_accessibility_rules_find_nothing_serious(tab: Tab, server: Server) -> None:
+    rules = axe()
+    assert rules is not None
+    tab.open(f"{server.url}/#/{INDEX}/map")
+    tab.wait("document.querySelector('.topics')")
+    tab.run(rules.read_text(encoding="utf-8") + "; 0")
+    found: list[dict[str, Any]] = tab.run("axe.run().then((r) => r.violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], json.dumps(serious)[:3000]
