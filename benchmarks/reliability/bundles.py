@@ -79,10 +79,10 @@ def _measure(given: argparse.Namespace, shares: str) -> list[str]:
     share = parts[0] / sum(parts)
     own: list[float] = []
     loaded: list[float] = []
-    with started(*only, "--index-path", "unused") as lone, started(*both) as service:
+    with started(*only, "--index-path", "unused") as apart, started(*both) as service:
         _post(service.url, "large")
         for _ in range(given.rounds):
-            own.append(_slowest(lone, given.seconds))
+            own.append(_slowest(apart, given.seconds))
             with _loaded(service, ["large"]):
                 time.sleep(2)
                 loaded.append(_slowest(service, given.seconds))
