@@ -175,7 +175,9 @@ async def rerank(request: Request, body: EitherRequest) -> Response:
     """
     if isinstance(body, DocumentsRequest):
         return await rerank_documents(request, body)
-    encoder = inference.encoder_of(request, body.model)
+    # a re-ranker ranks whatever bundle the request names
+    named = None if inference.service_of(request).reranking is not None else body.model
+    encoder = inference.encoder_of(request, named)
     result = await _ranking(request, encoder, "texts", body.query, body.texts, body)
     ranked = [
         {
