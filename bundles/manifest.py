@@ -20,6 +20,7 @@ MANIFEST = "bundle.json"
 TOKENIZER = "tokenizer.json"
 HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 PrecisionName = Literal["fp16", "packed", "int8"]
 # graph: inside a graph that the source brought along
@@ -221,7 +222,7 @@ class Contents(_Strict, Generic[FormT]):
     """What every ``bundle.json`` holds."""
 
     format: Literal[1] = 1
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    name: str = Field(pattern=NAME)
     revision: Sha256
     max_tokens: int = Field(ge=8, description="longest window, with special tokens")
     pad_token_id: int = Field(ge=0)

@@ -26,12 +26,14 @@ class Examples:
     Attributes:
         labels: of each text; exactly one unless ``multi_label``.
         unlabelled: index whose documents help without labels.
+        model: name of the bundle whose vectors the head reads; None: the service's default one.
     """
 
     inputs: list[str]
     labels: list[list[str]]
     multi_label: bool = False
     unlabelled: str | None = None
+    model: str | None = None
 
     @property
     def characters(self) -> int:
@@ -49,17 +51,20 @@ class Examples:
         parts = [packing.compress(b"[[")]
         for position, text in enumerate(self.inputs):
             parts.append(packing.compress((b"," if position else b"") + orjson.dumps(text)))
-        rest = orjson.dumps([labels, self.unlabelled])
+        # earlier versions read no fourth item
+        model = [] if self.model is None else [self.model]
+        rest = orjson.dumps([labels, self.unlabelled, *model])
         parts.append(packing.compress(b"]," + rest[1:]))
         return b"".join((*parts, packing.flush()))
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> "Examples":
         """Read the result of ``to_bytes``."""
-        inputs, labels, unlabelled = orjson.loads(zlib.decompress(blob))
+        inputs, labels, unlabelled, *model = orjson.loads(zlib.decompress(blob))
+        named = model[0] if model else None
         if isinstance(labels[0], list):
-            return cls(inputs, labels, multi_label=True)
-        return cls(inputs, [[label] for label in labels], unlabelled=unlabelled)
+            return cls(inputs, labels, multi_label=True, model=named)
+        return cls(inputs, [[label] for label in labels], unlabelled=unlabelled, model=named)
 
 
 def digests(blob: bytes) -> set[bytes]:

@@ -40,8 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if settings.workers > 1:
             return supervisor.run(settings)
-        opened = open_bundles(settings)
-        service = Service(settings, opened.encoder, opened.reranker)
+        service = Service(settings, open_bundles(settings))
     except (BundleError, ServiceError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
         return 2

@@ -20,6 +20,7 @@ from service.embedding.cache.layers import Source
 from service.embedding.embedder import Embedded
 from service.errors import ERRNOS
 from service.executors import Pool
+from service.model_metrics import ModelMetrics
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # the source of windows in a repeated answer
@@ -278,11 +279,13 @@ class Metrics:
         self.engine = Info(
             "docsplit_engine", "Engine, precision, model and revision", registry=self.registry
         )
+        self.models = ModelMetrics(self.registry)
         self._tokens = 0
         self._padded = 0
 
-    def batch(self, report: BatchReport) -> None:
-        """Count one batch of the engine."""
+    def batch(self, report: BatchReport, model: str) -> None:
+        """Count one batch of a bundle's engine."""
+        self.models.batch(report, model)
         self.tokens.inc(report.tokens)
         self.padded_tokens.inc(report.padded_tokens)
         self._tokens += report.tokens
@@ -309,9 +312,10 @@ class Metrics:
         ):
             self.stage_seconds.labels(stage).observe(seconds)
 
-    def embedded(self, result: Embedded) -> None:
-        """Count the embedded documents, and the sources of their windows' vectors."""
+    def embedded(self, result: Embedded, model: str) -> None:
+        """Count documents embedded by a bundle, and the sources of their windows' vectors."""
         self.documents.inc(len(result.documents))
+        self.models.documents.labels(model).inc(len(result.documents))
         sources = [window.source for document in result.documents for window in document.windows]
         for source in Source:
             self.windows.labels(source).inc(sources.count(source))

@@ -50,8 +50,14 @@ class Settings(BaseSettings):
 
     config: Path | None = None
     """YAML file of settings, names as below"""
-    bundle: Path = DEFAULT_BUNDLE
-    """folder of the bundle to serve"""
+    bundle: Annotated[list[str], NoDecode, Field(min_length=1)] = [str(DEFAULT_BUNDLE)]
+    """folders of the bundles to serve, separated by commas or repeated, each as PATH or NAME=PATH;
+    the first one loads at the start, the others when a request needs them"""
+    bundle_shares: Annotated[list[PositiveFloat], NoDecode] = Field(default_factory=list)
+    """parts of the cores that the bundles get under load, relative to each other, separated by
+    commas; none: equal parts"""
+    max_bundle_bytes: NonNegativeInt = 0
+    """largest memory for the bundles that each process loads, as /info estimates it; 0: no limit"""
     reranker: Path | None = None
     """folder of a re-ranking bundle, whose cross-encoder ranks for /rerank"""
     host: str = "127.0.0.1"
@@ -174,14 +180,30 @@ class Settings(BaseSettings):
         several = self.keys_file is not None or len(self.api_keys) > 1
         return several if self.cache_sharing == "auto" else self.cache_sharing == "separate"
 
-    @field_validator("api_keys", "cors_origins", "trusted_proxies", "model_aliases", mode="before")
+    @field_validator(
+        "bundle",
+        "bundle_shares",
+        "api_keys",
+        "cors_origins",
+        "trusted_proxies",
+        "model_aliases",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = [value]
+        if isinstance(value, str | Path):
+            value = [str(value)]
         if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return [part.strip() for v in value for part in v.split(",") if part.strip()]
         return value
+
+    @field_validator("bundle_shares")
+    @classmethod
+    def _one_for_each(cls, shares: list[float], info: ValidationInfo) -> list[float]:
+        bundles = len(info.data.get("bundle", []))
+        if shares and len(shares) != bundles:
+            raise ValueError(f"must have one number for each of the {bundles} bundles")
+        return shares
 
     @field_validator("max_inflight_bytes")
     @classmethod

@@ -182,8 +182,24 @@ class Ranker(TypedDict):
     reason: str
 
 
+class Model(TypedDict):
+    """A bundle that ``model`` can name."""
+
+    name: str
+    revision: str
+    dimensions: int
+    window_tokens: int
+    prompts: list[str]
+    licence: str
+    source: str
+    state: Literal["loaded", "unloaded", "failed"]
+    memory_bytes: int
+    engine: str
+    precision: str
+
+
 class Info(TypedDict):
-    """The served model and the limits of the service."""
+    """The default model, the limits of the service, and all models."""
 
     model_id: str
     model_sha: str
@@ -202,6 +218,7 @@ class Info(TypedDict):
     precisions: dict[str, Any]
     engine: dict[str, Any] | None
     reranker: Ranker | None
+    models: list[Model]
 
 
 class Key(TypedDict):

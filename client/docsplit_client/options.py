@@ -24,6 +24,7 @@ class EmbedOptions(CutOptions, total=False):
     normalize: bool
     dimensions: int | None
     prompt_name: str | None
+    model: str | None
 
 
 class SimilarityOptions(TypedDict, total=False):
@@ -31,6 +32,7 @@ class SimilarityOptions(TypedDict, total=False):
 
     truncate: bool
     prompt_name: str | None
+    model: str | None
 
 
 class RerankOptions(CutOptions, total=False):
@@ -38,6 +40,7 @@ class RerankOptions(CutOptions, total=False):
 
     raw_scores: bool
     return_text: bool
+    model: str | None
 
 
 class ClassifyOptions(TypedDict, total=False):
@@ -153,6 +156,7 @@ class TrainOptions(TypedDict, total=False):
     multi_label: bool
     unlabelled: str | None
     background: bool
+    model: str | None
 
 
 class LabelsOf(TypedDict):

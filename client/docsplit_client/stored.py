@@ -45,6 +45,7 @@ class IndexHead(TypedDict):
     name: str
     model: str
     revision: str
+    served_by: str | None
     current: bool
     fields: dict[str, FieldType]
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 
-from bundles import format as bundle
 from bundles.manifest import BundleError
 from corpora.documents import Refused, entries, read_documents
 from corpora.errors import DataError
@@ -32,10 +31,11 @@ from service.errors import BuildingError, ServiceError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
+from service.server.opening import open_one
 from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from corpora.documents import Document
     from service.bulk.encoding import Encoder
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.indexes import Indexes
     from service.index.links.search import Names
+    from service.index.reembed import Embed
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ async def _index(
     names: Names | None,
 ) -> int:
     console = Console(stderr=True)
-    service = Service(settings, bundle.load(settings.bundle))
+    service = Service(settings, open_one(settings))
     await service.start()
     if service.running is None:
         return 2
@@ -165,7 +166,7 @@ async def _index(
         if fields or name not in await indexes.names():
             await indexes.create(name, fields)
         with IndexProgress(console) as progress:
-            index = await _current(indexes, name, service.running.reembedder, progress)
+            index = await _current(indexes, name, service.encoders.reembedder, progress)
             if await filling.add(index):
                 index = await indexes.open(name)
             task = progress.start(name)
@@ -174,7 +175,7 @@ async def _index(
             def show(report: Report) -> None:
                 progress.update(task, report.seen, report.tokens)
 
-            prompt = resolve(service.bundle.manifest, None)
+            prompt = resolve(service.encoders.default.manifest, None)
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
             encode = cluster or here(embedder)
             sync = indexes.database.sync
@@ -216,7 +217,7 @@ async def _prune(indexes: Indexes, name: str, index: Index, report: Report, sour
 
 
 async def _current(
-    indexes: Indexes, name: str, embedder: BackgroundEmbedder, progress: IndexProgress
+    indexes: Indexes, name: str, embed_for: Callable[[str], Embed], progress: IndexProgress
 ) -> Index:
     """The index for this bundle; re-embedded first if only another bundle's exists."""
     from service.index.follower import Follower
@@ -230,7 +231,7 @@ async def _current(
     def left(documents: int) -> None:
         progress.update(task, total - documents)
 
-    built = await Follower(indexes, embedder, lambda *_: None, left).build(name)
+    built = await Follower(indexes, embed_for, lambda *_: None, left).build(name)
     progress.ended()
     return built
 

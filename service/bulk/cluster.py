@@ -9,12 +9,12 @@ from typing import Any
 
 import structlog
 
-from bundles import format as bundle
 from service.bulk.encoding import Encoded, Encoder, Work, encode_texts
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import CommandError
 from service.server.lifecycle import Service
+from service.server.opening import open_one
 from service.settings import Settings
 
 log = structlog.get_logger("docsplit.bulk")
@@ -30,7 +30,7 @@ class _Worker:
     """The code of an actor; other machines call its methods."""
 
     def __init__(self, settings: Settings) -> None:
-        self._service = Service(settings, bundle.load(settings.bundle))
+        self._service = Service(settings, open_one(settings))
         self._starting = asyncio.Lock()
 
     async def start(self) -> str:
@@ -40,12 +40,12 @@ class _Worker:
                 await self._service.start()
         if self._service.running is None:
             raise CommandError("the engine did not start on a node; the node's log says why")
-        return self._service.bundle.manifest.revision
+        return self._service.encoders.default.revision
 
     async def encode(self, texts: Mapping[str, str]) -> Encoded:
         """Like ``encode_texts``; an actor that Ray moved to another node starts its engine."""
         await self.start()
-        prompt = resolve(self._service.bundle.manifest, None)
+        prompt = resolve(self._service.encoders.default.manifest, None)
         embedder = self._service.running.embedder  # type: ignore[union-attr] # start sets it
         # one for each call: one tokenises while another computes
         return await encode_texts(BackgroundEmbedder(embedder, prompt, exclusive=True), texts)

@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bundles import format as bundle
-from bundles.format import Bundle
 from service.configuration import load
 from service.errors import CommandError
 from service.index.reembed import Embed
@@ -22,6 +20,7 @@ from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
+from service.server.opening import Bundles, open_one
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ async def _check(settings: Settings, name: str | None, record: bool) -> Report:
     from service.integrity.check import check
 
     root = _root(settings)
-    indexes = await _open(settings, bundle.load(settings.bundle))
+    indexes = await _open(settings, open_one(settings))
     return await check(indexes, root, name, record=record)
 
 
@@ -95,7 +94,7 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
     from service.integrity.check import INDEXES, check, tables
     from service.integrity.repair import Repair
 
-    held, root = bundle.load(settings.bundle), _root(settings)
+    held, root = open_one(settings), _root(settings)
     if root is None:
         raise CommandError("repair: index_path must be a folder; copy the store to one")
     service: Service | None = None
@@ -123,13 +122,14 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
             await service.stop()
 
 
-async def _open(settings: Settings, held: Bundle) -> Indexes:
+async def _open(settings: Settings, held: Bundles) -> Indexes:
     from service.index.indexes import Indexes, Model, connect
 
     path = _root(settings) or settings.index_path.rstrip("/")
     databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
-    manifest = held.manifest
-    model = Model(manifest.name, manifest.revision, manifest.dimensions)
+    [(name, opened)] = held.encoders.items()
+    manifest = opened.manifest
+    model = Model(name, manifest.revision, manifest.dimensions)
     return Indexes(databases[0], databases[1], model)
 
 

@@ -1,4 +1,4 @@
-"""Keeps the generation of the served bundle up to date with the others, for every index."""
+"""Keeps the generation of an index's served bundle up to date with the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Follower:
 
     Args:
         indexes: to keep up to date.
-        embed: embeds documents for the served bundle.
+        embed_for: gives what embeds documents for a served revision.
         wrote: called after each commit with the index and the number of its documents.
         left: called with the number of documents still to re-embed, in all indexes.
     """
@@ -55,16 +55,18 @@ class Follower:
     def __init__(
         self,
         indexes: Indexes,
-        embed: Embed,
+        embed_for: Callable[[str], Embed],
         wrote: Callable[[str, int], None],
         left: Callable[[int], None],
     ) -> None:
         self._indexes = indexes
-        self._embed = embed
+        self._embed_for = embed_for
         self._wrote = wrote
         self._report = left
         self._left: dict[str, int] = {}
         self._seen: dict[str, Seen] = {}
+        # tables of indexes that need nothing while they have no others
+        self._settled: dict[str, list[str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
 
@@ -101,10 +103,11 @@ class Follower:
             NotFoundError: there is no index of that name.
         """
         own, others = await self._split(name)
+        embed = self._embed_for(own.index.identity.revision)
         while True:
             versions = await _versions(others)
             for other in others:
-                await catch_up(own.index, other.index, self._embed, lambda n: self._wrote(name, n))
+                await catch_up(own.index, other.index, embed, lambda n: self._wrote(name, n))
             if await _versions(others) == versions:
                 return
 
@@ -118,20 +121,32 @@ class Follower:
 
     async def _round(self) -> None:
         held = by_index(await self._indexes.sweep())
-        revision = self._indexes.model.revision
         for name, tables in held.items():
-            up_to_date = len(tables) == 1 and is_of(tables[0], name, revision)
+            up_to_date = self._settled.get(name) == tables or self._current(name, tables)
             if not up_to_date and (name not in self._tasks or self._tasks[name].done()):
-                self._tasks[name] = asyncio.create_task(self._follow(name))
+                self._tasks[name] = asyncio.create_task(self._follow(name, tables))
         for name in self._tasks.keys() - held.keys():
             self._tasks.pop(name).cancel()
             self._forget(name)
 
-    async def _follow(self, name: str) -> None:
+    def _current(self, name: str, tables: list[str]) -> bool:
+        """Whether the only table is that of the only served bundle, without opening it."""
+        models = self._indexes.served.models
+        return len(models) == len(tables) == 1 and is_of(tables[0], name, models[0].revision)
+
+    async def _follow(self, name: str, tables: list[str]) -> None:
         try:
             await self._once(name)
-        except (NotFoundError, ConflictError):
+            if len(tables) == 1:
+                # a generation created in this pass changes the tables
+                self._settled[name] = tables
+        except NotFoundError:
             self._forget(name)
+        except ConflictError:
+            # usually another bundle's index
+            self._forget(name)
+            if len(tables) == 1:
+                self._settled[name] = tables
         except Exception as error:  # noqa: BLE001 the next round tries again
             log.warning("index_reembedding_failed", index=name, reason=str(error)[:300])
 
@@ -159,13 +174,14 @@ class Follower:
                 self._count(name, max(self._left.get(name, 0) - documents, 0))
 
         began = time.monotonic()
+        embed = self._embed_for(own.index.identity.revision)
         versions = await _versions(others)
         since = self._since(name, versions) if own.complete else None
         while True:
             versions, started, turn = await _versions(others), microseconds(), time.monotonic()
             changed = 0
             for other in others:
-                changed += await catch_up(own.index, other.index, self._embed, wrote, since)
+                changed += await catch_up(own.index, other.index, embed, wrote, since)
             # while clients write to the others, each pass finds something; after a short pass
             # only the last seconds are missing, as in every complete generation
             if own.complete or not changed or time.monotonic() - turn < POLL_SECONDS:
@@ -197,7 +213,7 @@ class Follower:
         while True:
             await self._indexes.writable(name)
             generations = await self._indexes.generations(name)
-            own = self._indexes.own(generations)
+            own = self._indexes.served.own(generations)
             # otherwise it was deleted between the two calls
             if own is not None:
                 return own, [generation for generation in generations if generation is not own]
@@ -208,6 +224,7 @@ class Follower:
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
+        self._settled.pop(name, None)
         self._left.pop(name, None)
         self._report(sum(self._left.values()))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import structlog
 
-from service.errors import StoreError, lance_fault
+from service.errors import ConflictError, NotFoundError, StoreError, lance_fault
 from service.index.documents import Index
 from service.index.rows.keyed import KeyedTable
 from service.index.rows.schema import Identity
@@ -75,6 +75,90 @@ class Generation:
 
     index: Index
     complete: bool
+
+
+class Served:
+    """The served bundles, and which of them an index belongs to.
+
+    An index belongs to the bundle under the name that it records, of any revision. Without such a
+    bundle it belongs to that of a revision that it has.
+
+    Args:
+        models: the first one embeds new indexes that name none.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self.models = tuple(models)
+
+    def named(self, name: str | None) -> Model:
+        """The bundle of a name, else the first one."""
+        return next((model for model in self.models if model.name == name), self.models[0])
+
+    def by_revision(self, revision: str) -> Model:
+        """The bundle of a revision, else the first one."""
+        held = (model for model in self.models if model.revision == revision)
+        return next(held, self.models[0])
+
+    def serves(self, identity: Identity, model: Model) -> bool:
+        """Whether a generation of a bundle's revision belongs to this bundle.
+
+        Raises:
+            ConflictError: the generation is of another revision with the same first digits.
+        """
+        if identity.revision != model.revision:
+            raise ConflictError("two revisions share their first 12 digits: take another index")
+        named = [one for one in self.models if one.name == identity.model]
+        return model in (named or [model])
+
+    def of(self, generations: Sequence[Generation]) -> Model | None:
+        """The bundle of an index; None if the service does not serve it."""
+        held = [g.index.identity for g in generations if g.complete]
+        names, revisions = {one.model for one in held}, {one.revision for one in held}
+        found = [model for model in self.models if model.name in names]
+        found = found or [model for model in self.models if model.revision in revisions]
+        return min(found, key=lambda model: model.revision not in revisions, default=None)
+
+    def required(self, generations: Sequence[Generation]) -> Model:
+        """The bundle of an index.
+
+        Raises:
+            ConflictError: the service does not serve it.
+        """
+        model = self.of(generations)
+        if model is None:
+            name = generations[0].index.identity.model
+            raise ConflictError(
+                f"the bundle {name!r} embedded this index, and the service does not serve it: "
+                f"start the service with it, or with its successor as --bundle {name}=PATH, which "
+                "re-embeds the index"
+            )
+        return model
+
+    def own(self, generations: Sequence[Generation]) -> Generation | None:
+        """The generation of an index for its bundle's present revision."""
+        model = self.of(generations)
+        if model is None:
+            return None
+        mine = (g for g in generations if g.index.identity.revision == model.revision)
+        return next(mine, None)
+
+    def former(self, generations: Sequence[Generation], revision: str) -> Generation:
+        """The generation of a revision, or of its first 12 digits, that may be deleted.
+
+        Raises:
+            NotFoundError: the index has none of that revision.
+            ConflictError: the service serves it or serves none, or the served one is not complete.
+        """
+        self.required(generations)
+        named = [g for g in generations if g.index.identity.revision.startswith(revision)]
+        own = self.own(generations)
+        if not named:
+            raise NotFoundError("the index has no generation of that revision")
+        if named[0] is own:
+            raise ConflictError("the service serves this generation")
+        if own is None or not own.complete:
+            raise ConflictError("the served bundle's generation is not complete: wait for it")
+        return named[0]
 
 
 class Registry:

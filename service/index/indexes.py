@@ -22,6 +22,7 @@ from service.index.documents import Index
 from service.index.generations import (
     Generation,
     Registry,
+    Served,
     by_index,
     is_of,
     new_table,
@@ -57,7 +58,7 @@ class Indexes:
     Args:
         database: holds their tables.
         shared: database of leases, aliases, profiles, maps and the registry of generations.
-        model: the indexes read and write its generations.
+        models: the served bundles; each index is read and written by the generation of one.
         damaged: called with the number of damaged rows that a read met.
         fitted: called with the outcome of each fit of a profile.
     """
@@ -66,13 +67,13 @@ class Indexes:
         self,
         database: Database,
         shared: Database,
-        model: Model,
+        models: Model | Sequence[Model],
         damaged: Callable[[int], None] = lambda _: None,
         fitted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.database = database
         self._damaged = damaged
-        self.model = model
+        self.served = Served([models] if isinstance(models, Model) else models)
         self.leases = Leases(shared)
         self.registry = Registry(shared)
         self.aliases = Aliases(shared)
@@ -84,12 +85,17 @@ class Indexes:
         self._listed: list[str] = []
         self._listed_until = 0.0
 
-    async def create(self, name: str, fields: dict[str, FieldType]) -> bool:
+    async def create(
+        self, name: str, fields: dict[str, FieldType], model: str | None = None
+    ) -> bool:
         """Create an index; False if it already exists with the same fields.
 
+        ``model`` names the served bundle that embeds its documents; the first one by default.
+
         Raises:
-            ConflictError: it exists with other fields, or an alias has the name.
+            ConflictError: it exists with other fields or for another bundle, or is an alias.
         """
+        wanted = self.served.named(model)
         try:
             index = await self.writable(name)
         except NotFoundError:
@@ -99,9 +105,11 @@ class Indexes:
                 if not any(generation.complete for generation in held):
                     if held:
                         await self._drop([generation.index.table.name for generation in held])
-                    await self._create(name, fields, None)
+                    await self._create(name, fields, wanted, None)
                     return True
             index = await self.writable(name)
+        if model is not None and index.identity.revision != wanted.revision:
+            raise ConflictError("the index exists for another bundle: use another name")
         if index.identity.fields != fields:
             raise ConflictError(
                 "the index exists with other fields: delete it first, or use another name"
@@ -158,45 +166,45 @@ class Indexes:
         return found
 
     async def open(self, name: str) -> Index:
-        """The generation of this model's revision, for reading.
+        """The generation of the served bundle of an index, for reading.
 
         Raises:
             NotFoundError: there is no index of that name.
-            BuildingError: this revision's generation is not complete.
+            ConflictError: the service does not serve its bundle.
+            BuildingError: the generation is not complete.
         """
         index = await self._own(name)
         if index is not None and await self.registry.complete(index.identity):
             return index
         generations = await self.generations(name)
-        own = self.own(generations)
+        own = self.served.own(generations)
         if own is not None and own.complete:
             return own.index
+        self.served.required(generations)
         raise BuildingError(*await progress(generations, own))
 
     async def writable(self, name: str) -> Index:
-        """The generation of this model's revision, complete or not; created if it is missing.
+        """The generation of the served bundle of an index, complete or not; created if missing.
 
         Raises:
             NotFoundError: there is no index of that name.
+            ConflictError: the service does not serve its bundle.
         """
         index = await self._own(name)
         if index is not None and await self.registry.complete(index.identity):
             return index
-        own = self.own(await self.generations(name))
+        own = self.served.own(await self.generations(name))
         if own is not None:
             return own.index
         async with self.exclusive(name):
             generations = await self.generations(name)
-            own = self.own(generations)
+            own = self.served.own(generations)
             if own is not None:
                 return own.index
             source = generations[0].index.identity
-            return await self._create(name, source.fields, source)
-
-    def own(self, generations: Sequence[Generation]) -> Generation | None:
-        """The generation of this model's revision."""
-        mine = (g for g in generations if g.index.identity.revision == self.model.revision)
-        return next(mine, None)
+            return await self._create(
+                name, source.fields, self.served.required(generations), source
+            )
 
     async def holds(self, name: str, document_id: str) -> bool:
         """Whether any generation of an index holds a document."""
@@ -231,26 +239,21 @@ class Indexes:
 
         Raises:
             NotFoundError: no such index or generation.
-            ConflictError: the generation is served, or the served one is not complete.
+            ConflictError: it must stay, see ``Served.former``.
         """
         async with self.exclusive(name):
-            generations = await self.generations(name)
-            named = [g for g in generations if g.index.identity.revision.startswith(revision)]
-            own = self.own(generations)
-            if not named:
-                raise NotFoundError("the index has no generation of that revision")
-            if named[0] is own:
-                raise ConflictError("the service serves this generation")
-            if own is None or not own.complete:
-                raise ConflictError("the served bundle's generation is not complete: wait for it")
+            former = self.served.former(await self.generations(name), revision)
             if not check:
-                tables = [named[0].index.table.name]
+                tables = [former.index.table.name]
                 await self.database.freeing(lambda: self._drop(tables))
 
     async def _create(
-        self, name: str, fields: dict[str, FieldType], source: schema.Identity | None
+        self,
+        name: str,
+        fields: dict[str, FieldType],
+        model: Model,
+        source: schema.Identity | None,
     ) -> Index:
-        model = self.model
         made = schema.create(model.name, model.revision, model.dimensions, fields, source)
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
         self._listed_until = 0.0
@@ -280,7 +283,7 @@ class Indexes:
             await executors.STORE.run(ledger.forget_table, root, "indexes", table)
 
     async def _own(self, name: str) -> Index | None:
-        """The table of this model's revision, without listing all tables if possible."""
+        """The table of a served revision, without listing all tables if possible."""
         if time.monotonic() < self._listed_until:
             index = await self._first(name, self._listed)
             if index is not None:
@@ -288,14 +291,11 @@ class Indexes:
         return await self._first(name, await self.tables())
 
     async def _first(self, name: str, tables: Sequence[str]) -> Index | None:
-        revision = self.model.revision
-        for table in tables:
-            index = await self.table(table) if is_of(table, name, revision) else None
-            if index is None:
-                continue
-            if index.identity.revision != revision:
-                raise ConflictError("two revisions share their first 12 digits: take another index")
-            return index
+        for model in self.served.models:
+            for table in (t for t in tables if is_of(t, name, model.revision)):
+                index = await self.table(table)
+                if index is not None and self.served.serves(index.identity, model):
+                    return index
         return None
 
     async def _alive(self, name: str) -> list[Generation]:

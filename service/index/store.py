@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bundles.format import Bundle
+from bundles.manifest import Manifest
 from service import executors
 from service.errors import StoreError, VersionError, disk_fault, lance_fault
 from service.index.storage.ledger import Recorder
@@ -47,7 +47,7 @@ class Store:
 
     Args:
         path: a folder, or a URI such as ``s3://bucket/prefix``.
-        bundle: the served bundle.
+        bundles: the manifests of the served bundles by name, the default one first.
         metrics: counts commits.
         durability: when a write below a folder counts as done.
         cache_bytes: the limit of LanceDB's caches.
@@ -56,14 +56,14 @@ class Store:
     def __init__(
         self,
         path: str,
-        bundle: Bundle,
+        bundles: Mapping[str, Manifest],
         metrics: Metrics,
         durability: Durability,
         cache_bytes: int,
     ) -> None:
         # LanceDB takes a path that begins with "db" for its cloud service: make it absolute
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
-        self._bundle = bundle
+        self._bundles = bundles
         self._metrics = metrics
         self._cache_bytes = cache_bytes
         self._session: Session | None = None
@@ -71,7 +71,7 @@ class Store:
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
         self._maintainer: Maintainer | None = None
-        self._embed: Embed | None = None
+        self._embed_for: Callable[[str], Embed] | None = None
         self._follower: Follower | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._writers: dict[str, Writer] = {}
@@ -91,7 +91,6 @@ class Store:
                 indexes, maintenance = await executors.STORE.run(_import)
                 from service.index.storage.database import bounded
 
-                manifest = self._bundle.manifest
                 self._session = bounded(self._cache_bytes)
                 try:
                     await self.volume.claim()
@@ -108,30 +107,33 @@ class Store:
                     ) from error
                 self._indexes = indexes.Indexes(
                     *databases,
-                    indexes.Model(manifest.name, manifest.revision, manifest.dimensions),
+                    [
+                        indexes.Model(name, manifest.revision, manifest.dimensions)
+                        for name, manifest in self._bundles.items()
+                    ],
                     self._metrics.index_damaged.inc,
                     lambda outcome: self._metrics.index_profiles.labels(outcome).inc(),
                 )
                 self._maintainer = maintenance.Maintainer(self._indexes, self.record)
-            if self._follower is None and self._embed is not None:
+            if self._follower is None and self._embed_for is not None:
                 from service.index.follower import Follower
 
                 left = self._metrics.index_reembed_documents.set
-                self._follower = Follower(self._indexes, self._embed, self._committed, left)
+                self._follower = Follower(self._indexes, self._embed_for, self._committed, left)
                 self._follower.start()
                 if self._maintainer is not None:
                     self._maintainer.start()
         await self.volume.check()
         return self._indexes
 
-    def follow(self, embed: Embed) -> None:
+    def follow(self, embed_for: Callable[[str], Embed]) -> None:
         """Keep the served generation of all indexes up to date from now on, in the background.
 
         If no index can exist yet, this starts with the first request to one, or when another
         process has created one.
 
         Args:
-            embed: embeds documents for the served bundle.
+            embed_for: gives what embeds documents for a served revision.
         """
 
         self._metrics.store_up.set_function(lambda: self.volume.up)
@@ -151,16 +153,18 @@ class Store:
             except Exception as error:  # noqa: BLE001 the first request to an index tries again
                 log.warning("index_path_unusable", reason=str(error)[:300])
 
-        self._embed = embed
+        self._embed_for = embed_for
         self._beginning = asyncio.create_task(watch())
 
-    async def drop_generation(self, name: str, revision: str, embed: Embed) -> None:
+    async def drop_generation(
+        self, name: str, revision: str, embed_for: Callable[[str], Embed]
+    ) -> None:
         """Delete a generation after copying its missing documents to the served one.
 
         Args:
             name: of the index.
             revision: or its first 12 digits.
-            embed: embeds documents for the served bundle.
+            embed_for: gives what embeds documents for a served revision.
 
         Raises:
             NotFoundError: no such index or generation.
@@ -170,7 +174,7 @@ class Store:
         from service.index.follower import Follower
 
         await indexes.drop_generation(name, revision, check=True)
-        await Follower(indexes, embed, self._committed, lambda _: None).settle(name)
+        await Follower(indexes, embed_for, self._committed, lambda _: None).settle(name)
         await indexes.drop_generation(name, revision)
 
     async def database(self, part: str) -> Database:

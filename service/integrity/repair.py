@@ -194,7 +194,7 @@ class Repair:
         self, index: Index, stale: list[dict[str, Any]]
     ) -> list[tuple[Record, int]] | None:
         indexes = await self._open_indexes()
-        if index.identity.revision != indexes.model.revision:
+        if all(index.identity.revision != model.revision for model in indexes.served.models):
             return None
         if self._embed is None:
             self._embed = await self._engine()

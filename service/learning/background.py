@@ -8,17 +8,16 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import structlog
 
-from bundles.manifest import Manifest
 from heads.examples import Examples
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
-from service.errors import EngineFailedError, InvalidError, NotFoundError
+from service.errors import EngineFailedError, InvalidError, NotFoundError, UnavailableError
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
@@ -35,6 +34,34 @@ HEARTBEAT_SECONDS = 3.0
 LOOK_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A loaded bundle, whose vectors train classifiers.
+
+    Attributes:
+        revision: of the bundle.
+        embedder: embeds examples.
+    """
+
+    revision: str
+    embedder: BackgroundEmbedder
+
+
+class Teachers(Protocol):
+    """The served bundles by name; None names the default one."""
+
+    def serves(self, name: str | None, /) -> bool:
+        """Whether there is a bundle of that name."""
+
+    async def teacher(self, name: str | None, /) -> Teacher:
+        """The bundle of that name; loads it.
+
+        Raises:
+            NotFoundError: there is none.
+            UnavailableError: it cannot be loaded.
+        """
+
+
 @dataclass(slots=True)
 class _Progress:
     stage: Stage = "waiting"
@@ -46,24 +73,20 @@ class Background:
 
     Args:
         store: of jobs and classifiers.
-        manifest: of the served bundle.
+        teachers: the served bundles.
         metrics: counts the results of trainings.
     """
 
-    def __init__(self, store: HeadStore, manifest: Manifest, metrics: Metrics) -> None:
+    def __init__(self, store: HeadStore, teachers: Teachers, metrics: Metrics) -> None:
         self._store = store
-        self._manifest = manifest
+        self._teachers = teachers
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._following: asyncio.Task[None] | None = None
 
     async def start(
-        self,
-        name: str,
-        examples: Examples,
-        vectors: Sequence[Vectors | None] | None,
-        embedder: BackgroundEmbedder,
+        self, name: str, examples: Examples, vectors: Sequence[Vectors | None] | None
     ) -> Job:
         """Begin a training; on return its examples are durable and every replica sees it.
 
@@ -77,12 +100,12 @@ class Background:
         jobs = await self._store.jobs()
         job = await jobs.claim(name, examples)
         await self.cancel(name)
-        self._begin(jobs, job, examples, vectors, embedder)
+        self._begin(jobs, job, examples, vectors)
         return job
 
-    def follow(self, embedder: BackgroundEmbedder) -> None:
+    def follow(self) -> None:
         """From now on take over trainings whose replicas have ended."""
-        self._following = asyncio.create_task(self._follow(embedder), name="follow trainings")
+        self._following = asyncio.create_task(self._follow(), name="follow trainings")
 
     async def cancel(self, name: str) -> None:
         """End the training of a classifier, if it runs here; its examples stay."""
@@ -105,23 +128,22 @@ class Background:
         job: Job,
         examples: Examples,
         vectors: Sequence[Vectors | None] | None,
-        embedder: BackgroundEmbedder,
     ) -> None:
-        run = self._run(jobs, job, examples, vectors, embedder)
+        run = self._run(jobs, job, examples, vectors)
         self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
 
-    async def _follow(self, embedder: BackgroundEmbedder) -> None:
+    async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             idle = all(task.done() for task in self._tasks.values())
             if not idle or not _may_hold_jobs(self._store.indexes.path):
                 continue
             try:
-                await self._take_over(await self._store.jobs(), embedder)
+                await self._take_over(await self._store.jobs())
             except Exception as error:  # noqa: BLE001 the store may work again at the next check
                 log.warning("lost_trainings_not_read", reason=str(error)[:300])
 
-    async def _take_over(self, jobs: Jobs, embedder: BackgroundEmbedder) -> None:
+    async def _take_over(self, jobs: Jobs) -> None:
         """Take over one lost training; fail those that have ended too many replicas."""
         from service.learning.jobs import MOST_ATTEMPTS
 
@@ -132,17 +154,20 @@ class Background:
                 if await jobs.give_up(job, error):
                     self._ended(job.name, "lost")
                 continue
+            examples = await jobs.examples(job)
+            if examples is not None and not self._teachers.serves(examples.model):
+                # a replica that serves its bundle takes it over
+                continue
             taken = await jobs.take_over(job)
             if taken is None:
                 continue
             if died:
                 self._ended(job.name, "lost")
-            examples = await jobs.examples(taken)
             if examples is None:
                 await jobs.update(taken, state="failed", error="its examples are gone", key="")
                 continue
             log.info("training_resumed", classifier=job.name, attempt=taken.attempt)
-            self._begin(jobs, taken, examples, None, embedder)
+            self._begin(jobs, taken, examples, None)
             return
 
     def _ended(self, name: str, outcome: str) -> None:
@@ -155,7 +180,6 @@ class Background:
         job: Job,
         examples: Examples,
         vectors: Sequence[Vectors | None] | None,
-        embedder: BackgroundEmbedder,
     ) -> None:
         progress = _Progress()
         task = asyncio.current_task()
@@ -163,11 +187,12 @@ class Background:
         outcome = "failed"
         try:
             async with self._turn:
+                teacher = await self._teachers.teacher(examples.model)
                 known = vectors or [None] * len(examples.inputs)
-                whole = await self._embed(jobs, job, examples, known, embedder, progress)
+                whole = await self._embed(jobs, job, examples, known, teacher.embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, whole)
+                await self._train(jobs, job, examples, whole, teacher.revision)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -177,7 +202,10 @@ class Background:
             await jobs.refuse(job, str(error))
         except Exception as error:  # noqa: BLE001 it is logged
             log.error("training_failed", classifier=job.name, outline=outline(error))
-            said = "the engine failed on a document" if isinstance(error, EngineFailedError) else ""
+            said = str(error) if isinstance(error, UnavailableError) else ""
+            said = (
+                "the engine failed on a document" if isinstance(error, EngineFailedError) else said
+            )
             said = said or "internal error; see the log of the replica"
             await jobs.update(job, state="failed", error=said)
         finally:
@@ -207,9 +235,11 @@ class Background:
             progress.done += 1
         return np.stack([row for row in rows if row is not None])
 
-    async def _train(self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors) -> None:
+    async def _train(
+        self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, revision: str
+    ) -> None:
         try:
-            further = await self._store.unlabelled(examples)
+            further = await self._store.unlabelled(examples, revision)
         except NotFoundError as error:
             raise InvalidError(f"unlabelled: {error}", "unlabelled") from error
 
@@ -224,7 +254,6 @@ class Background:
 
         if not await jobs.update(job):
             raise asyncio.CancelledError
-        revision = self._manifest.revision
         heads = await self._store.classifiers()
         head = Head(job.name, job.uid, revision, learnt.labels, learnt.report, learnt.network)
         await heads.put(head, examples)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 
+HeadKind = Literal["classifier", "citation"]
+
+
 class Graph:
     """A head's graph, with the interface of ``Network``.
 
@@ -67,11 +70,11 @@ class Graph:
         return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
 
 
-def bundled(bundle: Bundle, kind: Literal["classifier", "citation"]) -> dict[str, Head]:
-    """The bundle's heads of a kind, by name."""
+def bundled(bundle: Bundle, kind: HeadKind) -> list[Head]:
+    """The bundle's heads of a kind."""
     revision = bundle.manifest.revision
-    return {
-        name: Head(
+    return [
+        Head(
             name=name,
             uid=bundle.manifest.files[head.file].sha256,
             revision=revision,
@@ -82,4 +85,4 @@ def bundled(bundle: Bundle, kind: Literal["classifier", "citation"]) -> dict[str
         )
         for name, head in bundle.manifest.heads.items()
         if head.kind == kind
-    }
+    ]

@@ -19,7 +19,8 @@ async def gather(
     """The examples of a training, and the vectors of those that an index has.
 
     Documents that no index has any more are left out. Of equal texts the latest label counts, and
-    a label counts more than a stored example.
+    a label counts more than a stored example. A classifier without examples gets the bundle of the
+    first index. Texts of indexes of other bundles come without vectors.
 
     Args:
         stored: of the classifier; None if it has none.
@@ -40,6 +41,7 @@ async def gather(
         found[digest(text)] = text, labels, None
     latest: dict[bytes, float] = {}
     left = sources.MOST_CHARACTERS
+    model = None if stored is None else indexes.served.named(stored.model)
     for name in sorted({one.index for one in labelled}):
         own = {one.id: one for one in labelled if one.index == name}
         try:
@@ -50,12 +52,14 @@ async def gather(
         if not ids:
             continue
         texts, vectors = await sources.documents(index, ids, left)
+        model = model or indexes.served.by_revision(index.identity.revision)
+        fitting = index.identity.revision == model.revision
         left -= sum(map(len, texts))
         for one, text, vector in zip(ids, texts, vectors, strict=True):
             key = digest(text)
             if own[one].given >= latest.get(key, 0.0):
                 latest[key] = own[one].given
-                found[key] = text, own[one].labels, vector
+                found[key] = text, own[one].labels, vector if fitting else None
     examples = Examples(
         [text for text, _, _ in found.values()], [labels for _, labels, _ in found.values()]
     )
@@ -63,7 +67,14 @@ async def gather(
         check(examples.labels, several)
     except ValueError as error:
         raise InvalidError(str(error), "labels") from error
+    if stored is not None:
+        named = stored.model
+    else:
+        named = model.name if model is not None and len(indexes.served.models) > 1 else None
     examples = replace(
-        examples, multi_label=several, unlabelled=stored.unlabelled if stored else None
+        examples,
+        multi_label=several,
+        unlabelled=stored.unlabelled if stored else None,
+        model=named,
     )
     return examples, [vector for _, _, vector in found.values()]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,7 +79,7 @@ class Heads:
         database: holds their table.
         table: its name; citation heads have a separate table.
         kind: name of a head in messages.
-        bundled: heads of the bundle; they are never written.
+        bundled: heads of the bundles; they are never written. The first one of a name counts.
     """
 
     def __init__(
@@ -87,9 +87,10 @@ class Heads:
         database: Database,
         table: str,
         kind: str,
-        bundled: Mapping[str, Head] | None = None,
+        bundled: Sequence[Head] = (),
     ) -> None:
-        self._bundled = bundled or {}
+        self._brought = bundled
+        self._bundled = {head.name: head for head in reversed(bundled)}
         self._table = KeyedTable(
             database,
             table,
@@ -149,9 +150,9 @@ class Heads:
                 "bundle"
             )
 
-    def bundled_head(self) -> Head | None:
-        """The first of the bundle's heads, for indexes without their own head."""
-        return next(iter(self._bundled.values()), None)
+    def bundled_head(self, revision: str) -> Head | None:
+        """The first head of the bundle of a revision, for indexes without their own head."""
+        return next((head for head in self._brought if head.revision == revision), None)
 
     async def get(self, name: str) -> Head:
         """A head of any revision; loaded again only if it has changed.
@@ -174,18 +175,19 @@ class Heads:
                 self._loaded[name] = held
         return held
 
-    async def current(self, name: str, revision: str, hint: str) -> Head:
-        """A head for the served bundle.
+    async def current(self, name: str, revisions: Collection[str], hint: str) -> Head:
+        """A head for one of some revisions.
 
         Raises:
             NotFoundError: there is no head of that name.
             ConflictError: it was trained on another bundle's vectors.
         """
         head = await self.get(name)
-        if head.revision != revision:
+        if head.revision not in revisions:
+            served = ", ".join(revision[:12] for revision in revisions)
             raise ConflictError(
                 f"the {self._kind} was trained on vectors of revision {head.revision[:12]}, this "
-                f"service runs {revision[:12]}: {hint}"
+                f"service runs {served}: {hint}"
             )
         return head
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bundles.format import Bundle
-from service.errors import NotFoundError
+from service.errors import InvalidError, NotFoundError
 from service.index.store import Store
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ class HeadStore:
 
     Args:
         store: of the indexes; a citation head is deleted with its index.
-        bundle: may contain heads.
+        bundles: may contain heads; of two classifiers of one name, that of the first bundle counts.
     """
 
-    def __init__(self, store: Store, bundle: Bundle) -> None:
+    def __init__(self, store: Store, bundles: Sequence[Bundle]) -> None:
         self.indexes = store
-        self._bundle = bundle
+        self._bundles = bundles
         self._heads: dict[str, Heads] = {}
         self._jobs: Jobs | None = None
         self._labels: Labels | None = None
@@ -59,26 +60,36 @@ class HeadStore:
             self._labels = Labels(database)
         return self._labels
 
-    async def unlabelled(self, examples: Examples) -> Vectors | None:
+    async def unlabelled(self, examples: Examples, revision: str) -> Vectors | None:
         """Vectors of the unlabelled documents for some examples; None if they name no index.
 
+        Args:
+            revision: of the bundle whose vectors the head reads.
+
         Raises:
-            NotFoundError, InvalidError: the index is gone, or empty.
+            NotFoundError, InvalidError: the index is gone, is empty or has another bundle.
         """
         if examples.unlabelled is None:
             return None
         index = await (await self.indexes.indexes()).open(examples.unlabelled)
+        if index.identity.revision != revision:
+            raise InvalidError(
+                "unlabelled: the index has the vectors of another bundle than the classifier: name "
+                "the index's bundle as model, or use another index",
+                "unlabelled",
+            )
         from service.learning import sources
 
         return await sources.unlabelled(index)
 
     async def _of_kind(self, table: str, kind: str) -> Heads:
         database = await self.indexes.database("heads")
-        from service.learning.bundled import bundled
+        from service.learning.bundled import HeadKind, bundled
         from service.learning.store import Heads
 
         if table not in self._heads:
-            brought = bundled(self._bundle, "citation" if table == "citation" else "classifier")
+            wanted: HeadKind = "citation" if table == "citation" else "classifier"
+            brought = [head for one in self._bundles for head in bundled(one, wanted)]
             self._heads[table] = Heads(database, table, kind, brought)
         return self._heads[table]
 

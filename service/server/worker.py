@@ -87,8 +87,7 @@ def work(
     structlog.contextvars.bind_contextvars(worker=number)
     try:
         # the supervisor has verified the bundle's files
-        opened = open_bundles(settings, revisions=revisions)
-        service = Service(settings, opened.encoder, opened.reranker)
+        service = Service(settings, open_bundles(settings, revisions=revisions))
     except (BundleError, EngineError, ValueError) as error:
         log.error("cannot_start", reason=str(error))
         sys.exit(BAD_BUNDLE)

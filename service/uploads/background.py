@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
 from service.embedding.batching.clients import Client
 from service.embedding.batching.threshold import overflow
-from service.embedding.embedder import Embedder
+from service.embedding.embedder import Embedded, Embedder
 from service.errors import OverloadedError
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
@@ -94,16 +95,24 @@ class Uploads:
         upload.close()
         self._leave(upload.client)
 
-    async def begin(self, upload: Upload, wish: Wish, embedder: Embedder, prompt: str) -> Job:
+    async def begin(
+        self,
+        upload: Upload,
+        wish: Wish,
+        embedder: Embedder,
+        prompt: str,
+        count: Callable[[Embedded], None],
+    ) -> Job:
         """Queue a job, which from now on owns the upload; on return every replica sees it.
 
         Args:
             prompt: text before every window.
+            count: receives every batch of embedded documents.
         """
         from service.uploads.indexing import Progress, Target, add
 
         client = Client(upload.client.name, WEIGHT)
-        background = BackgroundEmbedder(embedder, prompt, self._metrics.embedded, client=client)
+        background = BackgroundEmbedder(embedder, prompt, count, client=client)
         target = Target(self._store, wish.index, wish.uid, background, wish.threshold)
         progress = Progress(len(upload.names))
         payer = charges.payer()

@@ -99,6 +99,7 @@ CALLS: list[Call[Any]] = [
         truncation_direction="left",
         dimensions=8,
         prompt_name="a",
+        model="a",
     ),
     calls.embedding.similarity("a", ["b"]),
     calls.embedding.rerank("a", ["b"]),

@@ -310,7 +310,8 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
         return held
 
     store = SimpleNamespace(path=str(tmp_path), jobs=get)
-    background = Background(store, None, metrics)  # type: ignore[arg-type]
+    teachers = SimpleNamespace(serves=lambda _: True)
+    background = Background(store, teachers, metrics)  # type: ignore[arg-type]
     begun: list[Job] = []
     background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
 
@@ -318,7 +319,7 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
         await held.claim("a", SMALL)
         for _ in range(MOST_ATTEMPTS):
             await held._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
-            await background._take_over(held, None)  # type: ignore[arg-type]
+            await background._take_over(held)
         return await held.get("a")
 
     given_up = asyncio.run(scenario())

@@ -55,7 +55,7 @@ class Replicas:
 
 
 def follower(indexes: Indexes, embed: reembed.Embed = embed) -> Follower:
-    return Follower(indexes, embed, lambda *_: None, lambda _: None)
+    return Follower(indexes, lambda _: embed, lambda *_: None, lambda _: None)
 
 
 async def copy(own: Index, other: Index, embed: reembed.Embed = embed) -> int:

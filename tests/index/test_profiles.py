@@ -14,6 +14,7 @@ from lancedb.table import AsyncTable
 from numpy.typing import NDArray
 
 from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
 from ranking.adaptation import RIDGE, SHARE, SHARES
 from service.index import maintenance, profiles
 from service.index.documents import Index
@@ -21,7 +22,6 @@ from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import Maintainer
 from service.index.query import search
 from service.index.rows.record import Encoding, Record
-from service.settings import Settings
 from tests.conftest import serving, wait_until
 from tests.index.conftest import call
 
@@ -242,7 +242,7 @@ async def maintained(indexes: Indexes) -> None:
 
 
 def test_a_service_adapts_an_index_from_an_older_version(tmp_path: Path) -> None:
-    manifest = bundle.load(Settings().bundle).manifest
+    manifest = bundle.load(DEFAULT_BUNDLE).manifest
     model = Model(manifest.name, manifest.revision, manifest.dimensions)
     corpus = windows(80, manifest.dimensions)
 

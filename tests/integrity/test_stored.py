@@ -115,7 +115,8 @@ def test_a_former_store_is_embedded_again_for_another_bundle(stored: tuple[str, 
 
     async def scenario() -> None:
         indexes = await opened(root, "b" * 64)
-        index = await Follower(indexes, embed, lambda *_: None, lambda _: None).build("papers")
+        follower = Follower(indexes, lambda _: embed, lambda *_: None, lambda _: None)
+        index = await follower.build("papers")
         assert await index.count() == 7
         assert (await index.get("d3")).text == make.record(3).text
         report = await check(indexes, root, "papers", record=False)

@@ -277,13 +277,20 @@ def test_an_error_in_the_middle_ends_the_answer_with_a_line() -> None:
 
 
 def lines_over(embed: Callable[..., Coroutine[Any, Any, Embedded]]) -> Lines:
+    running = SimpleNamespace(embedder=SimpleNamespace(embed=embed))
+    manifest = SimpleNamespace(default_prompt=None)
+    encoder: Any = SimpleNamespace(name="fake", manifest=manifest)
+
+    async def loaded(_: object) -> object:
+        return running
+
     service: Any = SimpleNamespace(
         phase=Phase.READY,
         metrics=Metrics(),
-        running=SimpleNamespace(embedder=SimpleNamespace(embed=embed)),
-        bundle=SimpleNamespace(manifest=SimpleNamespace(default_prompt=None)),
+        running=running,
+        encoders=SimpleNamespace(running=loaded),
     )
-    return Lines(service, LineOptions(dimensions=None), 60.0)
+    return Lines(service, encoder, LineOptions(dimensions=None), 60.0)
 
 
 def test_a_text_at_fault_fails_without_the_others() -> None:

@@ -83,8 +83,8 @@ def test_any_failure_of_the_engine_at_the_start_ends_the_process() -> None:
     program = (
         "import sys;"
         "from service.__main__ import main;"
-        "from service.server import lifecycle;"
-        "lifecycle.warm_up = lambda *_: 1 / 0;"
+        "from service.server import encoder;"
+        "encoder.warm_up = lambda *_: 1 / 0;"
         "sys.exit(main(['--port', '0', '--calibrate', '0']))"
     )
     done = python("-c", program)

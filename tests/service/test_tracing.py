@@ -309,9 +309,9 @@ import sys
 from service.server import serving as server
 from service.server.lifecycle import Service
 from service.settings import Settings
-from bundles import format as bundle
+from service.server.opening import open_bundles
 settings = Settings(otlp_endpoint={endpoint})
-Service(settings, bundle.load(settings.bundle))
+Service(settings, open_bundles(settings))
 print("opentelemetry.exporter.otlp" in sys.modules, "opentelemetry.sdk.trace" in sys.modules)
 """
     done = python(code)

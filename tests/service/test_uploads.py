@@ -142,7 +142,8 @@ class Place:
         upload = await uploads.open()
         body = part("a.txt", b"text") + b"--x--\r\n"
         await form.receive(pieces(body, 100), TYPE, upload, 1000)
-        return await uploads.begin(upload, Wish("index", "uid", None), self, "")  # type: ignore[arg-type]
+        wish = Wish("index", "uid", None)
+        return await uploads.begin(upload, wish, self, "", lambda _: None)  # type: ignore[arg-type]
 
     def ended(self, state: str) -> float | None:
         labels = {"kind": "files", "state": state}

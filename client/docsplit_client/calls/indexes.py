@@ -12,10 +12,16 @@ from docsplit_client.stored import Alias, CitationHead, FieldType, Index, IndexH
 
 
 def create_index(
-    index: str, fields: Mapping[str, FieldType] | None = None
+    index: str, fields: Mapping[str, FieldType] | None = None, model: str | None = None
 ) -> Call[Index | IndexHead]:
-    """Create an index whose filters may name ``fields``, or accept one with the same fields."""
-    return Call("PUT", path("indexes", index), parsed, {"fields": {**(fields or {})}})
+    """Create an index whose filters may name ``fields``, or accept one with the same fields.
+
+    ``model`` names the bundle that embeds its documents, the default one without it.
+    """
+    body: dict[str, Any] = {"fields": {**(fields or {})}}
+    if model is not None:
+        body["model"] = model
+    return Call("PUT", path("indexes", index), parsed, body)
 
 
 def indexes() -> Call[list[str]]:

@@ -16,6 +16,7 @@ from service.embedding.batching.jobs import Ids, Job, Window
 from service.embedding.batching.model import BatchReport, Model
 from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.rate import Rate
+from service.embedding.batching.shares import Shares, Turn
 from service.embedding.batching.threshold import overflow
 from service.embedding.engines.interface import Engine
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
@@ -51,6 +52,7 @@ class Batcher:
         age_limit: see ``WindowQueue``.
         pad_token_id: fills shorter windows.
         report: called from a worker thread after every batch.
+        shares: of the cores, if other bundles compute on them too; ``weight`` is the batcher's.
 
     Attributes:
         model: the engine's model, for work that names no other.
@@ -66,6 +68,8 @@ class Batcher:
         age_limit: float,
         pad_token_id: int,
         report: Callable[[BatchReport], None] = lambda _: None,
+        shares: Shares | None = None,
+        weight: float = 1.0,
     ) -> None:
         self.model = Model(engine, pad_token_id, report)
         self.batch_tokens = batch_tokens
@@ -76,6 +80,8 @@ class Batcher:
         self._closed = False
         self._rate = Rate()
         self._started: dict[int, float] = {}
+        self._shares = shares or Shares(engine.streams)
+        self._share = self._shares.join(weight, lambda: self._queue.tokens > 0)
         self._workers = [
             threading.Thread(target=self._work, name=f"engine-{i}", daemon=True)
             for i in range(engine.streams)
@@ -167,6 +173,7 @@ class Batcher:
             self._changed.notify_all()
         for worker in self._workers:
             worker.join(_JOIN_SECONDS)
+        self._shares.leave(self._share)
 
     def _admit(self, job: Job) -> None:
         with self._changed:
@@ -199,17 +206,27 @@ class Batcher:
                     self._changed.wait()
                 if self._closed:
                     return
-                now = time.monotonic()
-                late = self._queue.expire(now, self._rate.value)
-                batch = self._queue.take(now)
-                engine = self._engine_for(batch)
-                self._busy += 1
-            for job in late:
-                job.done(DeadlineError())
-            for window, error in self._run(batch, engine) if batch else ():
-                self._fail(window, error)
-            with self._changed:
-                self._busy -= 1
+            with self._share.turn(lambda: self._closed) as turn:
+                self._next(turn)
+
+    def _next(self, turn: Turn) -> None:
+        """Take and compute a batch, if there is still work."""
+        with self._changed:
+            if self._closed or not len(self._queue):
+                return
+            now = time.monotonic()
+            late = self._queue.expire(now, self._rate.value)
+            batch = self._queue.take(now)
+            engine = self._engine_for(batch)
+            self._busy += 1
+        for job in late:
+            job.done(DeadlineError())
+        if batch:
+            turn.compute(engine.streams)
+        for window, error in self._run(batch, engine) if batch else ():
+            self._fail(window, error)
+        with self._changed:
+            self._busy -= 1
 
     def _engine_for(self, batch: list[Window]) -> Engine:
         model = self._model_of(batch)

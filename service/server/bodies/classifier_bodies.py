@@ -96,6 +96,11 @@ class TrainRequest(BaseModel):
         None, description="an index whose documents help as pseudo-labelled examples"
     )
     background: bool = Field(False, description="answer at once, and train afterwards")
+    model: str | None = Field(
+        None,
+        description="the bundle whose vectors it reads: a name of GET /v1/models; by default that "
+        "of index, else the first one",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 # characters checked in one call, which blocks all other threads
 _STEP = 1 << 16
@@ -43,6 +43,12 @@ def valid_texts(value: Any) -> list[str]:
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
+
+ModelName = Annotated[
+    str | None,
+    Field(description="the name of a bundle, or an alias; a service with one bundle ignores it"),
+]
+"""The bundle that a request to a native route chooses."""
 
 CutSide = Annotated[Literal["left", "right"], BeforeValidator(_lower)]
 """The side of a document that ``truncate`` cuts off."""

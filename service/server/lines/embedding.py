@@ -12,6 +12,7 @@ from service.embedding.embedder import Document, Embedded, UnusableInputError
 from service.embedding.prompts import resolve
 from service.errors import EngineFailedError, OverloadedError, ServiceError
 from service.server.edge.errors import translate
+from service.server.encoder import Encoder
 from service.server.lifecycle import Service
 from service.server.lines.options import LineOptions
 from service.server.routes import inference
@@ -25,12 +26,14 @@ class Lines:
 
     Attributes:
         service: of this process.
+        encoder: the bundle that embeds the texts.
         options: of the request.
         seconds: that each batch may take, the waiting for room in the queue included.
         usage: documents, windows, cached windows and tokens so far.
     """
 
     service: Service
+    encoder: Encoder
     options: LineOptions
     seconds: float
     usage: Counter[str] = field(default_factory=Counter)
@@ -56,11 +59,11 @@ class Lines:
 
     async def _patiently(self, texts: Sequence[str], deadline: float) -> Embedded:
         """Embed texts; while the queue is full, wait for room until the deadline."""
-        running = inference.running_of(self.service)
-        prompt = resolve(self.service.bundle.manifest, self.options.prompt_name)
+        prompt = resolve(self.encoder.manifest, self.options.prompt_name)
         while True:
             try:
                 async with asyncio.timeout_at(_loop_time(deadline)):
+                    running = await inference.running_of(self.service, self.encoder)
                     return await running.embedder.embed(
                         texts,
                         deadline,
@@ -75,7 +78,7 @@ class Lines:
                 await asyncio.sleep(error.retry_after)
 
     def _count(self, result: Embedded) -> None:
-        self.service.metrics.embedded(result)
+        self.service.metrics.embedded(result, self.encoder.name)
         for document in result.documents:
             self.usage["documents"] += 1
             self.usage["windows"] += len(document.windows)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from service.errors import InvalidError
 from service.server.bodies.encoding import EncodingFormat
-from service.server.bodies.fields import CutSide
+from service.server.bodies.fields import CutSide, ModelName
 from service.server.edge.guard import NDJSON
 
 
@@ -23,6 +23,7 @@ class LineOptions(BaseModel):
     dimensions: int | None = Field(None, ge=1)
     encoding_format: EncodingFormat = "float"
     prompt_name: str | None = None
+    model: ModelName = None
 
     @classmethod
     def of_query(cls, request: Request) -> Self:

@@ -25,6 +25,7 @@ def lines_of_body(request: Request, options: LineOptions) -> LineAnswers:
 
     Raises:
         NotLoadedError: not ready.
+        NotFoundError: no bundle has that name.
         InvalidError: the model has no such prompt, or fewer dimensions.
     """
     lines = _lines(request, options)
@@ -60,8 +61,9 @@ def lines_of_texts(request: Request, texts: Sequence[str], options: LineOptions)
 
 def _lines(request: Request, options: LineOptions) -> Lines:
     service = inference.service_of(request)
-    inference.running_of(service)
-    inference.check_dimensions(service, options.dimensions)
-    resolve(service.bundle.manifest, options.prompt_name)
+    inference.check_ready(service)
+    encoder = inference.encoder_of(request, options.model)
+    inference.check_dimensions(encoder, options.dimensions)
+    resolve(encoder.manifest, options.prompt_name)
     seconds = deadline.of(request) - request.scope["docsplit.started"]
-    return Lines(service, options, seconds)
+    return Lines(service, encoder, options, seconds)

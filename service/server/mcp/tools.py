@@ -70,7 +70,9 @@ async def explain_pair(caller: Caller, given: arguments.Pair) -> dict[str, Any]:
     query = given.text or ""
     if given.id is not None:
         query = (await _document(caller, given.index, given.id))["text"]
+    model = (await caller.get("indexes", given.index))["served_by"]
     body = {"inputs": [query, document], "windows": True, "encoding_format": "base64"}
+    body |= {"model": model}
     embedded = await caller.post("embed", body=body)
     from service.index.query import pairs
     from service.index.rows.record import Windows

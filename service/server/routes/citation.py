@@ -82,7 +82,7 @@ async def train_citation_head(
         from service.learning.store import Head
 
         uid = index.identity.uid
-        revision = service.bundle.manifest.revision
+        revision = index.identity.revision
         head = Head(uid, uuid.uuid4().hex, revision, learnt.labels, report, learnt.network)
         await (await service.heads.citation_heads()).put(head)
     return CitationOut(**report)
@@ -126,9 +126,9 @@ async def citation_head(request: Request, index: Index, name: str) -> Head:
     heads = await inference.service_of(request).heads.citation_heads()
     hint = f"train it again with POST /indexes/{name}/citation"
     try:
-        return await heads.current(index.identity.uid, index.identity.revision, hint)
+        return await heads.current(index.identity.uid, [index.identity.revision], hint)
     except NotFoundError as error:
-        brought = heads.bundled_head()
+        brought = heads.bundled_head(index.identity.revision)
         if brought is not None:
             return brought
         raise NotFoundError(

@@ -18,7 +18,7 @@ from heads.bounds import MOST_UNLABELLED
 from heads.examples import Examples
 from service import executors
 from service.embedding.cache import lasting
-from service.errors import ConflictError, EmptyError, NotFoundError, TooLargeError
+from service.errors import ConflictError, EmptyError, InvalidError, NotFoundError, TooLargeError
 from service.keys.rights import Right
 from service.server.bodies.classifier_bodies import (
     ClassifierOut,
@@ -75,10 +75,19 @@ async def train_classifier(
     """
     service = inference.service_of(request)
     vectors = None
+    encoder = service.encoders.named(body.model)
     if body.index is not None:
         source = await rights.readable(request, body.index)
         async with deadline.within(request):
             index = await (await service.store.indexes()).open(source)
+            if body.model is None:
+                encoder = inference.encoder_of_index(request, index)
+            elif index.identity.revision != encoder.revision:
+                raise InvalidError(
+                    "model: the index has the vectors of another bundle: leave model out, or give "
+                    "inputs",
+                    "model",
+                )
             from service.learning import sources
 
             texts, vectors = await sources.documents(index, body.ids or [])
@@ -88,13 +97,15 @@ async def train_classifier(
         if not text.strip():
             raise EmptyError(f"input {position} is empty: its text makes no token")
     unlabelled = body.unlabelled and await rights.readable(request, body.unlabelled)
-    examples = Examples(texts, body.labels, body.multi_label, unlabelled)
+    # a service with one bundle may later serve its successor under another name
+    model = encoder.name if body.model is not None or len(service.encoders) > 1 else None
+    examples = Examples(texts, body.labels, body.multi_label, unlabelled, model)
     return await _train(request, response, name, examples, vectors, body.background)
 
 
 @router.post("/{name}/retrain", responses=_TRAIN, response_model_exclude_none=True)
 async def retrain_classifier(request: Request, response: Response, name: Name) -> ClassifierOut:
-    """Train a classifier again for the served bundle, from its stored examples and given labels.
+    """Train a classifier again for its served bundle, from its stored examples and given labels.
 
     If a training in the background was lost or failed, this uses the examples of that training.
     With labels that people gave (``/labels``) the training runs in the background.
@@ -194,12 +205,19 @@ async def _train(
     known: Sequence[Vectors | None] | None = None,
 ) -> ClassifierOut:
     service = inference.service_of(request)
+    if not service.encoders.serves(examples.model):
+        raise ConflictError(
+            f"the classifier reads vectors of the bundle {examples.model!r}, and the service does "
+            "not serve it: PUT the classifier again for another bundle, or ask the operator to "
+            "serve that one"
+        )
+    encoder = service.encoders.named(examples.model)
     further = 0 if examples.unlabelled is None else MOST_UNLABELLED
     try:
         bounds.check_training(
             len(examples.inputs) + further,
             len(examples.counts()),
-            service.bundle.manifest.dimensions,
+            encoder.manifest.dimensions,
             examples.multi_label,
         )
     except ValueError as error:
@@ -208,7 +226,7 @@ async def _train(
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):
         (await service.heads.classifiers()).require_free(name)
-    embedder = inference.running_of(service).background
+    await inference.running_of(service)
     texts = examples.inputs
     if vectors is None:
         most = min(MOST_EXAMPLES, service.settings.max_batch_items)
@@ -218,9 +236,9 @@ async def _train(
     if background or len(texts) > most:
         async with deadline.within(request):
             # make sure that it exists before the answer reports success
-            await service.heads.unlabelled(examples)
+            await service.heads.unlabelled(examples, encoder.revision)
             known = known if vectors is None else list(vectors)
-            job = await service.background.start(name, examples, known, embedder)
+            job = await service.background.start(name, examples, known)
             response.status_code = 202
             response.headers["location"] = f"/classifiers/{name}"
             return await _describe(service, name, job)
@@ -230,9 +248,9 @@ async def _train(
         await jobs.require_idle(name)
     if vectors is None:
         with lasting.work():
-            vectors = inference.vectors(await inference.embed(request, texts))
+            vectors = inference.vectors(await inference.embed(request, texts, encoder=encoder))
     async with deadline.within(request), TURN.taken():
-        head = await _learn(request, service, name, examples, vectors)
+        head = await _learn(request, encoder.revision, name, examples, vectors)
         former = await jobs.get(name)
         if former is not None and former.state_at(time.time()) != "running":
             await jobs.remove(former)
@@ -240,13 +258,14 @@ async def _train(
 
 
 async def _learn(
-    request: Request, service: Service, name: str, examples: Examples, vectors: Vectors
+    request: Request, revision: str, name: str, examples: Examples, vectors: Vectors
 ) -> Head:
+    service = inference.service_of(request)
     heads = await service.heads.classifiers()
     from service.learning.store import Head
 
     expiry = deadline.of(request)
-    further = await service.heads.unlabelled(examples)
+    further = await service.heads.unlabelled(examples, revision)
 
     def learn(stop: threading.Event) -> Learnt:
         # the import takes seconds
@@ -255,7 +274,6 @@ async def _learn(
         return learn(vectors, examples, expiry, stop, further)
 
     learnt = await executors.TRAINING.run_stoppable(learn)
-    revision = service.bundle.manifest.revision
     head = Head(name, uuid.uuid4().hex, revision, learnt.labels, learnt.report, learnt.network)
     return await heads.put(head, examples)
 
@@ -281,7 +299,7 @@ def _described(service: Service, name: str, head: Head | None, job: Job | None) 
         name=name,
         training=training,
         revision=head.revision,
-        current=head.revision == service.bundle.manifest.revision,
+        current=head.revision in service.encoders.revisions,
         bundled=head.bundled,
         multi_label=head.multi_label,
         outputs=head.labels,

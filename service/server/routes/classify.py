@@ -102,7 +102,8 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
         bounds.check_answer(len(texts), len(head.labels), body.top_k)
     except ValueError as error:
         raise InvalidError(str(error), "top_k") from error
-    result = await inference.embed(request, texts, truncate=body.truncate)
+    encoder = inference.service_of(request).encoders.of(head.revision)
+    result = await inference.embed(request, texts, truncate=body.truncate, encoder=encoder)
     answer = partial(_answers, head, body, result)
     if len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
         async with deadline.within(request):
@@ -147,7 +148,7 @@ def _labels(
 
 
 async def trained_head(request: Request, name: str | None) -> Head:
-    """A classifier of the served bundle; without ``name`` the only one.
+    """A classifier of a served bundle; without ``name`` the only one.
 
     Raises:
         ServiceError: there is none, it has another revision, or the key has no right to it.
@@ -164,7 +165,7 @@ async def trained_head(request: Request, name: str | None) -> Head:
         rights.require(request, Right.USE_CLASSIFIERS, name)
         hint = f"train it again from its stored examples with POST /classifiers/{name}/retrain"
         try:
-            return await heads.current(name, service.bundle.manifest.revision, hint)
+            return await heads.current(name, service.encoders.revisions, hint)
         except NotFoundError:
             if await (await service.heads.jobs()).get(name) is None:
                 raise

@@ -49,7 +49,7 @@ class CohereEmbedRequest(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    model: str = Field(description="the bundle's name, or one of its aliases")
+    model: str = Field(description="the name of a bundle, or an alias")
     texts: Annotated[list[str], BeforeValidator(valid_texts)] | None = Field(
         None, min_length=1, description="documents of any length; or give inputs"
     )
@@ -116,11 +116,10 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.post("/embed", responses=_ANSWERS, response_model=None, response_class=Response)
 async def embed_by_type(request: Request, body: CohereEmbedRequest) -> Response:
     """Vectors of whole documents for Cohere's clients. Nothing is truncated."""
-    service = inference.service_of(request)
-    inference.check_model(service, body.model)
-    inference.check_dimensions(service, body.output_dimension)
-    prompt = for_purpose(service.bundle.manifest, _PURPOSES[body.input_type])
-    result = await inference.embed(request, body.documents, prompt_name=prompt)
+    encoder = inference.service_of(request).encoders.named(body.model)
+    inference.check_dimensions(encoder, body.output_dimension)
+    prompt = for_purpose(encoder.manifest, _PURPOSES[body.input_type])
+    result = await inference.embed(request, body.documents, prompt_name=prompt, encoder=encoder)
     vectors = inference.vectors(result, dimensions=body.output_dimension)
     tokens = sum(document.computed for document in result.documents)
     content = {

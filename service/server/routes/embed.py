@@ -16,11 +16,12 @@ from service.embedding.embedder import Document, Embedded
 from service.errors import InvalidError
 from service.server.bodies import arrow
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
-from service.server.bodies.fields import CutSide, Inputs
+from service.server.bodies.fields import CutSide, Inputs, ModelName
 from service.server.edge.errors import documented
 from service.server.edge.guard import NDJSON, sends_lines
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
+from service.server.encoder import Encoder
 from service.server.lines.options import DOCUMENTED, RESULTS, LineOptions
 from service.server.lines.requests import lines_of_body, lines_of_texts
 from service.server.routes import inference
@@ -73,6 +74,7 @@ class EmbedRequest(BaseModel):
         False, description="answer with an object that shows the windows of each document"
     )
     prompt_name: str | None = Field(None, description="a prompt of the model, see /info")
+    model: ModelName = None
 
 
 def _shape(body: Any) -> str:
@@ -127,7 +129,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
             arrow.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     },
-    **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
+    **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503),
 }
 
 
@@ -140,8 +142,8 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 )
 async def embed(request: Request, body: EmbedRequest) -> Response:
     """Vectors of whole documents. Only `truncate` shortens a document."""
-    service = inference.service_of(request)
-    inference.check_dimensions(service, body.dimensions)
+    encoder = inference.encoder_of(request, body.model)
+    inference.check_dimensions(encoder, body.dimensions)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     accept = request.headers.get("accept", "").lower()
     if NDJSON in accept:
@@ -155,11 +157,12 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
         prompt_name=body.prompt_name,
         truncate=body.truncate,
         side=body.truncation_direction,
+        encoder=encoder,
     )
     headers = inference.headers(request, result)
     detailed = DETAILED in accept
     if detailed or body.windows:
-        content = _detailed(request, body, result)
+        content = _detailed(encoder, body, result)
         return json_response(content, headers, DETAILED if detailed else None)
     repeatable(request.scope)
     rows = encode(_vectors(body, result), body.encoding_format)
@@ -197,11 +200,10 @@ def _vectors(body: EmbedRequest, result: Embedded) -> NDArray[np.float32]:
     return inference.vectors(result, unit=body.normalize, dimensions=body.dimensions)
 
 
-def _detailed(request: Request, body: EmbedRequest, result: Embedded) -> dict[str, Any]:
-    manifest = inference.service_of(request).bundle.manifest
+def _detailed(encoder: Encoder, body: EmbedRequest, result: Embedded) -> dict[str, Any]:
     return {
-        "model": manifest.name,
-        "revision": manifest.revision,
+        "model": encoder.name,
+        "revision": encoder.revision,
         "embeddings": encode(_vectors(body, result), body.encoding_format),
         "windows": [_windows(body, document) for document in result.documents],
         "usage": [

@@ -15,7 +15,8 @@ from service.embedding.embedder import Embedded
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
-from service.server.lifecycle import Phase, Running, Service
+from service.server.encoder import Encoder, Running
+from service.server.lifecycle import Phase, Service
 from windowing.pooling import normalise, shorten
 from windowing.tokens import Side
 
@@ -32,15 +33,40 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def running_of(service: Service) -> Running:
-    """The engine and its embedders, once the model is loaded.
+def encoder_of(request: Request, model: str | None) -> Encoder:
+    """The bundle that a request to a native route names, else the default one.
+
+    A service with one bundle ignores the name, since clients of other services send theirs.
 
     Raises:
-        NotLoadedError: the model is not loaded yet.
+        NotFoundError: no bundle has that name.
     """
+    encoders = service_of(request).encoders
+    return encoders.default if len(encoders) == 1 else encoders.named(model)
+
+
+def encoder_of_index(request: Request, index: Index) -> Encoder:
+    """The bundle whose vectors an index holds."""
+    encoders = service_of(request).encoders
+    # ``Indexes`` opens only generations of served bundles
+    return encoders.of(index.identity.revision) or encoders.default
+
+
+def check_ready(service: Service) -> None:
+    """Raise NotLoadedError if the service is not ready yet."""
     if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
         raise NotLoadedError
-    return service.running
+
+
+async def running_of(service: Service, encoder: Encoder | None = None) -> Running:
+    """The engine of a bundle and its embedders; the default bundle's without a name.
+
+    Raises:
+        NotLoadedError: the service is not ready yet.
+        UnavailableError: the bundle cannot be loaded.
+    """
+    check_ready(service)
+    return await service.encoders.running(encoder or service.encoders.default)
 
 
 def check_count(service: Service, inputs: int) -> None:
@@ -58,8 +84,11 @@ async def embed(
     truncate: bool = False,
     side: Side = "right",
     fresh: bool = False,
+    encoder: Encoder | None = None,
 ) -> Embedded:
     """Embed the texts of one request and count them; ``fresh`` uses no cached window.
+
+    The default bundle embeds them, unless ``encoder`` is another one.
 
     Raises:
         TooLargeError, EmptyError, NotLoadedError: too many inputs, no input, not ready.
@@ -68,10 +97,11 @@ async def embed(
     if not texts:
         raise EmptyError("no input: the list is empty", "input", code="empty_input")
     check_count(service, len(texts))
-    running = running_of(service)
-    prompt = resolve(service.bundle.manifest, prompt_name)
+    encoder = encoder or service.encoders.default
+    prompt = resolve(encoder.manifest, prompt_name)
     expiry = deadline.of(request)
     async with asyncio.timeout(expiry - time.monotonic()):
+        running = await running_of(service, encoder)
         result = await running.embedder.embed(
             texts,
             expiry,
@@ -80,7 +110,8 @@ async def embed(
             side=side,
             vectors=running.fresh if fresh else None,
         )
-    _count(request, service, result)
+    service.metrics.embedded(result, encoder.name)
+    _note(request, result)
     return result
 
 
@@ -121,7 +152,7 @@ async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, d
     if body.id is not None:
         return await stored(index, body.id), {}
     text = body.text or ""
-    result = await embed(request, [text])
+    result = await embed(request, [text], encoder=encoder_of_index(request, index))
     return Query(normalise(result.documents[0].vector()), text), headers(request, result)
 
 
@@ -138,33 +169,21 @@ def vectors(
     return normalise(matrix) if unit else matrix
 
 
-def check_dimensions(service: Service, dimensions: int | None) -> None:
+def check_dimensions(encoder: Encoder, dimensions: int | None) -> None:
     """Raise 422 if the model has fewer dimensions."""
-    most = service.bundle.manifest.dimensions
+    most = encoder.manifest.dimensions
     if dimensions is not None and dimensions > most:
         raise InvalidError(f"dimensions: this model has {most}", "dimensions")
 
 
-def model_names(service: Service) -> list[str]:
-    """The names that ``model`` in a request accepts."""
-    return [service.bundle.manifest.name, *service.settings.model_aliases]
+def ranking_encoder(service: Service, name: str) -> Encoder:
+    """The bundle that a request for a ranking names; the default one if a re-ranker ranks.
 
-
-def check_model(service: Service, name: str) -> None:
-    """Raise 404 if a request names another model."""
-    if name not in model_names(service):
-        raise NotFoundError(
-            f"no such model here; GET /v1/models lists: {', '.join(model_names(service))}",
-            param="model",
-            code="model_not_found",
-        )
-
-
-def check_ranking_model(service: Service, name: str) -> None:
-    """Raise 404 if a request for a ranking names another model than the one that ranks."""
+    Raises:
+        NotFoundError: the request names another model than those that rank.
+    """
     if service.reranking is None:
-        check_model(service, name)
-        return
+        return service.encoders.named(name)
     known = [service.reranking.bundle.manifest.name, *service.settings.model_aliases]
     if name not in known:
         raise NotFoundError(
@@ -172,6 +191,7 @@ def check_ranking_model(service: Service, name: str) -> None:
             param="model",
             code="model_not_found",
         )
+    return service.encoders.default
 
 
 def headers(request: Request, result: Embedded) -> dict[str, str]:
@@ -197,11 +217,6 @@ def _ms(seconds: float) -> str:
 
 def _computed(result: Embedded) -> int:
     return sum(document.computed for document in result.documents)
-
-
-def _count(request: Request, service: Service, result: Embedded) -> None:
-    service.metrics.embedded(result)
-    _note(request, result)
 
 
 def _note(request: Request, result: Embedded) -> None:

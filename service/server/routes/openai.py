@@ -60,7 +60,7 @@ class EmbeddingsRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     input: Inputs = Field(description="a document or a list of documents, of any length")
-    model: str = Field(description="the bundle's name, or one of its aliases")
+    model: str = Field(description="the name of a bundle, or an alias")
     dimensions: int | None = Field(None, ge=1)
     encoding_format: EncodingFormat = "float"
     embedding_type: EncodingFormat | None = Field(
@@ -135,13 +135,12 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.post("/embeddings", responses=_ANSWERS, response_model=None, response_class=Response)
 async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     """Vectors of whole documents for OpenAI clients. Nothing is truncated."""
-    service = inference.service_of(request)
-    inference.check_model(service, body.model)
-    inference.check_dimensions(service, body.dimensions)
+    encoder = inference.service_of(request).encoders.named(body.model)
+    inference.check_dimensions(encoder, body.dimensions)
     texts = [body.input] if isinstance(body.input, str) else body.input
     purpose = None if body.task is None else _PURPOSES[body.task]
-    prompt = None if purpose is None else for_purpose(service.bundle.manifest, purpose)
-    result = await inference.embed(request, texts, prompt_name=prompt)
+    prompt = None if purpose is None else for_purpose(encoder.manifest, purpose)
+    result = await inference.embed(request, texts, prompt_name=prompt, encoder=encoder)
     vectors = inference.vectors(result, unit=body.normalized, dimensions=body.dimensions)
     tokens = sum(document.computed for document in result.documents)
     repeatable(request.scope)
@@ -151,7 +150,7 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(encode(vectors, body.form))
         ],
-        "model": service.bundle.manifest.name,
+        "model": encoder.name,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return json_response(content, inference.headers(request, result))
@@ -160,5 +159,5 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
 @router.get("/models")
 async def models(request: Request) -> ModelsOut:
     """The names that `model` accepts."""
-    service = inference.service_of(request)
-    return ModelsOut(data=[ModelOut(id=name) for name in inference.model_names(service)])
+    encoders = inference.service_of(request).encoders
+    return ModelsOut(data=[ModelOut(id=name) for name in encoders.names])

@@ -22,9 +22,10 @@ from pydantic import (
 from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
-from service.server.bodies.fields import TEXT, CutSide, valid_text, valid_texts
+from service.server.bodies.fields import TEXT, CutSide, ModelName, valid_text, valid_texts
 from service.server.edge.errors import CohereError, documented
 from service.server.edge.large_bodies import BodyRoute
+from service.server.encoder import Encoder
 from service.server.routes import inference
 from windowing.pooling import normalise
 
@@ -50,6 +51,7 @@ class TextsRequest(BaseModel):
         False, description="keep only one window of each text, and what fits of the query"
     )
     truncation_direction: CutSide = Field("right", description="the side that truncate cuts off")
+    model: ModelName = None
 
 
 def _contents(value: Any) -> list[str]:
@@ -173,7 +175,10 @@ async def rerank(request: Request, body: EitherRequest) -> Response:
     """
     if isinstance(body, DocumentsRequest):
         return await rerank_documents(request, body)
-    result = await _ranking(request, "texts", body.query, body.texts, body)
+    # a re-ranker ranks whatever bundle the request names
+    named = None if inference.service_of(request).reranking is not None else body.model
+    encoder = inference.encoder_of(request, named)
+    result = await _ranking(request, encoder, "texts", body.query, body.texts, body)
     ranked = [
         {
             "index": one.place,
@@ -189,9 +194,11 @@ async def rerank(request: Request, body: EitherRequest) -> Response:
 @router.post("/v1/rerank", responses=_COHERE, response_model=None, response_class=Response)
 async def rerank_documents(request: Request, body: DocumentsRequest) -> Response:
     """Documents by their relevance to a query, in Cohere's form."""
+    service = inference.service_of(request)
+    encoder = service.encoders.default
     if body.model is not None:
-        inference.check_ranking_model(inference.service_of(request), body.model)
-    result = await _ranking(request, "documents", body.query, body.documents)
+        encoder = inference.ranking_encoder(service, body.model)
+    result = await _ranking(request, encoder, "documents", body.query, body.documents)
     results = [
         {
             "index": one.place,
@@ -228,15 +235,22 @@ class Ranking(NamedTuple):
 
 
 async def _ranking(
-    request: Request, field: str, query: str, texts: list[str], options: TextsRequest | None = None
+    request: Request,
+    encoder: Encoder,
+    field: str,
+    query: str,
+    texts: list[str],
+    options: TextsRequest | None = None,
 ) -> Ranking:
     """Rank the texts. An error names the text by its field and position."""
     truncate = options is not None and options.truncate
     side = "right" if options is None else options.truncation_direction
-    reranker = inference.running_of(inference.service_of(request)).reranker
+    reranker = (await inference.running_of(inference.service_of(request))).reranker
     try:
         if reranker is None:
-            result = await inference.embed(request, [query, *texts], truncate=truncate, side=side)
+            result = await inference.embed(
+                request, [query, *texts], truncate=truncate, side=side, encoder=encoder
+            )
             ranked = _by_cosine(result)
         else:
             result = await inference.score(

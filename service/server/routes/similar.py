@@ -53,7 +53,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         from service.index.query import facets, search
 
         facets.check(body.facets, index.identity.fields)
-        texts, headers = await _embedded(request, body)
+        texts, headers = await _embedded(request, body, index)
         from service.index.links.coupling import coupled
         from service.index.links.graph import Graph
         from service.learning.citing import citation
@@ -98,7 +98,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
 
 
 async def _embedded(
-    request: Request, body: SimilarRequest
+    request: Request, body: SimilarRequest, index: Index
 ) -> tuple[dict[int, Document], dict[str, str]]:
     """The embedded texts by the positions of their queries, and headers of the answer."""
     texts = [body.text] if body.queries is None else [one.text for one in body.queries]
@@ -106,7 +106,8 @@ async def _embedded(
     if not given:
         return {}, {}
     try:
-        result = await inference.embed(request, list(given.values()))
+        encoder = inference.encoder_of_index(request, index)
+        result = await inference.embed(request, list(given.values()), encoder=encoder)
     except UnusableInputError as error:
         if body.queries is not None:
             error.message = f"queries.{list(given)[error.index]} {error.reason}"

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.server.bodies.encoding import json_response
-from service.server.bodies.fields import valid_text, valid_texts
+from service.server.bodies.fields import ModelName, valid_text, valid_texts
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
@@ -34,6 +34,7 @@ class SimilarityRequest(BaseModel):
     inputs: Pairs
     truncate: bool = False
     prompt_name: str | None = None
+    model: ModelName = None
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -41,7 +42,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         "description": "Cosine of the source to each sentence, in their order.",
         "model": list[float],
     },
-    **documented(400, 401, 408, 413, 415, 422, 429, 500, 503),
+    **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503),
 }
 
 
@@ -50,7 +51,11 @@ async def similarity(request: Request, body: SimilarityRequest) -> Response:
     """Cosine similarity of `source_sentence` to each of `sentences`."""
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     result = await inference.embed(
-        request, texts, prompt_name=body.prompt_name, truncate=body.truncate
+        request,
+        texts,
+        prompt_name=body.prompt_name,
+        truncate=body.truncate,
+        encoder=inference.encoder_of(request, body.model),
     )
     vectors = inference.vectors(result)
     return json_response(vectors[1:] @ vectors[0], inference.headers(request, result))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -19,6 +19,7 @@ from service.keys.rights import EVERYTHING, Right
 from service.keys.ring import Key
 from service.server.edge.errors import NativeError
 from service.server.edge.keys import KEY, RIGHTS
+from service.server.encoder import Encoder
 from service.server.lifecycle import Phase, Service
 from service.server.routes.inference import service_of
 
@@ -33,6 +34,7 @@ class Ready(BaseModel):
     reasons: list[str] = Field(
         default_factory=list,
         description="why it is degraded. redis: Redis is away; answers are correct but slower. "
+        "model: the engine of a bundle does not start; /info names it. "
         "store_gone: the store is gone. store_enospc: its last write failed. store_sync: a sync "
         "failed",
     )
@@ -77,8 +79,26 @@ class RerankerInfo(BaseModel):
     reason: str
 
 
+class ModelInfo(BaseModel):
+    """A bundle that `model` in a request can name."""
+
+    name: str
+    revision: str
+    dimensions: int
+    window_tokens: int
+    prompts: list[str]
+    licence: str
+    source: str
+    state: Literal["loaded", "unloaded", "failed"] = Field(
+        description="unloaded: the first request that needs it loads it"
+    )
+    memory_bytes: int = Field(description="estimate of the memory that it takes once it is loaded")
+    engine: str
+    precision: str
+
+
 class Info(BaseModel):
-    """The model and its limits: text-embeddings-inference's field names, and our own."""
+    """The default model and its limits: text-embeddings-inference's field names, and our own."""
 
     model_id: str
     model_sha: str
@@ -97,6 +117,7 @@ class Info(BaseModel):
     precisions: dict[str, Any]
     engine: EngineInfo | None
     reranker: RerankerInfo | None
+    models: list[ModelInfo] = Field(description="all bundles, the default one first")
 
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
@@ -111,6 +132,8 @@ async def readyz(request: Request, response: Response) -> Ready:
     service = service_of(request)
     response.status_code = 200 if service.phase is Phase.READY else 503
     reasons = ["redis"] if service.degraded else []
+    if any(encoder.failed for encoder in service.encoders):
+        reasons.append("model")
     if service.store.volume.trouble is not None:
         reasons.append(f"store_{service.store.volume.trouble.lower()}")
     return Ready(status=service.phase, degraded=bool(reasons), reasons=reasons)
@@ -126,16 +149,17 @@ async def livez(request: Request, response: Response) -> Ready:
 
 @router.get("/info", responses={401: {"model": NativeError, "description": "No valid API key."}})
 async def info(request: Request) -> Info:
-    """The served model, its engine and its limits."""
+    """The default model, its engine and its limits, and all models."""
     service = service_of(request)
-    manifest = service.bundle.manifest
+    encoder = service.encoders.default
+    manifest = encoder.manifest
     batch_tokens = service.settings.batch_tokens
     if not batch_tokens and service.running is not None:
         batch_tokens = service.running.engine.batch_tokens
     return Info(
-        model_id=manifest.name,
+        model_id=encoder.name,
         model_sha=manifest.revision,
-        model_dtype=service.choice.arithmetic,
+        model_dtype=encoder.choice.arithmetic,
         model_type={"embedding": {"pooling": manifest.pooling}},
         max_input_length=service.settings.max_document_tokens,
         max_client_batch_size=service.settings.max_batch_items,
@@ -150,6 +174,25 @@ async def info(request: Request) -> Info:
         precisions=_precisions(manifest),
         engine=_engine(service, batch_tokens),
         reranker=_reranker(service),
+        models=[_model(encoder) for encoder in service.encoders],
+    )
+
+
+def _model(encoder: Encoder) -> ModelInfo:
+    manifest = encoder.manifest
+    loaded = encoder.running is not None
+    return ModelInfo(
+        name=encoder.name,
+        revision=encoder.revision,
+        dimensions=manifest.dimensions,
+        window_tokens=manifest.max_tokens,
+        prompts=sorted(manifest.prompts),
+        licence=manifest.licence,
+        source=manifest.lineage.source,
+        state="loaded" if loaded else "failed" if encoder.failed else "unloaded",
+        memory_bytes=encoder.memory_bytes,
+        engine=encoder.choice.engine,
+        precision=encoder.choice.arithmetic,
     )
 
 
@@ -182,14 +225,15 @@ def _engine(service: Service, batch_tokens: int) -> EngineInfo | None:
     if service.running is None:
         return None
     engine = service.running.engine
-    calibration = service.calibration
+    encoder = service.encoders.default
+    calibration = encoder.calibration
     return EngineInfo(
         name=engine.name,
         precision=engine.arithmetic,
         device=engine.device,
         streams=engine.streams,
         batch_tokens=batch_tokens,
-        reason=service.choice.reason,
+        reason=encoder.choice.reason,
         processor=service.processor.summary,
         calibration=None
         if calibration is None

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.errors import ConflictError
 from service.index.query.filters import Filter, compile_filter
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
@@ -57,6 +58,11 @@ async def suggest_documents(
     head = await trained_head(request, name)
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(source)
+        if index.identity.revision != head.revision:
+            raise ConflictError(
+                "the index has the vectors of another bundle than the classifier: use an index of "
+                "the classifier's bundle"
+            )
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
         jobs = await service.heads.jobs()
         labelled = await (await service.heads.classifiers()).labelled(name)

@@ -146,7 +146,8 @@ async def _encodings(
     if changed:
         with lasting.work():
             texts = [document.text for document in changed]
-            result = await inference.embed(request, texts, fresh=body.force)
+            encoder = inference.encoder_of_index(request, index)
+            result = await inference.embed(request, texts, fresh=body.force, encoder=encoder)
     for document, embedded in zip(changed, result.documents, strict=True):
         known[document.id] = encoded(embedded)
     return known, result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -77,11 +78,13 @@ async def upload_files(
     documents; `location` names it.
     """
     service = inference.service_of(request)
-    running = inference.running_of(service)
+    await inference.running_of(service)
     if service.phase is Phase.DRAINING:
         raise UnavailableError("the service is stopping: send the files again in a moment")
     async with deadline.within(request):
         index = await (await service.store.indexes()).writable(name)
+        encoder = inference.encoder_of_index(request, index)
+        running = await inference.running_of(service, encoder)
     headers = request.headers
     upload = await service.uploads.open()
     try:
@@ -94,8 +97,9 @@ async def upload_files(
         raise
     threshold = THRESHOLD if on_duplicate == "refuse" else None
     wish = Wish(name, index.identity.uid, threshold)
-    prompt = resolve(service.bundle.manifest, None)
+    prompt = resolve(encoder.manifest, None)
+    count = partial(service.metrics.embedded, model=encoder.name)
     async with deadline.within(request):
-        job = await service.uploads.begin(upload, wish, running.embedder, prompt)
+        job = await service.uploads.begin(upload, wish, running.embedder, prompt, count)
     response.headers["location"] = f"/jobs/{job.id}"
     return out_of(job)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.errors import NotLoadedError
 from service.index.rows.fields import FieldType
 from service.keys.rights import Right
 from service.server.bodies.names import Name
@@ -58,6 +57,11 @@ class IndexRequest(BaseModel):
         max_length=MOST_FIELDS,
         description="metadata that filters may name, with its type; other metadata is stored too",
     )
+    model: str | None = Field(
+        None,
+        description="the bundle that embeds its documents: a name of GET /v1/models; the first "
+        "one by default",
+    )
 
 
 class GenerationOut(BaseModel):
@@ -95,8 +99,12 @@ class IndexHead(BaseModel):
     """An index, without the fields that only readers of the index may see."""
 
     name: str
-    model: str
+    model: str = Field(description="the bundle that it records")
     revision: str
+    served_by: str | None = Field(
+        description="the served bundle that embeds its texts; null if its bundle is not served, "
+        "then requests that need the bundle answer 409"
+    )
     current: bool = Field(description="whether searches use it; if not, it is being re-embedded")
     fields: dict[str, FieldType]
 
@@ -133,8 +141,10 @@ async def create_index(
     """
     rights.refuse_alias(request)
     async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        response.status_code = 201 if await indexes.create(name, body.fields) else 200
+        service = inference.service_of(request)
+        model = None if body.model is None else service.encoders.named(body.model).name
+        indexes = await service.store.indexes()
+        response.status_code = 201 if await indexes.create(name, body.fields, model) else 200
     whole = await describe_index(request, name)
     if rights.may(request, Right.READ_INDEXES, name):
         return whole
@@ -157,7 +167,8 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
         indexes = await inference.service_of(request).store.indexes()
         generations = await indexes.generations(name)
         counts = [await generation.index.count() for generation in generations]
-        own = indexes.own(generations)
+        own = indexes.served.own(generations)
+        served = indexes.served.of(generations)
         current = own is not None and own.complete
         shown = own if own is not None and current else generations[0]
         fitted = await indexes.profiles.get(shown.index)
@@ -178,11 +189,12 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
         documents=counts[generations.index(shown)],
         model=identity.model,
         revision=identity.revision,
+        served_by=None if served is None else served.name,
         current=current,
         fields=identity.fields,
         generations=out,
         adaptation=_adaptation(fitted),
-        progress=None if current else ProgressOut(done=done, total=total),
+        progress=None if current or served is None else ProgressOut(done=done, total=total),
     )
 
 
@@ -210,10 +222,9 @@ def _adaptation(fitted: Fitted | None) -> AdaptationOut | None:
 async def delete_generation(request: Request, name: Name, revision: Revision) -> None:
     """Delete another bundle's generation, after copying what the served generation still lacks."""
     service = inference.service_of(request)
-    if service.running is None:
-        raise NotLoadedError
+    await inference.running_of(service)
     async with deadline.within(request):
-        await service.store.drop_generation(name, revision, service.running.reembedder)
+        await service.store.drop_generation(name, revision, service.encoders.reembedder)
 
 
 @router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))

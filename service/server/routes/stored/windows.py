@@ -125,7 +125,8 @@ async def _query(
     if body.id is not None:
         query = await search.stored(index, body.id)
         return query.vector, await _stored(index, body.id), {}
-    result = await inference.embed(request, [body.text or ""])
+    encoder = inference.encoder_of_index(request, index)
+    result = await inference.embed(request, [body.text or ""], encoder=encoder)
     encoding = encoded(result.documents[0])
     windows = Windows(encoding.windows, encoding.ends)
     return encoding.vector, windows, inference.headers(request, result)
