@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -52,9 +53,14 @@ def saved(tab: Tab, kind: str) -> str:
     return str(tab.run("window.saved"))
 
 
-def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server) -> None:
-    name = "eras"
-    httpx.delete(f"{service.url}/classifiers/{name}", headers=HEADERS)
+@pytest.fixture
+def name(service: Server) -> Iterator[str]:
+    """The name of a classifier that does not exist before and after the test."""
+    yield "eras"
+    httpx.delete(f"{service.url}/classifiers/eras", headers=HEADERS)
+
+
+def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server, name: str) -> None:
     tab.open(f"{service.url}/#/peps/label")
     tab.wait("document.querySelector('#new-classifier')")
     tab.run("document.querySelector('#new-classifier').focus()")
@@ -104,13 +110,13 @@ def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server) -> None:
     assert tab.run("window.attacked") is None
 
 
-def test_a_document_gets_several_labels(tab: Tab, service: Server) -> None:
-    place = f"{service.url}/classifiers/several"
+def test_a_document_gets_several_labels(tab: Tab, service: Server, name: str) -> None:
+    place = f"{service.url}/classifiers/{name}"
     examples = {"inputs": [f"Number {n}." for n in range(6)], "multi_label": True}
     labels = [["a"], ["b"], ["a", "b"], [], ["a"], ["b"]]
     answer = httpx.put(place, json=examples | {"labels": labels}, headers=HEADERS, timeout=60)
     assert answer.is_success, answer.text
-    tab.open(f"{service.url}/#/many/label?classifier=several")
+    tab.open(f"{service.url}/#/many/label?classifier={name}")
     tab.wait(SHOWN)
     first = tab.text(".labelling h2")
     tab.press("1")
@@ -122,7 +128,6 @@ def test_a_document_gets_several_labels(tab: Tab, service: Server) -> None:
     press(tab, "Enter")
     found = httpx.get(f"{place}/labels", headers=HEADERS).json()["documents"]
     assert [(one["id"], one["labels"]) for one in found] == [(first, ["b"])]
-    httpx.delete(place, headers=HEADERS)
 
 
 def test_no_document_to_label_runs_a_script(tab: Tab, service: Server) -> None:
