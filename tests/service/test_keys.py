@@ -153,7 +153,7 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     assert status(locked, "writer", "POST", place, json=documents) == 200
     # only a reader learns the number of documents
     answer = locked.ask("writer", "PUT", "/indexes/mine", json={}).json()
-    assert set(answer) == {"name", "model", "revision", "current", "fields"}
+    assert set(answer) == {"name", "model", "served_by", "revision", "current", "fields"}
     assert locked.ask("boss", "PUT", "/indexes/mine", json={}).json()["documents"] == 2
     assert status(locked, "writer", "GET", f"{place}/a") == 403
     assert status(locked, "reader", "GET", f"{place}/a") == 200
