@@ -17,6 +17,7 @@ from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.rows import vectors
+from service.index.storage import pins
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
 
@@ -139,7 +140,8 @@ class Maintainer:
 async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:
     """Merge small fragments, update the indexes, build the vector index.
 
-    Reads and writes continue. LanceDB repeats a write that conflicts with the compaction.
+    Reads and writes continue. LanceDB repeats a write that conflicts with the compaction. While a
+    reader has pinned a version, no former version is removed.
 
     Args:
         table: of an index.
@@ -148,7 +150,8 @@ async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None
     await table.optimize(cleanup_older_than=_NEVER)
     if sync is not None:
         await sync()
-    await table.optimize(cleanup_older_than=KEEP_VERSIONS)
+    if not await pins.held(table):
+        await table.optimize(cleanup_older_than=KEEP_VERSIONS)
     built = {index.columns[0] for index in await table.list_indices()}
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
         await table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
