@@ -146,7 +146,6 @@ def _document(
         raise DataError(f"{where}: field {fields.title!r} must be text")
     if not isinstance(metadata, dict) or not isinstance(links, list):
         raise DataError(f"{where}: metadata must be an object, and links a list of ids")
-    pages, headings = _outline(row.get("outline"))
     known = (fields.id, fields.text, fields.title, "metadata", "links")
     plain = {
         key: value
@@ -159,6 +158,7 @@ def _document(
     }
     links = [*map(str, links), *further.get(str(name), ())]
     text = text_of(row, where, fields).text
+    pages, headings = _outline(row.get("outline"), len(text), where)
     return Document(str(name), text, title, plain | metadata, links, pages, headings)
 
 
@@ -172,12 +172,20 @@ def _object(given: object) -> object:
         return None
 
 
-def _outline(given: object) -> tuple[list[int], list[Heading]]:
+def _outline(given: object, length: int, where: str) -> tuple[list[int], list[Heading]]:
     """Pages and headings, if a row has them in the form of an exported index."""
     if not isinstance(given, dict) or given.keys() != {"pages", "headings"}:
         return [], []
-    headings = [Heading(one["start"], 1, one["title"]) for one in given["headings"]]
-    return given["pages"], headings
+    try:
+        headings = [Heading(int(one["start"]), 1, str(one["title"])) for one in given["headings"]]
+        pages = [int(page) for page in given["pages"]]
+    except (TypeError, KeyError, ValueError) as error:
+        raise DataError(
+            f"{where}: outline must have numbers as pages, and headings with start and title"
+        ) from error
+    if not all(0 <= start <= length for start in (*pages, *(one.start for one in headings))):
+        raise DataError(f"{where}: a page or heading of outline begins outside the text")
+    return pages, headings
 
 
 def read_links(path: Path) -> Iterator[tuple[str, str]]:
