@@ -375,6 +375,6 @@ def test_wrong_credentials_of_an_object_store_are_named(
         assert command("s3://bucket/store", "papers", str(tmp_path / "out")) == 2
         store.shutdown()
     said = capsys.readouterr().err
-    assert "index_path cannot be read" in said
+    assert "index_path cannot be used" in said
     assert "403" in said
     assert not (tmp_path / "out").exists()

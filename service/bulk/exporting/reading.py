@@ -23,7 +23,7 @@ from service.integrity import rows as integrity
 T = TypeVar("T")
 
 # bytes of a part before compression, by the average of the part before it
-_PART_BYTES = 16 * 2**20
+_PART_BYTES = 4 * 2**20
 _FIRST_ROWS = 64
 _MOST_ROWS = 8192
 _RENEW_SECONDS = pins.SECONDS / 24
