@@ -227,7 +227,7 @@ def test_files_and_groups_end_by_their_size(
     monkeypatch.setattr(files, "FILE_BYTES", 800)
     monkeypatch.setattr(files, "GROUP_BYTES", 400)
     monkeypatch.setattr(reading, "_PART_BYTES", 300)
-    monkeypatch.setattr(reading, "_AHEAD", 7)
+    monkeypatch.setattr(reading, "_AHEAD", 15)
     read_at_once = []
     part_of = reading.Snapshot._part
 
@@ -237,7 +237,7 @@ def test_files_and_groups_end_by_their_size(
 
     monkeypatch.setattr(reading.Snapshot, "_part", counted)
     cut = stores.run(export(store, tmp_path / "cut", rows=100))
-    assert max(read_at_once) == 3
+    assert max(read_at_once) < 10 < cut.rows
     assert (len(whole.files), cut.rows) == (1, whole.rows)
     assert len(cut.files) > 4
     assert pq.ParquetFile(tmp_path / "cut" / cut.files[0].name).num_row_groups > 1
