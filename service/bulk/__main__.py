@@ -87,8 +87,9 @@ def _load(arguments: list[str]) -> int:
         "docsplit-index",
         description="Embed documents and store them in an index, without a server. Documents that "
         "the index already has unchanged are skipped, so you can repeat an interrupted run.",
-        epilog="docsplit-index check [NAME] verifies the store, repair [NAME] repairs it, and "
-        "export NAME DEST writes an index to files. Further flags are docsplit-serve's, such as "
+        epilog="docsplit-index check [NAME] verifies the store, repair [NAME] repairs it, "
+        "export NAME DEST writes an index to files, and optimize NAME does its maintenance now. "
+        "Further flags are docsplit-serve's, such as "
         "--index-path, --bundle and --threads.",
         allow_abbrev=False,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from service.bulk import integrity
+from service.bulk import integrity, optimizing
 from service.bulk.exporting import command as exporting
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "check": integrity.main,
     "repair": integrity.main,
     "export": lambda arguments: exporting.main(arguments[1:]),
+    "optimize": lambda arguments: optimizing.main(arguments[1:]),
 }
 
 

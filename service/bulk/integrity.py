@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from service.bulk.stores import index_name, open_indexes, root_of
 from service.configuration import load
 from service.errors import CommandError
-from service.index.reembed import Embed
 from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
 from service.server.lifecycle import Service
@@ -23,6 +22,7 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.index.indexes import Indexes
+    from service.index.reembed import Embed
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.errors import CommandError, ServiceError
+from service.errors import CommandError, ServiceError, disk_fault, lance_fault
 from service.index.storage import files
+from service.index.store import Store
+from service.metrics import Metrics
 from service.server.bodies.names import INDEX_NAME
 from service.server.opening import Bundles, open_one
 from service.settings import Settings
@@ -62,7 +66,7 @@ async def opened(settings: Settings, name: str) -> tuple[Indexes, Index]:
     """
     held = open_one(settings)
     root = root_of(settings)
-    try:
+    with faults():
         indexes = await open_indexes(settings, held)
         for table in [t for t in await indexes.tables() if t.startswith(f"{name}.")]:
             damaged = files.first_damaged(root, "indexes", table) if root is not None else None
@@ -71,11 +75,49 @@ async def opened(settings: Settings, name: str) -> tuple[Indexes, Index]:
                     f"{damaged} of this index is damaged: repair it with docsplit-index repair"
                 )
         return indexes, await indexes.open(name)
+
+
+@asynccontextmanager
+async def writable(settings: Settings) -> AsyncIterator[Store]:
+    """The store with its volume, for reading and writing without an engine.
+
+    Raises:
+        ServiceError: there is no store, or it cannot be read or written.
+    """
+    encoders = open_one(settings).encoders
+    root_of(settings)
+    store = Store(
+        settings.index_path,
+        {name: bundle.manifest for name, bundle in encoders.items()},
+        Metrics(),
+        settings.durability,
+        settings.index_cache_bytes,
+    )
+    with faults():
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+@contextmanager
+def faults() -> Iterator[None]:
+    """Turn errors of LanceDB into errors that a command reports.
+
+    Raises:
+        ServiceError: instead of them.
+    """
+    try:
+        yield
     except ServiceError:
         raise
     except Exception as error:
         # LanceDB has no type for the refusals of an object store, and panics on some damage
-        raise CommandError(f"index_path cannot be read: {_reason(error)}") from error
+        if not isinstance(error, OSError | RuntimeError | ValueError) and not lance_fault(error):
+            raise
+        raise disk_fault(error) or CommandError(
+            f"index_path cannot be used: {_reason(error)}"
+        ) from error
 
 
 def _reason(error: Exception) -> str:

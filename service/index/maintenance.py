@@ -17,6 +17,7 @@ from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.rows import vectors
+from service.index.rows.columns import prepare
 from service.index.storage import pins
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
@@ -118,26 +119,48 @@ class Maintainer:
         if not await self._indexes.leases.acquire(lease, LEASE_SECONDS):
             return
         started = time.monotonic()
-        try:
-            if len(await self._indexes.generations(name)) == 1:
-                await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
-            await optimize(index.table, self._indexes.database.sync)
-            await self._fit(index)
-        finally:
-            await self._indexes.leases.release(lease)
+        async with self._indexes.leases.kept(lease, LEASE_SECONDS):
+            await maintain(self._indexes, name, index)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         await self._done(name)
 
-    async def _fit(self, index: Index) -> None:
-        try:
-            if await self._indexes.profiles.wanted(index):
-                await self._indexes.profiles.fit(index)
-        except Exception as error:  # noqa: BLE001 the next maintenance tries again
-            log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
+
+async def maintain(
+    indexes: Indexes,
+    name: str,
+    index: Index,
+    step: Callable[[str], None] = lambda _: None,
+    *,
+    rebuild: bool = False,
+) -> None:
+    """Do all work on an index that its writers leave; the caller holds the lease of its table.
+
+    Args:
+        indexes: of the store.
+        name: of the index.
+        index: to maintain.
+        step: called with what begins.
+        rebuild: as for ``optimize``.
+    """
+    if len(await indexes.generations(name)) == 1:
+        await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
+    await optimize(index.table, indexes.database.sync, step, rebuild=rebuild)
+    try:
+        if await indexes.profiles.wanted(index):
+            step("fit a profile")
+            await indexes.profiles.fit(index)
+    except Exception as error:  # noqa: BLE001 the next maintenance tries again
+        log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
 
 
-async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:
+async def optimize(
+    table: AsyncTable,
+    sync: Callable[[], Awaitable[None]] | None = None,
+    step: Callable[[str], None] = lambda _: None,
+    *,
+    rebuild: bool = False,
+) -> None:
     """Merge small fragments, update the indexes, build the vector index.
 
     Reads and writes continue. LanceDB repeats a write that conflicts with the compaction. While a
@@ -146,16 +169,25 @@ async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None
     Args:
         table: of an index.
         sync: brings the new files to disk before the versions that they replace are removed.
+        step: called with what begins.
+        rebuild: whether to build all indexes again.
     """
+    step("merge small files and update the indexes")
     await table.optimize(cleanup_older_than=_NEVER)
     if sync is not None:
         await sync()
     if not await pins.held(table):
+        step("remove former versions")
         await table.optimize(cleanup_older_than=KEEP_VERSIONS)
-    built = {index.columns[0] for index in await table.list_indices()}
+    if rebuild:
+        step("build the indexes over words and metadata")
+        await prepare(table, again=True)
+    built = set() if rebuild else {index.columns[0] for index in await table.list_indices()}
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
+        step("build the index over vectors")
         await table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
     if "windows" not in built and await _many_windows(table):
+        step("build the index over windows")
         await table.create_index("windows", config=IvfRq(distance_type="cosine"))
 
 

@@ -11,16 +11,23 @@ from pathlib import Path
 
 from service.bulk.exporting.destination import Destination, Manifest, Plan
 from service.bulk.exporting.run import Export
+from service.index.indexes import Indexes
 from tests.integrity import stores
 
 
 async def export(store: Path, folder: Path, form: str = "parquet", rows: int = 1) -> Manifest:
-    """Export what is missing in a folder, one document a file."""
-    indexes = await stores.open_indexes(store)
-    index = await indexes.open("x")
+    """Export what is missing in a folder, by default one document a file."""
+    return await export_of(await stores.open_indexes(store), "x", folder, form, rows)
+
+
+async def export_of(
+    indexes: Indexes, name: str, folder: Path, form: str = "parquet", rows: int = 1
+) -> Manifest:
+    """Export what is missing of an index."""
+    index = await indexes.open(name)
     destination = Destination(folder)
     with destination.locked():
-        plan = Plan("x", index.identity.generation, form, True, rows)
+        plan = Plan(name, index.identity.generation, form, True, rows)
         run = Export(indexes, index, destination, plan)
         await run.open()
         assert run.pinned

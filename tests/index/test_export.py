@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -30,13 +32,15 @@ from service.bulk.exporting import files, reading
 from service.bulk.exporting.destination import MANIFEST, Destination, Manifest
 from service.errors import CommandError
 from service.index import maintenance, reuse
+from service.index.indexes import Indexes, Model, connect
 from service.index.rows.outline import Outline
 from service.index.rows.vectors import matrix
 from service.index.storage import pins
 from tests.conftest import ROOT, Server
 from tests.index.conftest import call, upsert
-from tests.index.exporting import export
+from tests.index.exporting import export, export_of
 from tests.integrity import stores
+from tests.integrity.stored import make
 
 OUTLINE = Outline((0, 4), ((0, "A heading"), (3, "Another")))
 
@@ -156,8 +160,6 @@ def test_a_version_that_is_gone_ends_the_export(
     store: Path, tmp_path: Path, no_waiting: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, folder = stores.copy(store, tmp_path / "store"), tmp_path / "out"
-    monkeypatch.setattr(reading, "_FIRST_ROWS", 1)
-    monkeypatch.setattr(reading, "_MOST_ROWS", 1)
     monkeypatch.setattr(pins, "SECONDS", -1)
     write = Destination.write
 
@@ -224,8 +226,18 @@ def test_files_and_groups_end_by_their_size(
     whole = stores.run(export(store, tmp_path / "whole", rows=100))
     monkeypatch.setattr(files, "FILE_BYTES", 800)
     monkeypatch.setattr(files, "GROUP_BYTES", 400)
-    monkeypatch.setattr(reading, "_PART_BYTES", 1000)
+    monkeypatch.setattr(reading, "_PART_BYTES", 300)
+    monkeypatch.setattr(reading, "_AHEAD", 15)
+    read_at_once = []
+    part_of = reading.Snapshot._part
+
+    def counted(self: reading.Snapshot, found: pa.Table, *rest: Any) -> reading.Part:
+        read_at_once.append(found.num_rows)
+        return part_of(self, found, *rest)
+
+    monkeypatch.setattr(reading.Snapshot, "_part", counted)
     cut = stores.run(export(store, tmp_path / "cut", rows=100))
+    assert max(read_at_once) < 10 < cut.rows
     assert (len(whole.files), cut.rows) == (1, whole.rows)
     assert len(cut.files) > 4
     assert pq.ParquetFile(tmp_path / "cut" / cut.files[0].name).num_row_groups > 1
@@ -251,6 +263,43 @@ def test_damaged_rows_are_named_and_left_out(store: Path, tmp_path: Path, column
         assert "x-3" not in read(tmp_path / "out")["id"].to_pylist()
 
     stores.run(scenario())
+
+
+@pytest.mark.parametrize("former", sorted(Path(make.__file__).parent.glob("*.tar.gz")))
+def test_a_table_of_a_former_version_gives_the_same_columns(former: Path, tmp_path: Path) -> None:
+    with tarfile.open(former) as archive:
+        archive.extractall(tmp_path, filter="data")
+
+    async def scenario() -> None:
+        model = Model("model", make.REVISION, make.DIMENSIONS)
+        databases = [await connect(f"{tmp_path}/{part}") for part in ("indexes", "leases")]
+        indexes = Indexes(databases[0], databases[1], model)
+        index = await indexes.open("papers")
+        held = await export_of(indexes, "papers", tmp_path / "out", rows=4)
+        assert (held.rows, held.damaged) == (7, [])
+        found = read(tmp_path / "out")
+        windows = await reuse.windows(index, found["id"].to_pylist())
+        for row in found.to_pylist():
+            assert np.array_equal(np.array(row["windows"], "f4"), windows[row["id"]].vectors)
+
+    stores.run(scenario())
+
+
+def test_a_store_that_takes_no_pin_is_exported_with_a_warning(
+    server: Server,
+    index: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def read_only(*_: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(pins, "hold", read_only)
+    upsert(server, index, {"id": "a", "text": "A text."})
+    assert command(server.log.with_name("index"), index, str(tmp_path / "out")) == 0
+    assert "nothing keeps the version of this export" in capsys.readouterr().err
+    assert read(tmp_path / "out")["id"].to_pylist() == ["a"]
 
 
 def test_the_loader_reads_an_export_as_the_same_documents(store: Path, tmp_path: Path) -> None:
@@ -375,6 +424,6 @@ def test_wrong_credentials_of_an_object_store_are_named(
         assert command("s3://bucket/store", "papers", str(tmp_path / "out")) == 2
         store.shutdown()
     said = capsys.readouterr().err
-    assert "index_path cannot be read" in said
+    assert "index_path cannot be used" in said
     assert "403" in said
     assert not (tmp_path / "out").exists()

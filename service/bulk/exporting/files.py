@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 SUFFIXES = {"parquet": ".parquet", "arrow": ".arrow"}
 # before compression; a single row may have more
 FILE_BYTES = 512 * 2**20
-GROUP_BYTES = 32 * 2**20
+GROUP_BYTES = 16 * 2**20
 GROUP_ROWS = 8192
 
 

@@ -22,10 +22,11 @@ from service.integrity import rows as integrity
 
 T = TypeVar("T")
 
-# bytes of a part before compression, by the average of the part before it
-_PART_BYTES = 16 * 2**20
-_FIRST_ROWS = 64
-_MOST_ROWS = 8192
+# bytes of a part, by the ends of its windows; titles and metadata come on top
+_PART_BYTES = 4 * 2**20
+_PART_ROWS = 1024
+# rows whose ends are read at once
+_AHEAD = 2048
 _RENEW_SECONDS = pins.SECONDS / 24
 
 
@@ -105,18 +106,31 @@ class Snapshot:
         Raises:
             CommandError: rows cannot be read, or the version is gone.
         """
-        number = _FIRST_ROWS
-        while True:
+        async for number in self._numbers(first, schema.field("vector").type.list_size):
             query = self._table.query().select(self._columns).offset(first).limit(number)
             found = await self._read(query.to_arrow())
-            if not found.num_rows:
-                return
             part = await executors.STORE.run(self._part, found, first, schema)
             first = part.end
             yield part
-            average = max(int(part.sizes.sum()) // max(len(part.sizes), 1), 1)
-            number = min(max(_PART_BYTES // average, 1), _MOST_ROWS)
             await self._renew()
+
+    async def _numbers(self, first: int, dimensions: int) -> AsyncGenerator[int, None]:
+        """Numbers of rows that fit into memory together, from a row on."""
+        while True:
+            query = self._table.query().select(["window_ends"]).offset(first).limit(_AHEAD)
+            ends = (await self._read(query.to_arrow()))["window_ends"].to_pylist()
+            if not ends:
+                return
+            first += len(ends)
+            number = size = 0
+            for own in ends:
+                number += 1
+                size += (own[-1] if own else 0) + 2 * dimensions * len(own or ())
+                if size >= _PART_BYTES or number == _PART_ROWS:
+                    yield number
+                    number = size = 0
+            if number:
+                yield number
 
     async def release(self) -> None:
         """End the pin."""
