@@ -19,8 +19,13 @@ from service.index.store import Store
 from service.jobs.runner import Runner, Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from heads.network import Scorer
     from service.index.documents import Index
     from service.index.maps.current import Current, CurrentMaps
+    from service.index.maps.labels import Labels, MapLabels
     from service.index.rows.keyed import Row
     from service.jobs.table import Job
 
@@ -79,6 +84,7 @@ class Mapping:
         self._store = store
         self._runner = runner
         self._current: CurrentMaps | None = None
+        self._labels: MapLabels | None = None
         self._beginning = asyncio.Lock()
         self._open = 0
 
@@ -98,6 +104,15 @@ class Mapping:
         if found is None:
             raise NotFoundError("the index has no map: POST /indexes/{name}/map computes it")
         return found
+
+    async def labels(
+        self, current: Current, places: NDArray[np.int64], training: str, network: Scorer
+    ) -> Labels:
+        """The labels of some documents of a map by a classifier; see ``MapLabels.get``."""
+        from service.index.maps.labels import MapLabels
+
+        self._labels = self._labels or MapLabels()
+        return await self._labels.get(current, places, training, network)
 
     async def begin(self, name: str, index: Index, owner: str) -> Job:
         """Queue the computation of a map; if one of this index is queued or runs, that one.

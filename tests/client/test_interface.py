@@ -136,7 +136,7 @@ CALLS: list[Call[Any]] = [
     calls.jobs.job("{job_id}"),
     calls.jobs.cancel_job("{job_id}"),
     calls.maps.compute_map("{name}"),
-    calls.maps.document_map("{name}", "a", 10, True, "a"),
+    calls.maps.document_map("{name}", "a", 10, True, "a", "a"),
     calls.maps.topics("{name}"),
     calls.links.find_links("{name}"),
     calls.links.found_links("{name}"),

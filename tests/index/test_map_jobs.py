@@ -76,6 +76,34 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     assert (new["total"], new["placed"], new["version"]) == (41, 1, whole["version"])
     refused = call(server, "GET", f"/indexes/{index}/map?field=weight", status=422)
     assert "string, integer and boolean" in refused["error"]
+    check_labels(server, index, [*ids, "new"])
+
+
+def check_labels(server: Server, index: str, ids: list[str]) -> None:
+    """The labels on the map are those that ``POST /classify`` gives the same texts."""
+    path = f"/indexes/{index}/map?classifier={index}"
+    assert "no classifier" in call(server, "GET", path, status=404)["error"]
+    some = [name for name in ids if name.endswith(("0", "1", "2"))]
+    examples = {"index": index, "ids": some, "labels": [name.split("-")[0] for name in some]}
+    call(server, "PUT", f"/classifiers/{index}", examples)
+    whole = call(server, "GET", path)
+    assert (sorted(whole["ids"]), whole["labels"]["pending"]) == (sorted(ids), 0)
+    labels = [whole["labels"]["labels"][code] for code in integers(whole["labels"]["codes"])]
+    scores = np.frombuffer(base64.b64decode(whole["labels"]["scores"]), "<f4")
+    wish = {"ids": whole["ids"], "text": True}
+    texts = {
+        one["id"]: one["text"]
+        for one in call(server, "POST", f"/indexes/{index}/documents/get", wish)["documents"]
+    }
+    inputs = [texts[name] for name in whole["ids"]]
+    wish = {"inputs": inputs, "classifier": index, "top_k": 1}
+    given = [best for [best] in call(server, "POST", "/classify", wish)]
+    assert labels == [one["label"] for one in given]
+    assert set(labels) == set(SUBJECTS)
+    np.testing.assert_allclose(scores, [one["score"] for one in given], atol=0.02)
+    page = call(server, "GET", f"{path}&limit=3&after={whole['ids'][4]}")
+    assert [page["labels"]["labels"][c] for c in integers(page["labels"]["codes"])] == labels[5:8]
+    call(server, "DELETE", f"/classifiers/{index}", status=204)
 
 
 def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

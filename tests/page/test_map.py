@@ -152,6 +152,41 @@ def test_colours_show_a_field_and_no_document_runs_a_script(tab: Tab, server: Se
     tab.look()
 
 
+def test_colours_show_the_labels_of_a_classifier(tab: Tab, server: Server) -> None:
+    ids = [one["id"] for one in call(server, "GET", f"/indexes/{INDEX}/documents")["documents"]]
+    # a label can attack, too
+    labels = [PAYLOADS[1] if name.startswith("stars") else "food, games" for name in ids]
+    call(server, "PUT", "/classifiers/skies", {"index": INDEX, "ids": ids, "labels": labels})
+    tab.open(f"{server.url}/#/{INDEX}/map")
+    tab.wait("document.querySelector('#colour optgroup option[value=\"classifier=skies\"]')")
+    topical = digest(tab)
+    tab.run(
+        "(() => { const chosen = document.querySelector('#colour');"
+        " chosen.value = 'classifier=skies'; chosen.dispatchEvent(new Event('change')); })()"
+    )
+    tab.wait("document.querySelector('.legend-values')")
+    rows = tab.run("[...document.querySelectorAll('.legend-values li')].map((e) => e.innerText)")
+    assert rows == ["food, games 60", f"{PAYLOADS[1]} 30"]
+    assert digest(tab) != topical
+    # a click on a label shows its documents
+    tab.click(".legend-values li:nth-child(2) button")
+    tab.wait("document.querySelectorAll('.chosen li').length === 30")
+    assert tab.text(".chosen h2") == f"30 documents · {PAYLOADS[1]}"
+    links = tab.run("[...document.querySelectorAll('.chosen li a')].map((e) => e.href)")
+    assert all("=stars" in link for link in links)
+    assert tab.run("document.querySelector('#colour').value") == "classifier=skies"
+    assert tab.run("window.attacked") is None
+    call(server, "DELETE", "/classifiers/skies", status=204)
+    assert tab.problems == []
+    # the colours are those of the topics, and the page says why
+    tab.open(f"{server.url}/#/{INDEX}/map?labels=skies")
+    tab.wait("document.querySelector('.refused')")
+    assert "there is no classifier of that name" in tab.text(".refused")
+    assert tab.run("document.querySelector('#colour').value") == "field="
+    tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
+    assert tab.problems == []
+
+
 @pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
 def test_accessibility_rules_find_nothing_serious(tab: Tab, server: Server) -> None:
     rules = axe()
