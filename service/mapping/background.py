@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from heads.network import Scorer
     from service.index.documents import Index
+    from service.index.maps.areas import Area, Areas
     from service.index.maps.current import Current, CurrentMaps
     from service.index.maps.labels import Labels, MapLabels
+    from service.index.query.filters import Where
     from service.index.rows.keyed import Row
     from service.jobs.table import Job
 
@@ -85,6 +87,7 @@ class Mapping:
         self._runner = runner
         self._current: CurrentMaps | None = None
         self._labels: MapLabels | None = None
+        self._areas: Areas | None = None
         self._beginning = asyncio.Lock()
         self._open = 0
 
@@ -97,10 +100,7 @@ class Mapping:
         """
         indexes = await self._store.indexes()
         index = await indexes.open(name)
-        from service.index.maps.current import CurrentMaps
-
-        self._current = self._current or CurrentMaps()
-        found = await self._current.get(indexes.maps, index, field)
+        found = await self._maps().get(indexes.maps, index, field)
         if found is None:
             raise NotFoundError("the index has no map: POST /indexes/{name}/map computes it")
         return found
@@ -113,6 +113,23 @@ class Mapping:
 
         self._labels = self._labels or MapLabels()
         return await self._labels.get(current, places, training, network)
+
+    async def inside(self, index: Index, area: Area) -> Where:
+        """The condition that a document is inside an area of the map of its index.
+
+        Raises:
+            ConflictError, InvalidError: see ``Areas.where``.
+        """
+        from service.index.maps.areas import Areas
+
+        self._areas = self._areas or Areas(self._maps())
+        return await self._areas.where((await self._store.indexes()).maps, index, area)
+
+    def _maps(self) -> CurrentMaps:
+        from service.index.maps.current import CurrentMaps
+
+        self._current = self._current or CurrentMaps()
+        return self._current
 
     async def begin(self, name: str, index: Index, owner: str) -> Job:
         """Queue the computation of a map; if one of this index is queued or runs, that one.

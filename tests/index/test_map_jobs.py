@@ -77,6 +77,7 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     refused = call(server, "GET", f"/indexes/{index}/map?field=weight", status=422)
     assert "string, integer and boolean" in refused["error"]
     check_labels(server, index, [*ids, "new"])
+    check_area(server, index)
 
 
 def check_labels(server: Server, index: str, ids: list[str]) -> None:
@@ -104,6 +105,37 @@ def check_labels(server: Server, index: str, ids: list[str]) -> None:
     page = call(server, "GET", f"{path}&limit=3&after={whole['ids'][4]}")
     assert [page["labels"]["labels"][c] for c in integers(page["labels"]["codes"])] == labels[5:8]
     call(server, "DELETE", f"/classifiers/{index}", status=204)
+
+
+def check_area(server: Server, index: str) -> None:
+    """Searches find the documents inside a line around those of chess, and count only these."""
+    whole = call(server, "GET", f"/indexes/{index}/map")
+    own = [at for at, name in enumerate(whole["ids"]) if name.startswith("chess")]
+    places = floats(whole["positions"])
+    (left, low), (right, high) = (places[own].min(axis=0) - 0.1, places[own].max(axis=0) + 0.1)
+    corners = np.array([[left, low], [right, low], [right, high], [left, high]]).tolist()
+    inside = (places[:, 0] > left) & (places[:, 0] < right)
+    inside &= (places[:, 1] > low) & (places[:, 1] < high)
+    expected = {name for name, one in zip(whole["ids"], inside, strict=True) if one}
+    assert len(expected) < len(whole["ids"])
+    body = {"index": index, "text": "flour", "area": {"map": whole["version"], "corners": corners}}
+    for mode in ("cosine", "hybrid"):
+        wish = body | {"mode": mode, "top_k": 100, "facets": ["status"]}
+        answer = call(server, "POST", "/similar", wish)
+        assert {hit["id"] for hit in answer["hits"]} == expected
+        counts = {one["value"]: one["count"] for one in answer["facets"]["status"]["values"]}
+        assert counts["chess"] == 20
+    both = body | {"filter": {"field": "status", "eq": "bread"}, "top_k": 100}
+    hits = call(server, "POST", "/similar", both)
+    assert {hit["id"] for hit in hits} == {name for name in expected if name.startswith("bread")}
+    found = call(server, "POST", "/passages", body | {"top_k": 100})
+    assert {hit["id"] for hit in found} == expected
+    wrongs: list[list[list[float]]] = [corners[:2], [[1, 2, 3]] * 3, [[1, 1e10]] * 3]
+    for wrong in wrongs:
+        refused = body | {"area": {"map": whole["version"], "corners": wrong}}
+        call(server, "POST", "/similar", refused, status=422)
+    other = body | {"area": {"map": "another", "corners": corners}}
+    assert "another map" in call(server, "POST", "/passages", other, status=409)["error"]
 
 
 def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.conftest import Server, free_port
@@ -185,6 +187,46 @@ def test_colours_show_the_labels_of_a_classifier(tab: Tab, server: Server) -> No
     assert tab.run("document.querySelector('#colour').value") == "field="
     tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
     assert tab.problems == []
+
+
+def test_a_search_is_restricted_to_an_area(tab: Tab, server: Server) -> None:
+    whole = call(server, "GET", f"/indexes/{INDEX}/map")
+    places = np.frombuffer(base64.b64decode(whole["positions"]), "<f4").reshape(-1, 2)
+    bread = places[[name.startswith("bread") for name in whole["ids"]]]
+    (left, low), (right, high) = bread.min(axis=0) - 0.1, bread.max(axis=0) + 0.1
+    line = [left, low, right, low, right, high, left, high]
+    area = f"{whole['version']}:{','.join(f'{one:.4f}' for one in line)}"
+    tab.open(f"{server.url}/#/{INDEX}/map?area={area}")
+    shown = tab.wait("document.querySelector('.chosen h2')?.innerText")
+    inside = int(shown.split(" ")[0])
+    assert shown == f"{inside} documents inside the line"
+    assert 30 <= inside < 90
+    tab.run("document.querySelector('#map').focus()")
+    tab.press("+")
+    tab.click("#visible")
+    tab.wait("document.querySelector('.chosen h2')?.innerText.endsWith('in view')")
+    tab.open(f"{server.url}/#/{INDEX}/map?area={area}")
+    tab.click("#search-inside")
+    tab.click("#unit-documents + span")
+    tab.wait("document.querySelector('#query')")
+    hits = "[...document.querySelectorAll('.hits h2 a')].map((e) => e.href)"
+    tab.run("document.querySelector('#query').focus()")
+    tab.type("a rook takes the queen")
+    tab.press("Enter")
+    tab.wait("document.querySelectorAll('.hits > li').length === 10")
+    assert "Inside an area of the map" in tab.text(".filters")
+    found = tab.run(hits)
+    # without the restriction the same search finds other documents
+    tab.click(".filters .chip button")
+    tab.wait("!document.querySelector('.filters .chip') && document.querySelector('.hits')")
+    outside = tab.run(hits)
+    assert all("=chess" in one for one in outside)
+    assert not any("=chess" in one for one in found)
+    assert tab.problems == []
+    tab.open(f"{server.url}/#/{INDEX}/search?q=rook&area=another{area[area.index(':') :]}")
+    tab.wait("document.querySelector('.results .problem')")
+    assert "another map now" in tab.text(".results")
+    tab.problems[:] = [one for one in tab.problems if "status of 409" not in one]
 
 
 @pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")

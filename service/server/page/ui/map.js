@@ -2,15 +2,16 @@
 
 import { address } from "./address.js";
 import { below, get, post, send } from "./api.js";
+import { area, simplified } from "./area.js";
+import { choose } from "./chosen.js";
 import { chooser, colours, floats, integers, legend, refused, wanted } from "./colours.js";
 import { count, fill, h, say } from "./dom.js";
 import { noDocuments, problem } from "./empty.js";
 import { gestures } from "./gestures.js";
 import { Points } from "./points.js";
-import { topicTable, train } from "./topics.js";
+import { topicTable } from "./topics.js";
 
 const PAUSE = 1000;
-const LISTED = 50;
 const HIGHLIGHTED = 100;
 // share of new documents from which on the page advises to compute the map again
 const STALE = 0.1;
@@ -40,7 +41,7 @@ async function load(here, index, given, signal) {
         return read({});
       }),
       get(below(index.name, "topics"), signal), get("classifiers", signal)]);
-    show(here, index, { found, topics, classifiers, chosen, note }, () => load(here, index, given, signal), signal);
+    show(here, index, { found, topics, classifiers, given, chosen, note }, () => load(here, index, given, signal), signal);
   } catch (error) {
     if (error.status !== 404) throw error;
     fill(here, h("section.empty", {}, h("h1", {}, "This index has no map yet"),
@@ -81,7 +82,7 @@ async function follow(report, job, done, signal) {
   fill(report, h("p.problem", { role: "alert" }, job.error ?? "The job was cancelled."));
 }
 
-function show(here, index, { found, topics, classifiers, chosen: by, note }, again, signal) {
+function show(here, index, { found, topics, classifiers, given, chosen: by, note }, again, signal) {
   const { ids } = found;
   const numbers = integers(found.topics);
   const canvas = h("canvas", {
@@ -94,7 +95,8 @@ function show(here, index, { found, topics, classifiers, chosen: by, note }, aga
   const chosen = h("section.chosen", { "aria-label": "Chosen documents", "aria-live": "polite" });
   const around = h("button", { type: "button", id: "around", "aria-pressed": "false", onclick: () =>
     around.setAttribute("aria-pressed", String(around.getAttribute("aria-pressed") !== "true")) }, "Draw around documents");
-  const mark = (inside, title, fit = true) => choose({ points, chosen, index, ids, fit }, inside, title, signal);
+  const mark = (inside, title) => choose({ points, chosen, index, ids, fit: true }, inside, title, null, signal);
+  const ring = (corners, title, fit = false) => choose({ points, chosen, index, ids, fit }, points.inside(corners), title, { map: found.version, corners }, signal);
   const ofTopic = (number) => {
     mark(Uint8Array.from(numbers, (one) => Number(one === number)), `· ${topics.topics[number].name}`);
     canvas.scrollIntoView({ block: "nearest" });
@@ -106,6 +108,7 @@ function show(here, index, { found, topics, classifiers, chosen: by, note }, aga
     h("div.tools", {}, searchForm((text) => highlight(index, text, ids, mark, chosen, signal)),
       chooser(index, by, classifiers),
       around,
+      h("button", { type: "button", id: "visible", onclick: () => ring(simplified(points.view()), "in view") }, "Choose what is in view"),
       h("button", { type: "button", "aria-label": "Zoom in", onclick: () => points.zoom(1.6) }, "+"),
       h("button", { type: "button", "aria-label": "Zoom out", onclick: () => points.zoom(1 / 1.6) }, "−"),
       h("button", { type: "button", id: "whole", onclick: () => { mark(null); points.fit(); } }, "Whole map")),
@@ -124,11 +127,16 @@ function show(here, index, { found, topics, classifiers, chosen: by, note }, aga
     lasso: () => around.getAttribute("aria-pressed") === "true",
     hover: (at, x, y) => hover(tip, canvas, at, x, y, () => [ids[at], shown.tell(at)].filter((one) => one !== undefined).join(" · ")),
     open: (at) => location.assign(address(index.name, "document", { id: ids[at] })),
-    around: (inside) => mark(inside, "inside the line", false),
+    around: (drawn) => ring(simplified(drawn), "inside the line"),
     clear: () => mark(null),
   });
   const sizes = new ResizeObserver(() => points.resize());
   sizes.observe(canvas);
+  const before = area(given.get("area"));
+  if (before?.map === found.version) {
+    points.resize();
+    ring(before.corners, "inside the line", true);
+  }
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", () => points.draw(), { signal });
   signal.addEventListener("abort", () => sizes.disconnect());
@@ -150,37 +158,6 @@ async function highlight(index, text, ids, mark, chosen, signal) {
   } catch (error) {
     return error.name !== "AbortError" && fill(chosen, problem(error));
   }
-}
-
-/** Let documents stand out and list the first of them; null ends it. */
-async function choose({ points, chosen, index, ids, fit }, inside, title, signal) {
-  const own = inside ? ids.filter((_, at) => inside[at]) : [];
-  points.mark(own.length ? inside : null);
-  if (own.length && fit) points.fit(inside);
-  if (!inside) return void fill(chosen);
-  const list = h("div");
-  fill(chosen, h("h2", {}, `${count(own.length, "document")} ${title}`), list,
-    own.length > 1 && own.length < ids.length && trainForm(index, ids, inside, signal));
-  if (!own.length) return;
-  try {
-    const { documents } = await post(below(index.name, "documents", "get"), { ids: own.slice(0, LISTED), text: false }, signal);
-    fill(list, h("ul", {}, documents.map((one) => h("li", {}, h("a", { href: address(index.name, "document", { id: one.id }) }, one.title || one.id),
-      h("a.note", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, "Documents like this")))),
-    own.length > LISTED && h("p.note", {}, `${(own.length - LISTED).toLocaleString("en")} more`));
-  } catch (error) {
-    if (error.name !== "AbortError") fill(list, problem(error));
-  }
-}
-
-/** A form that gives the chosen documents a label and trains a classifier. */
-function trainForm(index, ids, inside, signal) {
-  const box = h("input", { id: "own-label", required: true, maxlength: 100 });
-  const said = h("div", { "aria-live": "polite" });
-  return h("form.own-label", { onsubmit: (event) => {
-    event.preventDefault();
-    const label = box.value.trim();
-    if (label) train(index.name, label, ids, (at) => inside[at] === 1, said, signal);
-  } }, h("label", { for: "own-label" }, "Label of these documents"), box, h("button", { type: "submit" }, "Train a classifier"), said);
 }
 
 function hover(tip, canvas, at, x, y, text) {
