@@ -145,7 +145,7 @@ CALLS: list[Call[Any]] = [
     calls.links.missing_citations("{name}", "a", 10, 0.5, "given"),
     calls.classifiers.classify(["a"]),
     calls.classifiers.train_classifier("{name}", ["a"]),
-    calls.classifiers.retrain_classifier("{name}"),
+    calls.classifiers.retrain_classifier("{name}", True),
     calls.classifiers.classifiers(),
     calls.classifiers.classifier("{name}"),
     calls.classifiers.classifier_network("{name}"),

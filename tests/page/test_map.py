@@ -138,6 +138,15 @@ def test_a_map_is_computed_and_explored(tab: Tab, server: Server) -> None:
     assert "other" in labels
     assert len(labels) == 2
     call(server, "DELETE", f"/classifiers/{name}", status=204)
+    tab.click("#train-all")
+    name = tab.wait("document.querySelector('#train-all ~ div b')?.innerText", 60)
+    made = call(server, "GET", f"/classifiers/{name}")
+    assert made["multi_label"]
+    names = tab.run("[...document.querySelectorAll('.topics th button')].map((e) => e.innerText)")
+    assert set(made["labels"]) == set(names)
+    tab.click("#train-all ~ div a")
+    tab.wait("document.querySelector('.legend-values')")
+    call(server, "DELETE", f"/classifiers/{name}", status=204)
     assert tab.problems == []
 
 
