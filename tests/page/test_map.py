@@ -238,6 +238,17 @@ def test_a_search_is_restricted_to_an_area(tab: Tab, server: Server) -> None:
     tab.problems[:] = [one for one in tab.problems if "status of 409" not in one]
 
 
+def test_a_service_of_one_bundle_offers_no_choice(tab: Tab, server: Server) -> None:
+    tab.open(f"{server.url}/#/{INDEX}/status")
+    tab.wait("document.querySelector('.panel')")
+    assert "Models" not in tab.text(".panels")
+    tab.open(f"{server.url}/#/{INDEX}/add")
+    asked = "performance.getEntriesByType('resource').some((e) => e.name.endsWith('/info'))"
+    tab.wait(f"document.querySelector('#new-index') && {asked}")
+    assert tab.run("document.querySelector('#new-model')") is None
+    assert tab.problems == []
+
+
 @pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")
 def test_accessibility_rules_find_nothing_serious(tab: Tab, server: Server) -> None:
     rules = axe()
