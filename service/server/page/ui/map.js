@@ -108,7 +108,7 @@ function show(here, index, { found, topics, classifiers, given, chosen: by, note
     h("div.tools", {}, searchForm((text) => highlight(index, text, ids, mark, chosen, signal)),
       chooser(index, by, classifiers),
       around,
-      h("button", { type: "button", id: "visible", onclick: () => ring(simplified(points.view()), "in view") }, "Choose what is in view"),
+      h("button", { type: "button", id: "visible", onclick: () => ring(simplified(points.view()), "in view") }, "Choose all in view"),
       h("button", { type: "button", "aria-label": "Zoom in", onclick: () => points.zoom(1.6) }, "+"),
       h("button", { type: "button", "aria-label": "Zoom out", onclick: () => points.zoom(1 / 1.6) }, "−"),
       h("button", { type: "button", id: "whole", onclick: () => { mark(null); points.fit(); } }, "Whole map")),
