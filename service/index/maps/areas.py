@@ -19,7 +19,7 @@ from service.index.maps.stored import Floats, Maps
 if TYPE_CHECKING:
     from lancedb.expr import Expr
 
-# LanceDB compares each document with a list of ids: a search with 20,000 takes some 0.3 s longer
+# LanceDB compares each document with a list of ids: a search with 20,000 takes some 0.2 s longer
 MOST_DOCUMENTS = 20_000
 # conditions that a process remembers, of some MB each
 _KEPT = 8
