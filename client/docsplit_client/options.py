@@ -60,6 +60,13 @@ class Query(TypedDict, total=False):
     id: str | None
 
 
+class Area(TypedDict):
+    """A polygon on the map of an index: the map's version, and x and y of 3 to 256 corners."""
+
+    map: str
+    corners: list[list[float]]
+
+
 class SearchOptions(TypedDict, total=False):
     """Options of a search for documents."""
 
@@ -70,6 +77,7 @@ class SearchOptions(TypedDict, total=False):
     direction: Direction | None
     links_from: Literal["given", "found", "both"] | None
     filter: Filter | None
+    area: Area | None
     adapt: bool
     explain: bool
     unlinked: bool
@@ -89,6 +97,7 @@ class PassagesOptions(Query, total=False):
     passages: int
     snippet_characters: int
     filter: Filter | None
+    area: Area | None
 
 
 class NewDocument(TypedDict):

@@ -4,6 +4,7 @@ import { below, get, Refused } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 import { forgetKey, storedKey } from "./key.js";
+import { modelPanel } from "./models.js";
 import { indexRow, keyPanel, trainings } from "./panels.js";
 
 const PAUSE = 5000;
@@ -54,8 +55,9 @@ async function panels(known, refused, signal) {
       ["Cache", number(value("docsplit_cache_bytes") / 2 ** 20, "MiB")],
       ["Answered requests", number(value("docsplit_requests_total"), "")],
     ]),
+    modelPanel(info.models),
     h("section.panel", {}, h("h2", {}, "Indexes ", h("small", {}, indexes.length)),
-      h("ul.rows", {}, described.map(indexRow)),
+      h("ul.rows", {}, described.map((one) => indexRow(one, info.models.length > 1))),
       indexes.length > described.length && h("p.note", {}, `${indexes.length - described.length} more`)),
     h("section.panel", {}, h("h2", {}, "Jobs ", h("small", {}, jobs.length)),
       jobs.length ? h("ul.rows", {}, jobs.map((job) => h("li", {},
