@@ -186,11 +186,19 @@ class StoreError(UnavailableError, kind="Store", code="store_unusable"):
     Args:
         message: says what was wrong and how to fix it.
         reason: label for metrics: the name of an errno, or ``gone``, ``sync``, ``torn``,
-            ``damaged`` or ``unusable``.
+            ``damaged`` or ``unusable``; of an object store also ``unreachable``, ``denied``,
+            ``unsafe`` or ``unsupported``.
+        headers: sent with the answer.
     """
 
-    def __init__(self, message: str, reason: str = "unusable") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        reason: str = "unusable",
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, headers=headers)
         self.reason = reason
 
 

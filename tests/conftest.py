@@ -17,11 +17,15 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from itertools import cycle, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parent.parent
 # the bundle whose source is available, as a package
@@ -209,6 +213,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The service as `make serve` starts it."""
     with serving(tmp_path_factory.mktemp("server") / "log", "--streams", "0") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with empty buckets; each test uses a prefix of its own."""
+    from tests.s3_server import S3Server
+
+    server = S3Server(tmp_path_factory.mktemp("s3") / "log")
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
