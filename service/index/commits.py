@@ -11,7 +11,7 @@ import pyarrow as pa
 from service.errors import ConflictError, NotFoundError, UncertainError, VersionError
 from service.index.documents import Index, applied
 from service.index.rows import records, versions
-from service.index.rows.versions import Condition, Standing, microseconds
+from service.index.rows.versions import Condition, Standing, holds, microseconds
 
 
 @dataclass(slots=True)
@@ -78,14 +78,13 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
     """
     conditions = {document_id: condition}
     held = await index.standing([document_id])
-    error = check(conditions, held)
-    if error is None:
-        time = max(microseconds(), held[document_id].updated + 1)
+    while (error := check(conditions, held)) is None:
+        time = _after(held[document_id])
         gone = records.tombstones({document_id: time}, index.schema)
         result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
         if applied(result):
             return time
-        error = VersionError(_present([document_id], await index.standing([document_id])))
+        held = await index.standing([document_id])
     if error.present[document_id] is None:
         raise NotFoundError("no document of that id in this index")
     raise error
@@ -116,12 +115,17 @@ async def delete_seen(index: Index, seen: Mapping[str, int]) -> dict[str, int]:
 
 def check(conditions: Mapping[str, Condition], held: Mapping[str, Standing]) -> VersionError | None:
     """The reason not to write under conditions, or None."""
-    wrong = [name for name, one in conditions.items() if not versions.holds(one, held.get(name))]
+    wrong = [name for name, one in conditions.items() if not holds(one, held.get(name))]
     return VersionError(_present(wrong, held)) if wrong else None
 
 
-def _present(ids: Sequence[str], held: Mapping[str, Standing]) -> dict[str, int | None]:
+def _present(ids: Sequence[str], held: Mapping[str, Standing | None]) -> dict[str, int | None]:
     return {name: versions.present(held.get(name)) for name in ids}
+
+
+def _after(standing: Standing | None) -> int:
+    """Now, or later if the state came from a machine with a fast clock."""
+    return max(microseconds(), standing.updated + 1 if standing else 0)
 
 
 def _stamp(upserts: Sequence[Upsert], held: Mapping[str, Standing]) -> None:
@@ -141,17 +145,37 @@ async def _conditional(index: Index, upserts: Sequence[Upsert]) -> dict[str, int
         For each document that was not written, the version that the index has instead.
     """
     conditions = {name: one for upsert in upserts for name, one in upsert.conditions.items()}
-    absent = {name for name, one in conditions.items() if one == "absent"}
-    fixed = {name: one for name, one in conditions.items() if name not in absent}
     missed: dict[str, int | None] = {}
-    for some, where in ((fixed.keys(), versions.clause(fixed)), (absent, None)):
-        rows = _rows(index, upserts, some)
-        if rows.num_rows:
-            missed |= await _attempt(index, rows, where)
+    while conditions:
+        held = await _attempts(index, upserts, conditions)
+        # Another process wrote meanwhile, with a later time, and the condition holds still or
+        # again: a refusal would contradict the state that it names.
+        again = {
+            name for name, one in conditions.items() if name in held and holds(one, held[name])
+        }
+        missed |= _present([name for name in held if name not in again], held)
+        conditions = {name: conditions[name] for name in again}
+        for upsert in upserts:
+            for name in again & upsert.conditions.keys():
+                upsert.times[name] = _after(held[name])
     return missed
 
 
-async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str, int | None]:
+async def _attempts(
+    index: Index, upserts: Sequence[Upsert], conditions: Mapping[str, Condition]
+) -> dict[str, Standing | None]:
+    """Write some documents; return the states of those that were not written."""
+    absent = {name for name, one in conditions.items() if one == "absent"}
+    fixed = {name: one for name, one in conditions.items() if name not in absent}
+    held: dict[str, Standing | None] = {}
+    for some, where in ((fixed.keys(), versions.clause(fixed)), (absent, None)):
+        rows = _rows(index, upserts, some)
+        if rows.num_rows:
+            held |= await _attempt(index, rows, where)
+    return held
+
+
+async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str, Standing | None]:
     result = await (index.replace(rows, where) if where is not None else index.create(rows))
     written = applied(result)
     if written == rows.num_rows:
@@ -161,7 +185,8 @@ async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str,
         missed = list(await index.missing(rows, result.version))
         if len(missed) + written != rows.num_rows:
             raise UncertainError
-    return _present(missed, await index.standing(missed))
+    standing = await index.standing(missed)
+    return {name: standing.get(name) for name in missed}
 
 
 async def _plain(index: Index, upserts: Sequence[Upsert], *, repeated: bool) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partialmethod
+from typing import Any
 
 import httpx
 import pytest
@@ -121,6 +124,57 @@ async def test_a_conditional_deletion(replicas: Replicas) -> None:
     await commits.delete(index, "doc", frozenset([second]))
     with pytest.raises(NotFoundError):
         await commits.delete(index, "doc", frozenset([second]))
+
+
+@contextmanager
+def between_check_and_commit(other: Callable[[], Awaitable[object]]) -> Iterator[None]:
+    """Another process writes after the next check of a condition, and before the commit."""
+    waiting = [other]
+
+    async def late(index: Index, commit: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        if waiting:
+            await waiting.pop()()
+        return await commit(index, *given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("create", "replace"):
+            patch.setattr(Index, name, partialmethod(late, getattr(Index, name)))
+        yield
+    assert not waiting
+
+
+@run
+async def test_a_condition_that_holds_again_refuses_nothing(replicas: Replicas) -> None:
+    one, two = await replicas.open("a"), await replicas.open("a")
+    await one.create("x", {})
+    index, other = await one.open("x"), await two.open("x")
+
+    # the clock of the other process is fast
+    def written(late: int) -> Callable[[], Awaitable[object]]:
+        return lambda: other.merge([record("doc", "theirs")], [versions.microseconds() + late])
+
+    async def created_and_deleted() -> None:
+        await written(HOUR)()
+        await other.tombstone({"doc": versions.microseconds() + 2 * HOUR})
+
+    with between_check_and_commit(created_and_deleted):
+        creation = await upsert(index, "doc", "", "first")
+        assert await commits.write(index, [creation]) == [None]
+    assert (await index.get("doc")).text == "first"
+    with between_check_and_commit(written(3 * HOUR)):
+        change = await upsert(index, "doc", "*", "second")
+        assert await commits.write(index, [change]) == [None]
+    assert (await index.get("doc")).text == "second"
+    assert versions.text(change.times["doc"]) == await present(index, "doc")
+    # the control: an exact version does not hold again
+    with between_check_and_commit(written(4 * HOUR)):
+        refused = await upsert(index, "doc", await present(index, "doc"), "third")
+        [error] = await commits.write(index, [refused])
+    assert error is not None
+    assert error.present == (await index.updated(["doc"]))
+    with between_check_and_commit(written(5 * HOUR)):
+        await commits.delete(index, "doc", "there")
+    assert not await index.has("doc")
 
 
 @run
