@@ -238,6 +238,8 @@ _DISK = {
     "ESTALE": "the volume of index_path was mounted again: restart the service",
 }
 ERRNOS = tuple(_DISK)
+# further reasons of a store in a bucket
+OBJECT_STORE = ("unreachable", "denied", "unsafe", "unsupported")
 # LanceDB has no type of its own for errors of the operating system
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 

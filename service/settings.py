@@ -139,7 +139,7 @@ class Settings(BaseSettings):
 
     index_path: Annotated[str, Field(min_length=1)] = "data/index"
     """folder or s3:// URI of the indexes and trained heads; all replicas share it"""
-    s3_timeout: PositiveFloat = 5.0
+    bucket_timeout: PositiveFloat = 5.0
     """seconds that one request to an s3:// index_path may take"""
     durability: Literal["fsync", "commit"] = "fsync"
     """fsync: writes below a folder are on disk before they are acknowledged; commit: the operating

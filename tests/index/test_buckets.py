@@ -192,7 +192,7 @@ def test_a_network_fault_is_a_503_and_ends_by_itself(
             await client.volume.check()
         proxy.mode = "pass"
         await client.volume.check(now=True)
-        assert client.volume.trouble is None
+        assert client.volume.up
         assert await client.text("a") in ("before", "during")
         await client.write("a", "after")
         assert await client.text("a") == "after"
@@ -221,7 +221,7 @@ def test_a_service_waits_for_its_object_store(
     s3: S3Server, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     proxy.mode = "refuse"
-    flags = ("--index-path", f"s3://{BUCKET}/service", "--s3-timeout", "0.3")
+    flags = ("--index-path", f"s3://{BUCKET}/service", "--bucket-timeout", "0.3")
     with serving(tmp_path / "log", *flags) as server:
 
         def reasons() -> list[str]:

@@ -118,10 +118,10 @@ class Volume:
         """
         asked = time.monotonic()
         if self._bucket is not None:
-            due = now and self._claimed
+            old = now and self._claimed
         else:
-            due = self._local and (now or asked - self._looked > LOOK_SECONDS)
-        if due:
+            old = self._local and (now or asked - self._looked > LOOK_SECONDS)
+        if old:
             async with self._looking:
                 # another call may have checked in between
                 if self._looked < asked:
