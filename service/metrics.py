@@ -18,7 +18,7 @@ from service import executors
 from service.embedding.batching.model import BatchReport
 from service.embedding.cache.layers import Source
 from service.embedding.embedder import Embedded
-from service.errors import ERRNOS
+from service.errors import ERRNOS, OBJECT_STORE
 from service.executors import Pool
 from service.model_metrics import ModelMetrics
 
@@ -198,7 +198,7 @@ class Metrics:
             registry=self.registry,
         )
         # an alert sees a counter grow; it does not see a counter appear
-        for reason in (*ERRNOS, "gone", "sync", "torn", "unusable"):
+        for reason in (*ERRNOS, *OBJECT_STORE, "gone", "sync", "torn", "unusable"):
             self.store_errors.labels(reason)
         self.store_versions_removed = Counter(
             "docsplit_store_versions_removed_total",

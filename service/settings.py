@@ -139,6 +139,8 @@ class Settings(BaseSettings):
 
     index_path: Annotated[str, Field(min_length=1)] = "data/index"
     """folder or s3:// URI of the indexes and trained heads; all replicas share it"""
+    bucket_timeout: PositiveFloat = 5.0
+    """seconds that one request to an s3:// index_path may take"""
     durability: Literal["fsync", "commit"] = "fsync"
     """fsync: writes below a folder are on disk before they are acknowledged; commit: the operating
     system writes them later; a power failure may lose the newest"""

@@ -186,6 +186,11 @@ async def _index(
             await indexes.profiles.fit(index)
         found = None if names is None else await find_links(indexes, index, names)
         await service.store.record(name)
+    except (OSError, RuntimeError, ValueError) as error:
+        fault = await service.store.fault(error)
+        if fault is None:
+            raise
+        raise fault from error
     finally:
         await service.stop()
     refused = [*(f"{one.id}: {one.reason}" for one in source.unread), *report.refused]

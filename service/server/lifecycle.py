@@ -104,6 +104,7 @@ class Service:
             self.metrics,
             settings.durability,
             settings.index_cache_bytes,
+            settings.bucket_timeout,
         )
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, list(encoders.values()))

@@ -74,7 +74,10 @@ class Database:
                 # with the default interval, None, an open table never sees the writes of
                 # other processes
                 self._connection = await lancedb.connect_async(
-                    self.uri, read_consistency_interval=timedelta(0), session=self._session
+                    self.uri,
+                    read_consistency_interval=timedelta(0),
+                    session=self._session,
+                    storage_options=None if self.volume is None else self.volume.options,
                 )
             except OSError as error:
                 fault = disk_fault(error)
