@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import httpx
@@ -53,7 +53,7 @@ def main() -> None:
     wanted = sys.argv[2:] or VIEWS
     with (
         tempfile.TemporaryDirectory() as folder,
-        classifier(url),
+        classifier(url) if "label" in wanted else nullcontext(),
         browsing(Path(folder), free_port()) as tab,
     ):
         tab.look(1280, 860)

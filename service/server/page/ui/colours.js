@@ -3,6 +3,7 @@
 import { address } from "./address.js";
 import { h } from "./dom.js";
 import { problem } from "./empty.js";
+import { floats, integers } from "./encoded.js";
 import { colour, ramp } from "./points.js";
 import { swatch } from "./topics.js";
 
@@ -70,10 +71,3 @@ export function legend({ codes, names, order, shade }, show) {
 export function refused(classifier, error) {
   return h("section.refused", {}, h("p", {}, "The labels of ", h("b", {}, classifier), " are not shown, so the colours are those of the topics."), problem(error));
 }
-
-function bytes(text) {
-  return Uint8Array.from(atob(text), (one) => one.charCodeAt(0)).buffer;
-}
-
-export const floats = (text) => new Float32Array(bytes(text));
-export const integers = (text) => new Int32Array(bytes(text));
