@@ -134,12 +134,13 @@ class Metrics:
             registry=self.registry,
         )
         self.inflight_bytes = Gauge(
-            "docsplit_inflight_bytes",
-            "Memory reserved for requests in progress",
-            registry=self.registry,
+            "docsplit_inflight_bytes", "Memory reserved for requests", registry=self.registry
         )
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of cached vectors and answers", registry=self.registry
+        )
+        self.index_cache_bytes = Gauge(
+            "docsplit_index_cache_bytes", "Memory of LanceDB's caches", registry=self.registry
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",
