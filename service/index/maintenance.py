@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import structlog
-from lancedb.index import IvfHnswSq, IvfRq
+from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError
@@ -32,6 +32,11 @@ _NEVER = timedelta(days=36_500)
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
+# of each dimension: as good as 8 bits (docs/explanation/experiments.md, "Vector indexes")
+VECTOR_BITS = 4
+# Each maintenance adds a segment to a vector index, and LanceDB merges no files across segments.
+# With more than these it is built again.
+MOST_SEGMENTS = 32
 # the same for windows, of which LanceDB compares some hundred in a millisecond
 WINDOW_INDEX_WINDOWS = 4096
 
@@ -182,13 +187,24 @@ async def optimize(
     if rebuild:
         step("build the indexes over words and metadata")
         await prepare(table, again=True)
-    built = set() if rebuild else {index.columns[0] for index in await table.list_indices()}
+    built = set() if rebuild else await _built(table)
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
         step("build the index over vectors")
-        await table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+        config = IvfRq(distance_type="cosine", num_bits=VECTOR_BITS)
+        await table.create_index("vector", config=config)
     if "windows" not in built and await _many_windows(table):
         step("build the index over windows")
         await table.create_index("windows", config=IvfRq(distance_type="cosine"))
+
+
+async def _built(table: AsyncTable) -> set[str]:
+    """The columns whose vector indexes need not be built again."""
+    return {
+        index.columns[0]
+        for index in await table.list_indices()
+        # former versions built a graph
+        if index.index_type == "IvfRq" and (index.num_segments or 1) <= MOST_SEGMENTS
+    }
 
 
 async def _many_windows(table: AsyncTable) -> bool:
