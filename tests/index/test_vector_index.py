@@ -110,9 +110,9 @@ def test_maintenance_replaces_the_graph_of_a_former_version(
     stores.run(scenario())
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("whole", "parts"), [(True, 1), (True, 50), (False, 1)])
 def test_a_narrow_filter_finds_every_document_that_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, parts: int
 ) -> None:
     rare = {"d1", "d150", "d299"}
 
@@ -125,9 +125,11 @@ def test_a_narrow_filter_finds_every_document_that_passes(
         found = {hit.id for hit in await search.cosine(index, query, 10, where)}
         assert (found == rare) is whole
 
-    monkeypatch.setattr(search, "FILTERED_PARTS", 1)
+    monkeypatch.setattr(search, "FILTERED_PARTS", parts)
     if not whole:
         # the control reads one part of the index only
         most = AsyncVectorQuery.maximum_nprobes
-        monkeypatch.setattr(AsyncVectorQuery, "maximum_nprobes", lambda query, _: most(query, 1))
+        monkeypatch.setattr(
+            AsyncVectorQuery, "maximum_nprobes", lambda query, _: most(query.minimum_nprobes(1), 1)
+        )
     stores.run(scenario())

@@ -172,7 +172,7 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
     search = index.table.query().nearest_to(query.vector).column("vector").distance_type("cosine")
     if where is not None:
         # a filter may leave few rows in the nearest parts: read further ones until there are enough
-        search = search.minimum_nprobes(FILTERED_PARTS).maximum_nprobes(0)
+        search = search.maximum_nprobes(0).minimum_nprobes(FILTERED_PARTS)
     # an index of a former version refuses to consider fewer neighbours than it returns
     return await _rows(search.ef(max(100, most)), most, where, "_distance")
 
