@@ -78,17 +78,20 @@ async def _export(settings: Settings, name: str, given: argparse.Namespace) -> i
             task = progress.start(f"{name}: export", total, export.manifest.rows)
             await export.run(lambda done: progress.update(task, done))
             progress.ended()
-    return _report(console, export.manifest)
+    return report(console, export.manifest)
 
 
-def _report(console: Console, held: Manifest) -> int:
+def report(console: Console, held: Manifest) -> int:
+    """Print what an export has, and name what it left out; returns the exit status."""
     for one in held.damaged:
         found = Finding(f"indexes/{held.table}", "damaged", document=one.document, part=one.part)
-        console.print(f"damaged: {printable(str(found))}", style="red", markup=False)
+        line = f"damaged: {printable(str(found))}"
+        console.print(line, style="red", markup=False, soft_wrap=True)
     size = sum(file.bytes for file in held.files)
     console.print(
         f"{held.rows:,} documents in {len(held.files):,} files, {size / 1e6:,.1f} MB; "
-        f"version {held.version} of the index; {len(held.damaged)} damaged parts left out",
+        f"version {held.version} of the index; "
+        f"{len({one.document for one in held.damaged})} damaged documents left out",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -125,7 +126,8 @@ class Snapshot:
             number = size = 0
             for own in ends:
                 number += 1
-                size += (own[-1] if own else 0) + 2 * dimensions * len(own or ())
+                # damage may leave null in either place
+                size += ((own[-1] or 0) if own else 0) + 2 * dimensions * len(own or ())
                 if size >= _PART_BYTES or number == _PART_ROWS:
                     yield number
                     number = size = 0
@@ -133,10 +135,11 @@ class Snapshot:
                 yield number
 
     async def release(self) -> None:
-        """End the pin."""
+        """End the pin; it also ends by itself."""
         if self.version and self.pinned:
-            await self._table.checkout_latest()
-            await pins.release(self._table, self._pin)
+            with suppress(OSError, RuntimeError, ValueError):
+                await self._table.checkout_latest()
+                await pins.release(self._table, self._pin)
 
     def _part(self, found: pa.Table, first: int, schema: pa.Schema) -> Part:
         faults = list(integrity.faults(found, self.index))

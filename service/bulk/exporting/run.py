@@ -53,6 +53,8 @@ class Export:
         if self.resumed:
             self._require()
         if not held.complete:
+            # before the pin, which a folder that cannot be written would leave behind
+            self._destination.write(held)
             await self._snapshot.open(held.version or None)
             held.version = self._snapshot.version
             self._destination.write(held)
@@ -93,7 +95,7 @@ class Export:
                     async for part in parts:
                         end = _add(part, out, cutter)
                         damaged += [one for place, one in part.damaged if place < end]
-                        show(held.rows + len(held.damaged) + out.rows + len(damaged))
+                        show(held.rows + out.rows)
                         if end < part.end or cutter.whole:
                             break
                     else:
