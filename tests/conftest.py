@@ -27,6 +27,7 @@ import pytest
 from tests import storage
 
 if TYPE_CHECKING:
+    from tests.fault_proxy import FaultProxy
     from tests.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -245,6 +246,19 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server = S3Server(tmp_path_factory.mktemp("s3") / "log")
     yield server
     server.close()
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy before the S3 server; clients of this process and its children use it."""
+    from tests.fault_proxy import FaultProxy
+    from tests.s3_server import variables
+
+    proxy = FaultProxy(s3.port)
+    for name, value in variables(proxy.port).items():
+        monkeypatch.setenv(name, value)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture(scope="session")

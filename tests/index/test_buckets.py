@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -54,22 +53,12 @@ class Client:
         return (await index.get(name)).text if await index.has(name) else None
 
 
-async def opened(uri: str, seconds: float = 1.0) -> Client:
-    """A claimed store whose requests may take so long."""
-    volume = Volume(uri, "fsync", lambda _: None, seconds)
+async def opened(uri: str) -> Client:
+    """A claimed store."""
+    volume = Volume(uri, "fsync", lambda _: None, 1.0)
     await volume.claim()
     databases = [await connect(f"{uri}/{part}", volume) for part in ("indexes", "leases")]
     return Client(volume, Indexes(databases[0], databases[1], Model("model", "a" * 64, 4)))
-
-
-@pytest.fixture
-def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """A proxy before the S3 server; clients of this process and its children use it."""
-    proxy = FaultProxy(s3.port)
-    for name, value in variables(proxy.port).items():
-        monkeypatch.setenv(name, value)
-    yield proxy
-    proxy.close()
 
 
 def below(s3: S3Server, prefix: str, bucket: str = BUCKET) -> list[str]:
@@ -171,7 +160,7 @@ def test_a_network_fault_is_a_503_and_ends_by_itself(
     s3: S3Server, proxy: FaultProxy, mode: Literal["refuse", "stall"]
 ) -> None:
     async def scenario() -> None:
-        client = await opened(f"s3://{BUCKET}/{mode}", 0.2)
+        client = await opened(f"s3://{BUCKET}/{mode}")
         await client.indexes.create("x", {})
         writer = Writer(client.indexes, "x", lambda _: None)
         index = await client.indexes.open("x")
@@ -221,7 +210,7 @@ def test_a_service_waits_for_its_object_store(
     s3: S3Server, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     proxy.mode = "refuse"
-    flags = ("--index-path", f"s3://{BUCKET}/service", "--bucket-timeout", "0.3")
+    flags = ("--index-path", f"s3://{BUCKET}/service", "--bucket-timeout", "2")
     with serving(tmp_path / "log", *flags) as server:
 
         def reasons() -> list[str]:

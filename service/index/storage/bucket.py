@@ -38,8 +38,8 @@ _REASONS = {
     "bucket: check the AWS_* variables, the role and the policy of the bucket",
     "gone": "the bucket of index_path does not exist: create it, or correct index_path, AWS_REGION "
     "and AWS_ENDPOINT",
-    "unreachable": "the object store of index_path does not answer; the service tries again by "
-    "itself. It is unknown whether a write with this answer took effect: repeat or read it",
+    "unreachable": "the object store of index_path does not answer: try again later. It is "
+    "unknown whether a write that got this answer took effect: repeat it, or read the document",
     "unusable": "the object store of index_path refuses the service's requests: its log has the "
     "reason; check AWS_REGION, AWS_ENDPOINT and the credentials",
 }
