@@ -94,6 +94,7 @@ async def writable(settings: Settings) -> AsyncIterator[Store]:
         Metrics(),
         settings.durability,
         settings.index_cache_bytes,
+        settings.bucket_timeout,
     )
     with faults():
         try:
