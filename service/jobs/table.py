@@ -22,6 +22,8 @@ LOST_SECONDS = 60.0
 # a job that has ended is kept for this long, if it is among the newest
 KEEP_SECONDS = 86_400.0
 KEEP_JOBS = 1000
+# after so many heartbeats, former versions of the table are removed: a job may take hours
+_BEATS = 100
 # jobs of other kinds go on at another replica
 LOST: dict[Kind, str] = {
     "files": "its replica ended: send the files again; what was indexed stays",
@@ -91,6 +93,7 @@ class Jobs:
             started=pa.float64(),
             heartbeat=pa.float64(),
         )
+        self._beats = 0
 
     async def add(
         self,
@@ -152,7 +155,11 @@ class Jobs:
             False if the job was ended or taken over elsewhere.
         """
         where = f"{_mine(job)} AND {_OPEN}"
-        return await self._table.change(where, state=job.state, **_results(job), heartbeat=now)
+        known = await self._table.change(where, state=job.state, **_results(job), heartbeat=now)
+        self._beats += 1
+        if self._beats % _BEATS == 0:
+            await self._table.tidy()
+        return known
 
     async def leave(self, job: Job) -> None:
         """Let another replica take an open job over at once."""
