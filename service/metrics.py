@@ -224,6 +224,7 @@ class Metrics:
         for outcome in ("succeeded", "failed", "cancelled"):
             self.jobs.labels("files", outcome)
             self.jobs.labels("map", outcome)
+            self.jobs.labels("embed", outcome)
         self.files_refused = Counter(
             "docsplit_files_refused_total",
             "Files of uploads, files in archives and documents that jobs refused, by reason",

@@ -61,8 +61,8 @@ async function panels(known, refused, signal) {
       indexes.length > described.length && h("p.note", {}, `${indexes.length - described.length} more`)),
     h("section.panel", {}, h("h2", {}, "Jobs ", h("small", {}, jobs.length)),
       jobs.length ? h("ul.rows", {}, jobs.map((job) => h("li", {},
-        h("span", {}, `${job.index}: ${job.state}`),
-        h("span.note", {}, job.kind === "map" ? "map" : `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`),
+        h("span", {}, `${job.index ?? "File of texts"}: ${job.state}`),
+        h("span.note", {}, progress(job)),
         job.error && h("p.problem", {}, job.error)))) : h("p.note", {}, "No files were uploaded in the last day.")),
     classifiers.length + untrained.length > 0 && h("section.panel", {}, h("h2", {}, "Classifiers ", h("small", {}, classifiers.length)),
       h("ul.rows", {}, classifiers.map((name) => h("li", {}, h("span", {}, name), learning.has(name) && h("span.note", {}, learning.get(name)))),
@@ -84,6 +84,12 @@ async function describe(name, signal) {
 
 function panel(title, rows) {
   return h("section.panel", {}, h("h2", {}, title), h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+}
+
+function progress(job) {
+  if (job.kind === "map") return "map";
+  if (job.kind === "embed") return `${job.texts.done + job.texts.failed} of ${count(job.texts.total, "text")}`;
+  return `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`;
 }
 
 /** A function that adds up the values of a metric over all its labels. */
