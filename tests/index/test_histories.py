@@ -174,11 +174,9 @@ class Client(threading.Thread):
             version = draw.choice([None, known[name], known[name]])
             value = f"{self._number}-{turn}"
             kind = draw.choices(KINDS, [3, 5, 1])[0]
-            if kind == "delete":
-                given = (None, version or None)
-            else:
-                given = (value, version) if kind == "write" else (None, None)
-            event = ask(client, place, name, kind, *given, faults=self._faults)
+            text = value if kind == "write" else None
+            wanted = {"read": None, "write": version, "delete": version or None}[kind]
+            event = ask(client, place, name, kind, text, wanted, faults=self._faults)
             asked = event.operation
             if asked.result == "unknown" and not self._faults:
                 self._places.remove(place)
