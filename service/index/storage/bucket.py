@@ -45,9 +45,10 @@ _REASONS = {
 }
 # LanceDB and obstore have no types for most of these errors. The first pattern that fits counts.
 _ERRORS = {
-    "gone": "NoSuchBucket|InvalidBucketName",
-    "unsupported": "501 Not Implemented",
-    "denied": "40[13] (Forbidden|Unauthorized)|169[.]254[.]169[.]254|[Cc]redentials",
+    "gone": "<Code>(NoSuchBucket|InvalidBucketName)",
+    "unsupported": "status code: 501",
+    # without other credentials, the client asks the virtual machine for those of its role
+    "denied": "status code: 40[13]|Failed to get AWS credentials|http://169[.]254[.]169[.]254/",
     "unreachable": "error sending request|error decoding response body|operation timed out"
     "|status code: (429|5..)",
 }
@@ -86,7 +87,8 @@ class Bucket:
         Credentials that can only read are accepted.
 
         Raises:
-            StoreError: both can, the store does not know the condition, or it cannot be used.
+            StoreError: both can, the store does not know the condition, or the bucket cannot be
+                used.
         """
         key = f"{PROBE}-{uuid.uuid4().hex}"
         try:
@@ -97,7 +99,9 @@ class Bucket:
                 log.warning("store_read_only", cause=cause(error))
                 return
             raise _fault(reason) from error
-        if created != 1:
+        # none has if the store wrote an object, its answer was lost, and the second attempt of the
+        # same writer was refused
+        if created > 1:
             raise _fault("unsafe")
 
     def look(self) -> None:
