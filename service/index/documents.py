@@ -33,6 +33,11 @@ _MUCH_BYTES = 1_000_000
 LIVE = col("deleted").eq(lit(False))
 _OLDER = "target.updated < source.updated"
 
+# parts of a vector index that a search reads, and rows of a part (LanceDB's defaults)
+_PARTS, _PART_ROWS = 20, 4096
+# rows that pass a filter and whose codes a search compares
+_PASSING = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Index:
@@ -199,6 +204,17 @@ class Index:
     async def count(self) -> int:
         """The number of documents."""
         return int(await self.table.count_rows("deleted = false"))
+
+    async def parts(self, where: str) -> int:
+        """How many parts of a vector index a search with a filter reads.
+
+        The nearest parts hold few of the rows that pass a narrow filter, so it reads more of them.
+
+        Args:
+            where: the filter as SQL.
+        """
+        rows, passing = await self.table.count_rows(), await self.table.count_rows(where)
+        return max(_PARTS, rows * _PASSING // (_PART_ROWS * max(passing, 1)))
 
     async def has(self, document_id: str) -> bool:
         """Whether the index has a document."""

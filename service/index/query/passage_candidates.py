@@ -15,7 +15,7 @@ from ranking.bags import title_in
 from service import executors
 from service.index.documents import Index
 from service.index.query.bags import stored
-from service.index.query.filters import Where, live
+from service.index.query.filters import Where, live, sql
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, best_scores
 from service.index.query.reading import Query
 from service.index.rows import checksums, vectors
@@ -62,8 +62,7 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
     search = index.table.query().nearest_to(query.vector).column("windows")
     search = search.distance_type("cosine")
     if where is not None:
-        # as in a search by vector
-        search = search.where(where).maximum_nprobes(0)
+        search = search.where(where).nprobes(await index.parts(sql(where)))
     search = search.select([*_COLUMNS, "_distance"]).limit(_OVERSAMPLE * limit)
     found = await search.with_row_id().to_arrow()
     return _candidates(found, query, limit, 1 - np.asarray(found["_distance"]))

@@ -17,7 +17,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
-from service.index.query.filters import Where
+from service.index.query.filters import Where, sql
 from service.index.query.reading import Hit, Query, Ranks, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
@@ -30,8 +30,6 @@ CANDIDATES = 100
 # a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
 # whole documents"
 SHORT = 100
-# least number of an index's parts that a search with a filter reads; without a filter it reads 20
-FILTERED_PARTS = 50
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
@@ -171,8 +169,7 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
     most = _most(query, wide)
     search = index.table.query().nearest_to(query.vector).column("vector").distance_type("cosine")
     if where is not None:
-        # a filter may leave few rows in the nearest parts: read further ones until there are enough
-        search = search.maximum_nprobes(0).minimum_nprobes(FILTERED_PARTS)
+        search = search.nprobes(await index.parts(sql(where)))
     # an index of a former version refuses to consider fewer neighbours than it returns
     return await _rows(search.ef(max(100, most)), most, where, "_distance")
 
