@@ -93,7 +93,7 @@ class Store:
                 indexes, maintenance = await executors.STORE.run(_import)
                 from service.index.storage.database import bounded
 
-                self._session = bounded(self._cache_bytes)
+                self._session = bounded(self._cache_bytes, self._metrics.index_cache_bytes)
                 try:
                     await self.volume.claim()
                     _provide_scratch(self.path)
