@@ -38,12 +38,13 @@ class Wish:
 
     Attributes:
         index, uid: name of the index, and which index of that name it was.
-        threshold: see ``Target``.
+        threshold, mark: see ``Target``.
     """
 
     index: str
     uid: str
     threshold: float | None
+    mark: bool = False
 
 
 class Uploads:
@@ -109,11 +110,12 @@ class Uploads:
             prompt: text before every window.
             count: receives every batch of embedded documents.
         """
-        from service.uploads.indexing import Progress, Target, add
+        from service.uploads.indexing import Target, add
+        from service.uploads.progress import Progress
 
         client = Client(upload.client.name, WEIGHT)
         background = BackgroundEmbedder(embedder, prompt, count, client=client)
-        target = Target(self._store, wish.index, wish.uid, background, wish.threshold)
+        target = Target(self._store, wish.index, wish.uid, background, wish.threshold, wish.mark)
         progress = Progress(len(upload.names))
         payer = charges.payer()
 

@@ -79,7 +79,7 @@ def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
     job = ended(server, upload(server, index, files))
     assert (job["state"], job["error"]) == ("succeeded", None)
     assert job["files"] == {"total": 5, "done": 3, "failed": 2}
-    assert job["documents"] == {"written": 3, "unchanged": 0}
+    assert job["documents"] == {"written": 3, "unchanged": 0, "marked": 0}
     refused = {one["id"]: one["reason"] for one in job["refused"]}
     assert refused.keys() == {"torn.pdf", "plan.exe", "all.zip/b.pdf"}
     assert refused["plan.exe"].endswith(", ".join(KINDS))
@@ -88,7 +88,7 @@ def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
     assert best["passages"][0]["heading"] == "Pens"
     # the same files again change nothing, and a changed one replaces its document
     again = ended(server, upload(server, index, files | {"notes.txt": b"We met in June."}))
-    assert again["documents"] == {"written": 1, "unchanged": 2}
+    assert again["documents"] == {"written": 1, "unchanged": 2, "marked": 0}
     assert count(server, index) == 3
     listed = [one["id"] for one in call(server, "GET", "/jobs")["jobs"] if one["index"] == index]
     assert listed == [again["id"], job["id"]]
@@ -99,6 +99,26 @@ def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
     assert [one["id"] for one in careful["refused"]] == ["copy.md"]
     assert ended(server, upload(server, index, text))["documents"]["written"] == 1
     assert spooled(server) == []
+
+
+def test_near_duplicates_are_marked(server: Server, index: str) -> None:
+    apples, bread = b"# Apples\n\nThey grow on old trees.", b"Bread rises in a warm oven."
+    files = {"a.md": apples, "b.md": apples + b" We eat them.", "c.txt": bread}
+    job = ended(server, upload(server, index, files, on_duplicate="mark"))
+    assert job["documents"] == {"written": 3, "unchanged": 0, "marked": 1}
+    # of two documents of one upload the later one is marked
+    [marked] = job["duplicates"]
+    assert marked["id"] == "b.md"
+    assert [one["id"] for one in marked["duplicates"]] == ["a.md"]
+    assert 0.4 <= marked["duplicates"][0]["resemblance"] < 1
+    again = {"c.txt": bread, "d.txt": bread, "e.txt": b"Ships sail west."}
+    job = ended(server, upload(server, index, again, on_duplicate="mark"))
+    assert job["documents"] == {"written": 2, "unchanged": 1, "marked": 1}
+    [marked] = job["duplicates"]
+    assert marked == {"id": "d.txt", "duplicates": [{"id": "c.txt", "resemblance": 1.0}]}
+    # an upload that does not ask compares nothing
+    job = ended(server, upload(server, index, {"f.txt": bread}))
+    assert (job["documents"]["marked"], job["duplicates"]) == (0, [])
 
 
 def test_a_cancelled_job_ends(server: Server, index: str, peps: dict[str, str]) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal
 
 from docsplit_client.calls.call import Call, parsed, path
+from docsplit_client.options import OnDuplicate
 from docsplit_client.stored import FileText, Job, Jobs
 
 
 def upload(
     index: str,
     files: Mapping[str, bytes | Path] | Iterable[str | PathLike[str]],
-    on_duplicate: Literal["allow", "refuse"] | None = None,
+    on_duplicate: OnDuplicate | None = None,
 ) -> Call[Job]:
     """Send files; the answer is a job, which reads and indexes them.
 
@@ -22,7 +22,8 @@ def upload(
         index: its name.
         files: contents or paths by name, or paths, whose last parts are the names. The name of a
             file is the id of its document.
-        on_duplicate: what happens with documents of which the index has near-duplicates.
+        on_duplicate: what happens with documents of which the index has near-duplicates: ``mark``
+            names them in the job, ``refuse`` leaves them out.
     """
     named = files if isinstance(files, Mapping) else _named([Path(one) for one in files])
     place = path("indexes", index, "files", on_duplicate=on_duplicate)

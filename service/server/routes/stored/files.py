@@ -68,8 +68,11 @@ async def upload_files(
     response: Response,
     name: Name,
     on_duplicate: Annotated[
-        Literal["allow", "refuse"],
-        Query(description="`refuse` leaves out documents of which the index has near-duplicates"),
+        Literal["allow", "mark", "refuse"],
+        Query(
+            description="compare each new text with other documents of the index: `mark` names "
+            "near-duplicates in the job, `refuse` leaves out documents that have any"
+        ),
     ] = "allow",
 ) -> JobOut:
     """Upload files: PDF, office files, HTML, mail, text, and archives of these.
@@ -95,8 +98,8 @@ async def upload_files(
     except BaseException:
         service.uploads.close_upload(upload)
         raise
-    threshold = THRESHOLD if on_duplicate == "refuse" else None
-    wish = Wish(name, index.identity.uid, threshold)
+    threshold = None if on_duplicate == "allow" else THRESHOLD
+    wish = Wish(name, index.identity.uid, threshold, on_duplicate == "mark")
     prompt = resolve(encoder.manifest, None)
     count = partial(service.metrics.embedded, model=encoder.name)
     async with deadline.within(request):
