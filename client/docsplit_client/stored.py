@@ -282,6 +282,7 @@ class Job(JobHead):
     step: JobStep | None
     refused: list[Refusal]
     duplicates: list[JobDuplicates]
+    links: int | None
 
 
 class Jobs(TypedDict):

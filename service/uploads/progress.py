@@ -31,6 +31,7 @@ class Progress:
         refused: the first refusals of files, files in archives, and documents.
         refusals: numbers of all refusals, by reason.
         duplicates: the first marked documents, and ids and resemblances of their near-duplicates.
+        links: pairs of documents that a search for links found; None before its end.
     """
 
     files: int
@@ -42,6 +43,7 @@ class Progress:
     refused: list[Refused] = field(default_factory=list)
     refusals: dict[Why, int] = field(default_factory=dict)
     duplicates: list[tuple[str, list[tuple[str, float]]]] = field(default_factory=list)
+    links: int | None = None
 
     def refuse(self, name: str, why: Why, reason: str) -> None:
         """Count a refusal; names in archives may hold anything."""
@@ -70,8 +72,9 @@ class Progress:
         }
 
     def details(self) -> dict[str, Any]:
-        """The first refusals, and the first documents with near-duplicates."""
+        """The first refusals, the first documents with near-duplicates, and the found links."""
         return {
             "refused": [[one.id, one.reason] for one in self.refused],
             "duplicates": self.duplicates,
+            "links": self.links,
         }

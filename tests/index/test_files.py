@@ -121,6 +121,46 @@ def test_near_duplicates_are_marked(server: Server, index: str) -> None:
     assert (job["documents"]["marked"], job["duplicates"]) == (0, [])
 
 
+def test_links_are_found_in_the_files_and_to_them(server: Server, index: str) -> None:
+    def links(files: dict[str, bytes], **query: str) -> Any:
+        job = ended(server, upload(server, index, files, **query))
+        assert (job["state"], job["error"]) == ("succeeded", None)
+        return job["links"]
+
+    files = {"pep-12.txt": b"See PEP 30 and AB-7.", "pep-20.txt": b"As PEP 12 says, and PEP 44."}
+    assert links(files) is None
+    call(server, "GET", f"/indexes/{index}/links", status=404)
+    # ids end in .txt, and the texts name no document so
+    assert links(files, find_links="true") == 0
+    asked = {"find_links": "true", "link_rule": "pep-*.txt=PEP *"}
+    assert links(files, **asked) == 1
+    # the new file is cited by a former one
+    assert links({"pep-30.txt": b"It stands for itself."}, **asked) == 2
+    assert call(server, "GET", f"/indexes/{index}/links")["links"] == 2
+    [link] = call(server, "GET", f"/indexes/{index}/documents/pep-30.txt/links")["links"]
+    assert (link["id"], link["direction"], link["found"]) == ("pep-12.txt", "cited_by", True)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("find_links=true&link_rule=pep-*", "link_rule"),
+        ("find_links=true&link_rule=a-**=A%20*", "link_rule"),
+        ("find_links=true&" + "link_rule=a=b&" * 33, "link_rule"),
+        ("find_links=true&" + "link_field=doi&" * 9, "link_field"),
+        ("link_rule=pep-*=PEP%20*", "find_links=true"),
+        ("link_field=doi", "find_links=true"),
+        ("on_duplicate=forget", "on_duplicate"),
+    ],
+)
+def test_wrong_options_of_an_upload_are_refused(
+    server: Server, index: str, query: str, said: str
+) -> None:
+    answer = httpx.post(f"{server.url}/indexes/{index}/files?{query}", files=form({"a.txt": b"a"}))
+    assert answer.status_code == 422, answer.text
+    assert said in answer.json()["error"]
+
+
 def test_a_cancelled_job_ends(server: Server, index: str, peps: dict[str, str]) -> None:
     files = {f"{name}.txt": text.encode() for name, text in list(peps.items())[:200]}
     job = upload(server, index, files)

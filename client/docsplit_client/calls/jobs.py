@@ -15,6 +15,9 @@ def upload(
     index: str,
     files: Mapping[str, bytes | Path] | Iterable[str | PathLike[str]],
     on_duplicate: OnDuplicate | None = None,
+    find_links: bool | None = None,
+    link_field: Sequence[str] | None = None,
+    link_rule: Sequence[str] | None = None,
 ) -> Call[Job]:
     """Send files; the answer is a job, which reads and indexes them.
 
@@ -24,9 +27,18 @@ def upload(
             file is the id of its document.
         on_duplicate: what happens with documents of which the index has near-duplicates: ``mark``
             names them in the job, ``refuse`` leaves them out.
+        find_links: whether to find the links in all texts of the index when the files are indexed.
+        link_field: with ``find_links``, metadata with identifiers.
+        link_rule: with ``find_links``, further names of documents, such as ``eip-*=ERC *``.
     """
     named = files if isinstance(files, Mapping) else _named([Path(one) for one in files])
-    place = path("indexes", index, "files", on_duplicate=on_duplicate)
+    place = path(
+        *("indexes", index, "files"),
+        on_duplicate=on_duplicate,
+        find_links=find_links,
+        link_field=link_field,
+        link_rule=link_rule,
+    )
     # a second job finds the documents of the first unchanged
     return Call("POST", place, parsed, files=named)
 

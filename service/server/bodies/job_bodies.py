@@ -91,6 +91,10 @@ class JobOut(JobHead):
     duplicates: list[JobDuplicatesOut] = Field(
         max_length=MOST_MARKED, description="the first of the marked documents"
     )
+    links: int | None = Field(
+        description="with `find_links`: the pairs of documents with a link in a text, in the whole "
+        "index; else null, and until the job has looked for them"
+    )
 
 
 class JobsOut(BaseModel):
@@ -115,7 +119,8 @@ def out_of(job: Job) -> JobOut:
     if job.kind == "map":
         step = {"name": job.details.get("step", "waiting"), "done": job.details.get("share", 0.0)}
     lists = {"refused": refused, "duplicates": marked}
-    return JobOut.model_validate(_fields(job) | lists | {"step": step})
+    links = job.details.get("links")
+    return JobOut.model_validate(_fields(job) | lists | {"step": step, "links": links})
 
 
 def _fields(job: Job) -> dict[str, object]:
