@@ -1,6 +1,7 @@
 """Streams the documents of a file or folder: only one of them is in memory at a time."""
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,9 +90,9 @@ def read_documents(
 ) -> Iterator[Document]:
     """Stream whole documents in a fixed order; each row of a table must have an id.
 
-    The columns ``metadata`` (an object) and ``links`` (a list of ids) are read if they exist. In
-    CSV and TSV files they hold JSON. Other columns with plain values become metadata, and ``typed``
-    ones with lists.
+    The columns ``metadata`` (an object, or its JSON) and ``links`` (a list of ids) are read if they
+    exist. In CSV and TSV files they hold JSON. Other columns with plain values become metadata, and
+    ``typed`` ones with lists.
 
     Args:
         path: a file or folder.
@@ -138,7 +139,7 @@ def _document(
     typed: Collection[str],
 ) -> Document:
     name, title = row[fields.id], row.get(fields.title) or None
-    metadata, links = row.get("metadata") or {}, row.get("links") or []
+    metadata, links = _object(row.get("metadata") or {}), row.get("links") or []
     if not isinstance(name, str | int) or name == "":
         raise DataError(f"{where}: field {fields.id!r} must be text or a whole number")
     if not isinstance(title, str | None):
@@ -156,7 +157,35 @@ def _document(
         )
     }
     links = [*map(str, links), *further.get(str(name), ())]
-    return Document(str(name), text_of(row, where, fields).text, title, plain | metadata, links)
+    text = text_of(row, where, fields).text
+    pages, headings = _outline(row.get("outline"), len(text), where)
+    return Document(str(name), text, title, plain | metadata, links, pages, headings)
+
+
+def _object(given: object) -> object:
+    """An object, also from its JSON, as an exported index has it."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _outline(given: object, length: int, where: str) -> tuple[list[int], list[Heading]]:
+    """Pages and headings, if a row has them in the form of an exported index."""
+    if not isinstance(given, dict) or given.keys() != {"pages", "headings"}:
+        return [], []
+    try:
+        headings = [Heading(int(one["start"]), 1, str(one["title"])) for one in given["headings"]]
+        pages = [int(page) for page in given["pages"]]
+    except (TypeError, KeyError, ValueError) as error:
+        raise DataError(
+            f"{where}: outline must have numbers as pages, and headings with start and title"
+        ) from error
+    if not all(0 <= start <= length for start in (*pages, *(one.start for one in headings))):
+        raise DataError(f"{where}: a page or heading of outline begins outside the text")
+    return pages, headings
 
 
 def read_links(path: Path) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,8 @@ from corpora.errors import DataError
 from corpora.files import COMPRESSED, MOST_BYTES, TABLES, content, lines, suffix
 
 Row = dict[str, Any]
+# marks columns of an exported index in Parquet that hold what is computed from the document
+DERIVED = b"docsplit.derived"
 _PARQUET_ROWS = 256
 
 
@@ -71,7 +73,7 @@ def _parquet(
     packed = path.suffix.lower() in COMPRESSED
     try:
         with pq.ParquetFile(pa.BufferReader(content(path)) if packed else path) as table:
-            names = table.schema_arrow.names
+            names = [f.name for f in table.schema_arrow if DERIVED not in (f.metadata or {})]
             check(str(path), names, needed)
             if wanted is not None:
                 names = [name for name in names if name in (*needed, *wanted)]

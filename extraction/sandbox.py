@@ -128,7 +128,7 @@ class Sandbox:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 this interpreter
                     [sys.executable, "-P", "-m", "extraction.confined", str(theirs.fileno())],
-                    env=_environment(),
+                    env=environment(),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -180,7 +180,8 @@ class Sandbox:
         return "its reader crashed: the file is damaged, or it needs more memory than the limit"
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """The variables of a confined process that runs modules of this interpreter."""
     kept = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     # the process has another working directory
     modules = os.pathsep.join(map(os.path.abspath, sys.path))

@@ -186,11 +186,19 @@ class StoreError(UnavailableError, kind="Store", code="store_unusable"):
     Args:
         message: says what was wrong and how to fix it.
         reason: label for metrics: the name of an errno, or ``gone``, ``sync``, ``torn``,
-            ``damaged`` or ``unusable``.
+            ``damaged`` or ``unusable``; of an object store also ``unreachable``, ``denied``,
+            ``unsafe`` or ``unsupported``.
+        headers: sent with the answer.
     """
 
-    def __init__(self, message: str, reason: str = "unusable") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        reason: str = "unusable",
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, headers=headers)
         self.reason = reason
 
 
@@ -230,6 +238,8 @@ _DISK = {
     "ESTALE": "the volume of index_path was mounted again: restart the service",
 }
 ERRNOS = tuple(_DISK)
+# further reasons of a store in a bucket
+OBJECT_STORE = ("unreachable", "denied", "unsafe", "unsupported")
 # LanceDB has no type of its own for errors of the operating system
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,7 +19,7 @@ from service import executors
 from service.embedding.batching.model import BatchReport
 from service.embedding.cache.layers import Source
 from service.embedding.embedder import Embedded
-from service.errors import ERRNOS
+from service.errors import ERRNOS, OBJECT_STORE
 from service.executors import Pool
 from service.model_metrics import ModelMetrics
 
@@ -134,12 +135,13 @@ class Metrics:
             registry=self.registry,
         )
         self.inflight_bytes = Gauge(
-            "docsplit_inflight_bytes",
-            "Memory reserved for requests in progress",
-            registry=self.registry,
+            "docsplit_inflight_bytes", "Memory reserved for requests", registry=self.registry
         )
         self.cache_bytes = Gauge(
             "docsplit_cache_bytes", "Memory of cached vectors and answers", registry=self.registry
+        )
+        self.index_cache_bytes = Gauge(
+            "docsplit_index_cache_bytes", "Memory of LanceDB's caches", registry=self.registry
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",
@@ -198,7 +200,7 @@ class Metrics:
             registry=self.registry,
         )
         # an alert sees a counter grow; it does not see a counter appear
-        for reason in (*ERRNOS, "gone", "sync", "torn", "unusable"):
+        for reason in (*ERRNOS, *OBJECT_STORE, "gone", "sync", "torn", "unusable"):
             self.store_errors.labels(reason)
         self.store_versions_removed = Counter(
             "docsplit_store_versions_removed_total",
@@ -220,9 +222,8 @@ class Metrics:
             ("kind", "state"),
             registry=self.registry,
         )
-        for outcome in ("succeeded", "failed", "cancelled"):
-            self.jobs.labels("files", outcome)
-            self.jobs.labels("map", outcome)
+        for job in product(("files", "map", "embed"), ("succeeded", "failed", "cancelled")):
+            self.jobs.labels(*job)
         self.files_refused = Counter(
             "docsplit_files_refused_total",
             "Files of uploads, files in archives and documents that jobs refused, by reason",

@@ -103,6 +103,9 @@ class Settings(BaseSettings):
     max_inflight_bytes: int = 536_870_912
     """largest memory that each process reserves for requests in progress; one client may reserve
     half of it; beyond this the answer is 429"""
+    max_job_bytes: NonNegativeInt = 10_737_418_240
+    """largest space in index_path for the texts and vectors of jobs that embed files; one client
+    may take half of it; beyond this the answer is 429"""
     queue_tokens: Count = 524_288
     """tokens that may wait in the queue for one client; all clients together may have twice as
     many; beyond this the answer is 429"""
@@ -139,6 +142,8 @@ class Settings(BaseSettings):
 
     index_path: Annotated[str, Field(min_length=1)] = "data/index"
     """folder or s3:// URI of the indexes and trained heads; all replicas share it"""
+    bucket_timeout: PositiveFloat = 5.0
+    """seconds that one request to an s3:// index_path may take"""
     durability: Literal["fsync", "commit"] = "fsync"
     """fsync: writes below a folder are on disk before they are acknowledged; commit: the operating
     system writes them later; a power failure may lose the newest"""

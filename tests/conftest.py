@@ -17,11 +17,18 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from itertools import cycle, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
 import hypothesis
 import pytest
+
+from tests import storage
+
+if TYPE_CHECKING:
+    from tests.fault_proxy import FaultProxy
+    from tests.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parent.parent
 # the bundle whose source is available, as a package
@@ -46,8 +53,26 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tests of indexes and classifiers run on an S3 server."""
+    parser.addoption("--index-storage", choices=("folder", "s3"), default="folder")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def index_storage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """The place of all stores, see ``tests.storage``."""
+    if request.config.getoption("--index-storage") == "s3":
+        storage.begin(tmp_path_factory.mktemp("storage"))
+    yield
+    storage.end()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the files by their time."""
+    if config.getoption("--index-storage") == "s3":
+        storage.skip_folders(items)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
 
@@ -156,6 +181,8 @@ def serving(log: Path, *flags: str, tree: Path = ROOT) -> Iterator[Server]:
     # unlike for the fixture `server`
     command += ["--calibrate", "0", "--streams", "2"]
     command += ["--index-path", str(log.with_name("index")), *flags]
+    paths = [place + 1 for place, flag in enumerate(command) if flag == "--index-path"]
+    command = [storage.placed(v) if place in paths else v for place, v in enumerate(command)]
     env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
     with log.open("wb") as stream:
         process = subprocess.Popen(command, stderr=stream, cwd=tree, env=env)
@@ -209,6 +236,29 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The service as `make serve` starts it."""
     with serving(tmp_path_factory.mktemp("server") / "log", "--streams", "0") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with empty buckets; each test uses a prefix of its own."""
+    from tests.s3_server import S3Server
+
+    server = S3Server(tmp_path_factory.mktemp("s3") / "log")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy before the S3 server; clients of this process and its children use it."""
+    from tests.fault_proxy import FaultProxy
+    from tests.s3_server import variables
+
+    proxy = FaultProxy(s3.port)
+    for name, value in variables(proxy.port).items():
+        monkeypatch.setenv(name, value)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture(scope="session")

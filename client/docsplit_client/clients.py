@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 import httpx2
 
 from docsplit_client import errors, retries
+from docsplit_client.calls import transfers
 from docsplit_client.calls.call import Call, Steps
 from docsplit_client.calls.lines import TextOutcome, outcomes
 from docsplit_client.options import EmbedOptions
@@ -62,7 +63,7 @@ class _Base(Routes, Generic[H]):
         if call.body is not None:
             headers["content-type"] = "application/json"
         seconds = GRACE + (LONGEST if self._timeout is None else self._timeout)
-        return self._http.build_request(
+        request = self._http.build_request(
             call.method,
             self._url + call.path,
             content=call.content,
@@ -70,6 +71,7 @@ class _Base(Routes, Generic[H]):
             headers={**headers, **call.headers},
             timeout=httpx2.Timeout(seconds, connect=GRACE),
         )
+        return transfers.attach(request, call.source, call.target)
 
     def _exchange(self, work: Call[T] | Steps[T]) -> Exchange[T]:
         """The requests and waits of a call, or of several."""
@@ -165,7 +167,7 @@ class Client(_Base[httpx2.Client]):
 
     def _try(self, request: httpx2.Request) -> Outcome:
         try:
-            return self._http.send(request)
+            return transfers.send(self._http, request)
         except httpx2.TransportError as error:
             return error
 
@@ -240,7 +242,7 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
 
     async def _try(self, request: httpx2.Request) -> Outcome:
         try:
-            return await self._http.send(request)
+            return await transfers.asend(self._http, request)
         except httpx2.TransportError as error:
             return error
 

@@ -16,6 +16,10 @@ class UnreachableError(DocsplitError):
     """No answer came: the service is away, or the connection broke. ``__cause__`` says why."""
 
 
+class JobError(DocsplitError):
+    """A job did not succeed."""
+
+
 class ApiError(DocsplitError):
     """The service refused the request.
 

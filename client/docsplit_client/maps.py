@@ -31,6 +31,20 @@ class FieldValues(TypedDict):
     codes: str
 
 
+class MapLabels(TypedDict):
+    """Labels by a classifier; ``pending`` counts the documents that later calls label.
+
+    ``codes`` is base64 of int32, positions in ``labels`` or -1, and ``scores`` base64 of float32,
+    the probabilities of these labels.
+    """
+
+    classifier: str
+    labels: list[str]
+    codes: str
+    scores: str
+    pending: int
+
+
 class DocumentMap(MapHead):
     """Documents on the map, in the order of their ids; ``next`` is None at the end.
 
@@ -42,6 +56,7 @@ class DocumentMap(MapHead):
     positions: str
     topics: str
     values: FieldValues | None
+    labels: MapLabels | None
     next: str | None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from docsplit_client.answers import Direction
 
 Side = Literal["left", "right"]
+VectorFormat = Literal["float", "int8", "uint8", "binary", "ubinary"]
 OnDuplicate = Literal["allow", "mark", "refuse"]
 Filter = dict[str, Any]
 
@@ -60,6 +61,13 @@ class Query(TypedDict, total=False):
     id: str | None
 
 
+class Area(TypedDict):
+    """A polygon on the map of an index: the map's version, and x and y of 3 to 256 corners."""
+
+    map: str
+    corners: list[list[float]]
+
+
 class SearchOptions(TypedDict, total=False):
     """Options of a search for documents."""
 
@@ -70,6 +78,7 @@ class SearchOptions(TypedDict, total=False):
     direction: Direction | None
     links_from: Literal["given", "found", "both"] | None
     filter: Filter | None
+    area: Area | None
     adapt: bool
     explain: bool
     unlinked: bool
@@ -89,6 +98,7 @@ class PassagesOptions(Query, total=False):
     passages: int
     snippet_characters: int
     filter: Filter | None
+    area: Area | None
 
 
 class NewDocument(TypedDict):

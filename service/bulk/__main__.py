@@ -1,6 +1,6 @@
 """``docsplit-index FILE|FOLDER --index NAME``: indexes documents without a server.
 
-``docsplit-index check`` and ``repair`` are in ``service.bulk.integrity``.
+``service.bulk.commands`` lists the other commands.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from corpora.documents import Refused, entries, read_documents
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
-from service.bulk import integrity
+from service.bulk.commands import command
 from service.bulk.link_flags import add_link_flags, find_links, link_names
-from service.bulk.progress import IndexProgress
+from service.bulk.progress import IndexProgress, printable
 from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
@@ -71,19 +71,26 @@ def main(arguments: list[str] | None = None) -> int:
         start, 130 when interrupted; the same command then continues.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if integrity.is_command(arguments):
-        try:
-            return integrity.main(arguments)
-        except (ServiceError, BundleError, DataError) as error:
-            print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
-            return 2
+    try:
+        other = command(arguments)
+        return other(arguments) if other is not None else _load(arguments)
+    except KeyboardInterrupt:
+        print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
+        return 130
+    except (ServiceError, BundleError, DataError) as error:
+        print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+def _load(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         "docsplit-index",
         description="Embed documents and store them in an index, without a server. Documents that "
         "the index already has unchanged are skipped, so you can repeat an interrupted run.",
-        epilog="docsplit-index check [NAME] verifies the store, docsplit-index repair [NAME] "
-        "repairs it. Further flags are docsplit-serve's, such as --index-path, --bundle and "
-        "--threads.",
+        epilog="docsplit-index check [NAME] verifies the store, repair [NAME] repairs it, "
+        "export NAME DEST writes an index to files, and optimize NAME does its maintenance now. "
+        "Further flags are docsplit-serve's, such as "
+        "--index-path, --bundle and --threads.",
         allow_abbrev=False,
     )
     parser.add_argument("source", type=Path, help=f"{FORMATS} file, packed or not, or a folder")
@@ -104,35 +111,28 @@ def main(arguments: list[str] | None = None) -> int:
         "--ray-actors", type=int, default=0, help="number of actors; 0 takes as many as fit"
     )
     given, rest = parser.parse_known_args(arguments)
-    try:
-        if not re.fullmatch(INDEX_NAME, given.index):
-            raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
-        fields = dict(_field(item) for item in given.field)
-        unread: list[Refused] = []
-        documents = read_documents(
-            given.source,
-            Fields.given(given),
-            typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
-            links=given.links,
-            refuse=unread.append,
-        )
-        source = Source(documents, entries(given.source, given.links), unread, given.prune)
-        # environment variables for the service would leave cores idle here, or prevent the start
-        settings = load(rest).model_copy(update={"keys_file": None})
-        with ExitStack() as stack:
-            cluster = None
-            if given.ray is not None:
-                from service.bulk.cluster import on_cluster
+    if not re.fullmatch(INDEX_NAME, given.index):
+        raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
+    fields = dict(_field(item) for item in given.field)
+    unread: list[Refused] = []
+    documents = read_documents(
+        given.source,
+        Fields.given(given),
+        typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
+        links=given.links,
+        refuse=unread.append,
+    )
+    source = Source(documents, entries(given.source, given.links), unread, given.prune)
+    # environment variables for the service would leave cores idle here, or prevent the start
+    settings = load(rest).model_copy(update={"keys_file": None})
+    with ExitStack() as stack:
+        cluster = None
+        if given.ray is not None:
+            from service.bulk.cluster import on_cluster
 
-                cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-            names = link_names(given)
-            return asyncio.run(_index(settings, source, given.index, fields, cluster, names))
-    except KeyboardInterrupt:
-        print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
-        return 130
-    except (ServiceError, BundleError, DataError) as error:
-        print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+            cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
+        names = link_names(given)
+        return asyncio.run(_index(settings, source, given.index, fields, cluster, names))
 
 
 def _field(item: str) -> tuple[str, FieldType]:
@@ -186,11 +186,16 @@ async def _index(
             await indexes.profiles.fit(index)
         found = None if names is None else await find_links(indexes, index, names)
         await service.store.record(name)
+    except (OSError, RuntimeError, ValueError) as error:
+        fault = await service.store.fault(error)
+        if fault is None:
+            raise
+        raise fault from error
     finally:
         await service.stop()
     refused = [*(f"{one.id}: {one.reason}" for one in source.unread), *report.refused]
     for line in refused:
-        console.print(f"refused: {_printable(line)}", style="red", markup=False)
+        console.print(f"refused: {printable(line)}", style="red", markup=False)
     console.print(
         f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
         f"{len(refused)} refused" + (f", {pruned} pruned" if source.prune else "")
@@ -201,11 +206,6 @@ async def _index(
             f"names, {found.ambiguous} of them ambiguous, {found.left_out} more beyond the limits"
         )
     return 1 if refused else 0
-
-
-def _printable(line: str) -> str:
-    """The line without what a terminal obeys: names in an archive come from its author."""
-    return "".join(one if one.isprintable() else "?" for one in line)
 
 
 async def _prune(indexes: Indexes, name: str, index: Index, report: Report, source: Source) -> int:

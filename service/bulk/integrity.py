@@ -5,34 +5,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from service.bulk.stores import index_name, open_indexes, root_of
 from service.configuration import load
 from service.errors import CommandError
-from service.index.reembed import Embed
 from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
-from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
-from service.server.opening import Bundles, open_one
+from service.server.opening import open_one
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.index.indexes import Indexes
-
-COMMANDS = ("check", "repair")
-
-
-def is_command(arguments: Sequence[str]) -> bool:
-    """Whether a command line is one of these commands, not the indexing of a file."""
-    named = arguments[:1] and arguments[0] in COMMANDS
-    return bool(named) and not any(a == "--index" or a.startswith("--index=") for a in arguments)
+    from service.index.reembed import Embed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,9 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     # the word after a flag of the service is the flag's value
     named = arguments[1:2] if not arguments[1:2] or not arguments[1].startswith("-") else []
     given, rest = _parser(arguments[0]).parse_known_args(arguments[1 + len(named) :])
-    name = named[0] if named else None
-    if name is not None and not re.fullmatch(INDEX_NAME, name):
-        raise CommandError("NAME: lower-case letters, digits, - and _; up to 63")
+    name = index_name(named[0]) if named else None
     settings = load(rest).model_copy(update={"keys_file": None, "calibrate": 0})
     if arguments[0] == "check":
         with redirect_stdout(sys.stderr):
@@ -85,8 +73,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
 async def _check(settings: Settings, name: str | None, record: bool) -> Report:
     from service.integrity.check import check
 
-    root = _root(settings)
-    indexes = await _open(settings, open_one(settings))
+    root = root_of(settings)
+    indexes = await open_indexes(settings, open_one(settings))
     return await check(indexes, root, name, record=record)
 
 
@@ -94,7 +82,7 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
     from service.integrity.check import INDEXES, check, tables
     from service.integrity.repair import Repair
 
-    held, root = open_one(settings), _root(settings)
+    held, root = open_one(settings), root_of(settings)
     if root is None:
         raise CommandError("repair: index_path must be a folder; copy the store to one")
     service: Service | None = None
@@ -108,7 +96,7 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
         return service.running.reembedder
 
     async def opened() -> Indexes:
-        return await _open(settings, held)
+        return await open_indexes(settings, held)
 
     try:
         repair = Repair(root, opened, engine)
@@ -120,27 +108,6 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
     finally:
         if service is not None:
             await service.stop()
-
-
-async def _open(settings: Settings, held: Bundles) -> Indexes:
-    from service.index.indexes import Indexes, Model, connect
-
-    path = _root(settings) or settings.index_path.rstrip("/")
-    databases = [await connect(f"{path}/{part}") for part in ("indexes", "leases")]
-    [(name, opened)] = held.encoders.items()
-    manifest = opened.manifest
-    model = Model(name, manifest.revision, manifest.dimensions)
-    return Indexes(databases[0], databases[1], model)
-
-
-def _root(settings: Settings) -> Path | None:
-    """The folder of the store; None if the store is in an object store."""
-    if "://" in settings.index_path:
-        return None
-    root = Path(settings.index_path).resolve()
-    if not (root / "indexes").is_dir():
-        raise CommandError("index_path holds no indexes")
-    return root
 
 
 def _checked(report: Report) -> list[str]:

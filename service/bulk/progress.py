@@ -74,7 +74,14 @@ class IndexProgress:
             total: number of documents, if it is known.
             done: number of documents that were done before.
         """
-        return self._bar.add_task(title, total=total, completed=done)
+        return self._bar.add_task(title, total=total, completed=done, step=False)
+
+    def step(self, title: str) -> None:
+        """Begin to show a task without documents, and end the one before it."""
+        self.ended()
+        for task in self._bar.task_ids:
+            self._bar.update(task, total=1, completed=1)
+        self._bar.add_task(title, total=None, step=True)
 
     def update(self, task: TaskID, done: int, tokens: int | None = None) -> None:
         """Show that ``done`` documents with ``tokens`` tokens are done."""
@@ -99,12 +106,14 @@ class IndexProgress:
 
     def ended(self) -> None:
         """Say that the present task has ended, where no bar shows it."""
-        if not self._console.is_terminal:
+        if not self._console.is_terminal and self._bar.tasks:
             self._say()
 
     def line(self) -> str:
         """The present state in words."""
         task = self._bar.tasks[-1]
+        if task.fields["step"]:
+            return f"{task.description}, {duration(task.elapsed or 0)}"
         of = "" if task.total is None else f" of {task.total:,.0f}"
         left = task.time_remaining
         return f"{task.description}, {task.completed:,.0f}{of} documents" + (
@@ -124,3 +133,8 @@ def duration(seconds: float) -> str:
     """A duration in words, for example ``2 min 5 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def printable(line: str) -> str:
+    """The line without what a terminal obeys: names in an archive come from its author."""
+    return "".join(one if one.isprintable() else "?" for one in line)

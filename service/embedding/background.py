@@ -8,6 +8,7 @@ from service.embedding.batching.clients import BACKGROUND, Client, working_for
 from service.embedding.cache import lasting
 from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
 from service.errors import OverloadedError
+from windowing.tokens import Side
 
 # Requests go first, but for 2 s at most, so that background work ends in a busy service.
 PATIENCE_STEPS = 100
@@ -33,6 +34,7 @@ class BackgroundEmbedder:
         report: receives every batch.
         exclusive: no request uses the engine, so batches have their largest size.
         client: that the work is for; work for ``BACKGROUND`` is charged to no key.
+        truncate, side: see ``Embedder.embed``.
     """
 
     def __init__(
@@ -43,12 +45,16 @@ class BackgroundEmbedder:
         *,
         exclusive: bool = False,
         client: Client = BACKGROUND,
+        truncate: bool = False,
+        side: Side = "right",
     ) -> None:
         self._embedder = embedder
         self._prompt = prompt
         self._report = report
         self._exclusive = exclusive
         self._client = client
+        self._truncate = truncate
+        self._side: Side = side
         self._turn = asyncio.Lock()
 
     async def __call__(self, texts: Sequence[str]) -> list[Document | UnusableInputError]:
@@ -95,7 +101,12 @@ class BackgroundEmbedder:
             try:
                 with working_for(self._client), lasting.work():
                     return await self._embedder.embed(
-                        texts, time.monotonic() + _NEVER, prompt=self._prompt, refuse=True
+                        texts,
+                        time.monotonic() + _NEVER,
+                        prompt=self._prompt,
+                        truncate=self._truncate,
+                        side=self._side,
+                        refuse=True,
                     )
             except OverloadedError as error:
                 await asyncio.sleep(error.retry_after)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import structlog
-from lancedb.index import IvfHnswSq, IvfRq
+from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError
@@ -17,6 +17,8 @@ from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.rows import vectors
+from service.index.rows.columns import prepare
+from service.index.storage import pins
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
 
@@ -30,6 +32,11 @@ _NEVER = timedelta(days=36_500)
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
+# of each dimension: as good as 8 bits (docs/explanation/experiments.md, "Vector indexes")
+VECTOR_BITS = 4
+# Each maintenance adds a segment to a vector index, and LanceDB merges no files across segments.
+# With more than these it is built again.
+MOST_SEGMENTS = 32
 # the same for windows, of which LanceDB compares some hundred in a millisecond
 WINDOW_INDEX_WINDOWS = 4096
 
@@ -117,43 +124,87 @@ class Maintainer:
         if not await self._indexes.leases.acquire(lease, LEASE_SECONDS):
             return
         started = time.monotonic()
-        try:
-            if len(await self._indexes.generations(name)) == 1:
-                await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
-            await optimize(index.table, self._indexes.database.sync)
-            await self._fit(index)
-        finally:
-            await self._indexes.leases.release(lease)
+        async with self._indexes.leases.kept(lease, LEASE_SECONDS):
+            await maintain(self._indexes, name, index)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         await self._done(name)
 
-    async def _fit(self, index: Index) -> None:
-        try:
-            if await self._indexes.profiles.wanted(index):
-                await self._indexes.profiles.fit(index)
-        except Exception as error:  # noqa: BLE001 the next maintenance tries again
-            log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
+
+async def maintain(
+    indexes: Indexes,
+    name: str,
+    index: Index,
+    step: Callable[[str], None] = lambda _: None,
+    *,
+    rebuild: bool = False,
+) -> None:
+    """Do all work on an index that its writers leave; the caller holds the lease of its table.
+
+    Args:
+        indexes: of the store.
+        name: of the index.
+        index: to maintain.
+        step: called with what begins.
+        rebuild: as for ``optimize``.
+    """
+    if len(await indexes.generations(name)) == 1:
+        await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
+    await optimize(index.table, indexes.database.sync, step, rebuild=rebuild)
+    try:
+        if await indexes.profiles.wanted(index):
+            step("fit a profile")
+            await indexes.profiles.fit(index)
+    except Exception as error:  # noqa: BLE001 the next maintenance tries again
+        log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
 
 
-async def optimize(table: AsyncTable, sync: Callable[[], Awaitable[None]] | None = None) -> None:
+async def optimize(
+    table: AsyncTable,
+    sync: Callable[[], Awaitable[None]] | None = None,
+    step: Callable[[str], None] = lambda _: None,
+    *,
+    rebuild: bool = False,
+) -> None:
     """Merge small fragments, update the indexes, build the vector index.
 
-    Reads and writes continue. LanceDB repeats a write that conflicts with the compaction.
+    Reads and writes continue. LanceDB repeats a write that conflicts with the compaction. While a
+    reader has pinned a version, no former version is removed.
 
     Args:
         table: of an index.
         sync: brings the new files to disk before the versions that they replace are removed.
+        step: called with what begins.
+        rebuild: whether to build all indexes again.
     """
+    step("merge small files and update the indexes")
     await table.optimize(cleanup_older_than=_NEVER)
     if sync is not None:
         await sync()
-    await table.optimize(cleanup_older_than=KEEP_VERSIONS)
-    built = {index.columns[0] for index in await table.list_indices()}
+    if not await pins.held(table):
+        step("remove former versions")
+        await table.optimize(cleanup_older_than=KEEP_VERSIONS)
+    if rebuild:
+        step("build the indexes over words and metadata")
+        await prepare(table, again=True)
+    built = set() if rebuild else await _built(table)
     if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
-        await table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+        step("build the index over vectors")
+        config = IvfRq(distance_type="cosine", num_bits=VECTOR_BITS)
+        await table.create_index("vector", config=config)
     if "windows" not in built and await _many_windows(table):
+        step("build the index over windows")
         await table.create_index("windows", config=IvfRq(distance_type="cosine"))
+
+
+async def _built(table: AsyncTable) -> set[str]:
+    """The columns whose vector indexes need not be built again."""
+    return {
+        index.columns[0]
+        for index in await table.list_indices()
+        # former versions built a graph
+        if index.index_type == "IvfRq" and (index.num_segments or 1) <= MOST_SEGMENTS
+    }
 
 
 async def _many_windows(table: AsyncTable) -> bool:

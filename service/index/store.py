@@ -15,6 +15,7 @@ import structlog
 from bundles.manifest import Manifest
 from service import executors
 from service.errors import StoreError, VersionError, disk_fault, lance_fault
+from service.index.storage import bucket
 from service.index.storage.ledger import Recorder
 from service.index.storage.volume import Durability, Volume
 from service.logs import outline
@@ -38,8 +39,6 @@ log = structlog.get_logger("docsplit.index")
 
 # how often the service checks whether a folder without indexes has any
 PLACE_SECONDS = 3.0
-# how often the service checks without requests that the folder still exists
-WATCH_SECONDS = 2.0
 
 
 class Store:
@@ -51,6 +50,7 @@ class Store:
         metrics: counts commits.
         durability: when a write below a folder counts as done.
         cache_bytes: the limit of LanceDB's caches.
+        timeout: seconds that a request to an object store may take.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Store:
         metrics: Metrics,
         durability: Durability,
         cache_bytes: int,
+        timeout: float,
     ) -> None:
         # LanceDB takes a path that begins with "db" for its cloud service: make it absolute
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
@@ -67,7 +68,8 @@ class Store:
         self._metrics = metrics
         self._cache_bytes = cache_bytes
         self._session: Session | None = None
-        self.volume = Volume(self.path, durability, metrics.store_versions_removed.inc)
+        removed = metrics.store_versions_removed.inc
+        self.volume = Volume(self.path, durability, removed, timeout)
         self._opening = asyncio.Lock()
         self._indexes: Indexes | None = None
         self._maintainer: Maintainer | None = None
@@ -91,14 +93,14 @@ class Store:
                 indexes, maintenance = await executors.STORE.run(_import)
                 from service.index.storage.database import bounded
 
-                self._session = bounded(self._cache_bytes)
+                self._session = bounded(self._cache_bytes, self._metrics.index_cache_bytes)
                 try:
                     await self.volume.claim()
                     _provide_scratch(self.path)
                     databases = [await self._connect(part) for part in ("indexes", "leases")]
                 except (OSError, RuntimeError, ValueError) as error:
                     log.error("index_path_unusable", reason=str(error)[:300])
-                    fault = disk_fault(error)
+                    fault = disk_fault(error) or bucket.fault(error)
                     if fault is not None:
                         raise fault from error
                     raise StoreError(
@@ -142,8 +144,10 @@ class Store:
             await begin()
             while True:
                 with suppress(StoreError):
+                    if self._indexes is None and not self.volume.up:
+                        await self.indexes()
                     await self.volume.check(now=True)
-                await asyncio.sleep(WATCH_SECONDS)
+                await asyncio.sleep(self.volume.watch_seconds)
 
         async def begin() -> None:
             while not _may_hold_indexes(self.path):  # noqa: ASYNC110 there is no event to wait for
@@ -257,15 +261,7 @@ class Store:
 
     async def fault(self, error: Exception) -> StoreError | None:
         """The store's fault behind an error of LanceDB or the system; None if it has none."""
-        if isinstance(error, StoreError):
-            fault: StoreError | None = error
-        elif (fault := disk_fault(error)) is not None:
-            self.volume.failed(fault)
-        elif self._indexes is not None:
-            try:
-                await self.volume.check(now=True)
-            except StoreError as gone:
-                fault = gone
+        fault = await self.volume.fault(error)
         if fault is None and lance_fault(error) is not None:
             fault = StoreError(
                 "the service cannot read files of this index or files that all indexes share: "

@@ -12,6 +12,7 @@ from service.index import commits, deletions
 from service.index.commits import Upsert
 from service.index.indexes import Indexes
 from service.index.rows.versions import Condition
+from service.index.storage import bucket
 
 # a commit copies its rows once; more would use too much memory
 MOST_DOCUMENTS = 4096
@@ -115,8 +116,8 @@ class Writer:
             for change in group:
                 # One request's documents may be the cause: each request tries again separately. A
                 # request with a condition does not: the failed commit may have changed the state.
-                final = len(group) == 1 or isinstance(error, _OF_ALL) or disk_fault(error)
-                if final or change.upsert is None or change.upsert.conditions:
+                broken = isinstance(error, _OF_ALL) or disk_fault(error) or bucket.fault(error)
+                if len(group) == 1 or broken or change.upsert is None or change.upsert.conditions:
                     _end(change, error)
                 elif not change.done.done():
                     await self._settle([change])

@@ -16,7 +16,7 @@ from service.index.reembed import Embed, embed_rows
 from service.index.rows.columns import prepare
 from service.index.rows.record import Record
 from service.index.rows.versions import microseconds
-from service.index.storage import files, layout, manifest
+from service.index.storage import files, layout, manifest, pins
 from service.index.storage.ledger import Recorder, read
 from service.integrity import own, rows, salvage, table_files
 from service.integrity.judge import Judged, judge
@@ -102,6 +102,7 @@ class Repair:
     async def _finish(self, index: Index, table: str, bad: set[str]) -> None:
         """Remove all versions that need a damaged file, and record the current files."""
         if bad:
+            await pins.release(index.table)
             await index.table.optimize(cleanup_older_than=_NO_TIME)
         await optimize(index.table)
         await executors.STORE.run(self._close, "indexes", table, bad)

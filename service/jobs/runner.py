@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, replace
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from service.embedding.batching.clients import Client, working_for
+from service.embedding.fair_semaphore import FairSemaphore
 from service.errors import ServiceError
 from service.index.store import Store
 from service.logs import outline
@@ -43,12 +46,14 @@ class Task:
     """A job to run.
 
     Attributes:
-        index: the name of the index that it changes.
+        index: the name of the index that it changes, if it changes one.
         owner: name of the client that begins it.
         progress: the work changes it.
         work: the coroutine function that does it.
         ended: called once, also if the job never begins.
-        stopped: the error of a job that ends because the service stops.
+        stopped: the error of a job that ends because the service stops; None if another replica
+            can go on with it.
+        id: of the job; None lets the table choose one.
     """
 
     kind: Kind
@@ -57,7 +62,32 @@ class Task:
     progress: Progress
     work: Callable[[], Awaitable[None]]
     ended: Callable[[], None]
-    stopped: str
+    stopped: str | None
+    id: str | None = None
+
+
+class _Present:
+    """A job of this process.
+
+    Args:
+        job: as the table has it.
+
+    Attributes:
+        heartbeat: the newest that this process may have written.
+        running: set when its work begins.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.heartbeat = job.heartbeat
+        self.running = asyncio.Event()
+
+    def at(self, progress: Progress, state: State) -> Job:
+        """The job with its results so far."""
+        counts, details = progress.counts(), progress.details()
+        return replace(
+            self.job, state=state, progress=counts, details=details, heartbeat=self.heartbeat
+        )
 
 
 class Runner:
@@ -71,11 +101,13 @@ class Runner:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._turns: dict[Kind, asyncio.Lock] = {"files": asyncio.Lock(), "map": asyncio.Lock()}
+        kinds: tuple[Kind, ...] = ("files", "map", "embed")
+        # so that no client waits for all jobs of another
+        self._turns = {kind: FairSemaphore(1) for kind in kinds}
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: dict[str, asyncio.Task[None] | None] = {}
         self._table: Jobs | None = None
-        self._closing = False
+        self._closing = self._failed = False
 
     async def jobs(self) -> Jobs:
         """The jobs of all replicas."""
@@ -89,11 +121,21 @@ class Runner:
     async def begin(self, task: Task) -> Job:
         """Queue a job; on return every replica sees it."""
         added: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
-        # the job outlives the request, its span and the entries of its log lines
-        running = asyncio.create_task(self._run(task, added), name=task.kind, context=Context())
-        self._tasks.add(running)
-        running.add_done_callback(self._tasks.discard)
+        self._start(task, self._run(task, added))
         return await asyncio.shield(added)
+
+    def idle(self, kind: Kind) -> bool:
+        """Whether no job of a kind runs here."""
+        return self._turns[kind].free > 0
+
+    def has(self, job_id: str) -> bool:
+        """Whether a job runs or waits here."""
+        return job_id in self._open
+
+    async def resume(self, job: Job, task: Task) -> None:
+        """Go on with a job that this process has taken over."""
+        jobs = await self.jobs()
+        self._open[job.id] = self._start(task, self._follow(jobs, job, task))
 
     async def cancel(self, job_id: str) -> None:
         """Cancel a job here or at another replica, unless it has ended."""
@@ -101,18 +143,30 @@ class Runner:
         if (task := self._end(job_id)) is not None:
             await asyncio.wait([task])
 
-    async def close(self) -> None:
-        """End all jobs; what they have done stays."""
-        self._closing = True
+    async def close(self, *, failed: bool = False) -> None:
+        """End all jobs, or leave them to other replicas; what they have done stays.
+
+        Args:
+            failed: whether a running job may be why the process ends.
+        """
+        self._closing, self._failed = True, failed
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _start(self, task: Task, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        # the job outlives the request, its span and the entries of its log lines
+        running = asyncio.create_task(work, name=task.kind, context=Context())
+        self._tasks.add(running)
+        running.add_done_callback(self._tasks.discard)
+        return running
+
     async def _run(self, task: Task, added: asyncio.Future[Job]) -> None:
         try:
             jobs = await self.jobs()
-            job = await jobs.add(task.kind, task.index, task.owner, task.progress.counts())
+            counts, details = task.progress.counts(), task.progress.details()
+            job = await jobs.add(task.kind, task.index, task.owner, counts, details, task.id)
         except BaseException as error:
             task.ended()
             if not isinstance(error, Exception):
@@ -128,36 +182,45 @@ class Runner:
     async def _follow(self, jobs: Jobs, job: Job, task: Task) -> None:
         """Do the work of a job when its turn comes, and write its progress and its end."""
         self._open[job.id] = asyncio.current_task()
-        running = asyncio.Event()
-        beats = asyncio.create_task(self._beat(jobs, job, task.progress, running))
+        present = _Present(job)
+        beats = asyncio.create_task(self._beat(jobs, present, task.progress))
         state: State = "failed"
         error = ""
         try:
-            async with self._turns[task.kind]:
-                running.set()
-                await task.work()
+            with working_for(Client(task.owner)):
+                async with self._turns[task.kind].turn():
+                    present.running.set()
+                    await task.work()
             state = "succeeded"
         except asyncio.CancelledError:
-            if self._closing:
-                error = task.stopped
-            else:
+            if not self._closing:
                 state = "cancelled"
+            elif task.stopped is None:
+                # a job that runs counts this end, so that it cannot end all replicas in turn
+                state = "running" if self._failed and present.running.is_set() else "queued"
+            else:
+                error = task.stopped
         except Exception as fault:  # noqa: BLE001 the job states it
             error = await self._said(fault)
         finally:
             beats.cancel()
             del self._open[job.id]
             task.ended()
-            counts = task.progress.counts()
-            self._metrics.jobs.labels(job.kind, state).inc()
-            log.info("job_ended", job=job.id, kind=job.kind, state=state, **counts)
-            await self._write_end(jobs, replace(_present(job, task.progress, state), error=error))
+            last = replace(present.at(task.progress, state), error=error)
+            log.info("job_ended", job=job.id, kind=job.kind, state=state, **last.progress)
+            if last.ended:
+                self._metrics.jobs.labels(job.kind, state).inc()
+            await self._write_end(jobs, last)
 
-    async def _beat(self, jobs: Jobs, job: Job, progress: Progress, running: asyncio.Event) -> None:
+    async def _beat(self, jobs: Jobs, present: _Present, progress: Progress) -> None:
+        job, running = present.job, present.running
         while True:
             state: State = "running" if running.is_set() else "queued"
+            beat = present.at(progress, state)
+            # before the write: a cancelled one may still arrive
+            present.heartbeat = time.time()
             try:
-                known = await jobs.beat(_present(job, progress, state))
+                known = await jobs.beat(beat, present.heartbeat)
             except Exception as error:  # noqa: BLE001 the store may work again at the next one
                 log.warning("job_heartbeat_failed", job=job.id, reason=str(error)[:300])
                 known = True
@@ -181,7 +244,7 @@ class Runner:
 
     async def _write_end(self, jobs: Jobs, job: Job) -> None:
         try:
-            await jobs.end(job)
+            await (jobs.end(job) if job.ended else jobs.leave(job))
         except Exception as error:  # noqa: BLE001 without heartbeats the job soon counts as failed
             log.warning("job_end_not_written", job=job.id, reason=str(error)[:300])
 
@@ -190,8 +253,3 @@ class Runner:
         if task is not None:
             task.cancel()
         return task
-
-
-def _present(job: Job, progress: Progress, state: State) -> Job:
-    """A job with its results so far."""
-    return replace(job, state=state, progress=progress.counts(), details=progress.details())

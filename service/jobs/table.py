@@ -15,14 +15,17 @@ from service.index.rows.keyed import KeyedTable, Row
 from service.index.storage.database import Database
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-Kind = Literal["files", "map"]
+Kind = Literal["files", "map", "embed"]
 
 # a job without a heartbeat for this long has lost its replica
 LOST_SECONDS = 60.0
 # a job that has ended is kept for this long, if it is among the newest
 KEEP_SECONDS = 86_400.0
 KEEP_JOBS = 1000
-LOST = {
+# after so many heartbeats, former versions of the table are removed: a job may take hours
+_BEATS = 100
+# jobs of other kinds go on at another replica
+LOST: dict[Kind, str] = {
     "files": "its replica ended: send the files again; what was indexed stays",
     "map": "its replica ended: start the map again",
 }
@@ -36,7 +39,7 @@ class Job:
 
     Attributes:
         id: 32 hex digits.
-        index: the name of the index that it changes.
+        index: the name of the index that it changes; empty for the kind ``embed``.
         owner: name of the client that began it.
         state: the last written state; ``at`` gives the present one.
         progress: counts, depending on the kind.
@@ -61,9 +64,15 @@ class Job:
         """Whether its state is final."""
         return self.state not in ("queued", "running")
 
+    def holds(self, now: float) -> bool:
+        """Whether a job of the kind ``embed`` needs its texts and vectors."""
+        if not self.ended:
+            return True
+        return self.state == "succeeded" and now - self.heartbeat <= KEEP_SECONDS
+
     def at(self, now: float) -> Job:
         """The job at ``now`` seconds since the epoch: it failed if its replica is gone."""
-        if self.ended or now - self.heartbeat <= LOST_SECONDS:
+        if self.ended or self.kind not in LOST or now - self.heartbeat <= LOST_SECONDS:
             return self
         return replace(self, state="failed", error=LOST[self.kind])
 
@@ -84,12 +93,23 @@ class Jobs:
             started=pa.float64(),
             heartbeat=pa.float64(),
         )
+        self._beats = 0
 
-    async def add(self, kind: Kind, index: str, owner: str, progress: Mapping[str, int]) -> Job:
+    async def add(
+        self,
+        kind: Kind,
+        index: str,
+        owner: str,
+        progress: Mapping[str, int],
+        details: Mapping[str, Any] | None = None,
+        job_id: str | None = None,
+    ) -> Job:
         """Write a queued job; it is durable when this returns. Old jobs are removed."""
         await self._forget()
         now = time.time()
-        job = Job(uuid.uuid4().hex, kind, index, owner, "queued", {**progress}, "", now, now, {})
+        name = job_id or uuid.uuid4().hex
+        held = {**(details or {})}
+        job = Job(name, kind, index, owner, "queued", {**progress}, "", now, now, held)
         await self._table.put(_row(job), replace=False)
         await self._table.sync()
         return job
@@ -110,15 +130,46 @@ class Jobs:
         found = [job for job in await self.all() if (job.kind, job.index) == (kind, index)]
         return [job for job in found if not job.at(now).ended]
 
-    async def beat(self, job: Job) -> bool:
-        """Write an open job's state, results and heartbeat; False if it was ended elsewhere."""
-        where = f"id = '{job.id}' AND {_OPEN}"
-        values = _results(job)
-        return await self._table.change(where, state=job.state, **values, heartbeat=time.time())
+    async def lost(self, kind: Kind) -> list[Job]:
+        """The open jobs of a kind that no replica works on, the oldest first."""
+        before = time.time() - LOST_SECONDS
+        where = f"kind = '{kind}' AND {_OPEN} AND heartbeat < {before!r}"
+        return sorted(map(_job, await self._table.rows(where)), key=lambda job: job.started)
+
+    async def take_over(self, job: Job, details: Mapping[str, Any]) -> Job | None:
+        """Queue a lost job here; None if another replica was first, or it was cancelled."""
+        taken = replace(job, state="queued", heartbeat=time.time(), details={**details})
+        # only a replica that works on the job, or takes it over, changes the heartbeat
+        where = f"id = '{job.id}' AND {_OPEN} AND heartbeat = {job.heartbeat!r}"
+        values = {**_results(taken), "heartbeat": taken.heartbeat}
+        return taken if await self._table.change(where, state=taken.state, **values) else None
+
+    async def beat(self, job: Job, now: float) -> bool:
+        """Write an open job's state, results and heartbeat.
+
+        Args:
+            job: its ``heartbeat`` is the newest that this process may have written.
+            now: the new heartbeat.
+
+        Returns:
+            False if the job was ended or taken over elsewhere.
+        """
+        where = f"{_mine(job)} AND {_OPEN}"
+        known = await self._table.change(where, state=job.state, **_results(job), heartbeat=now)
+        self._beats += 1
+        if self._beats % _BEATS == 0:
+            await self._table.tidy()
+        return known
+
+    async def leave(self, job: Job) -> None:
+        """Let another replica take an open job over at once."""
+        results = {**_results(job), "heartbeat": time.time() - LOST_SECONDS}
+        await self._table.change(f"{_mine(job)} AND {_OPEN}", state=job.state, **results)
+        await self._table.sync()
 
     async def end(self, job: Job) -> None:
         """Write the end of a job: its results, and its state unless it was ended elsewhere."""
-        mine = f"id = '{job.id}'"
+        mine = _mine(job)
         results = {**_results(job), "heartbeat": time.time()}
         final = {"state": job.state, "error": job.error}
         # one write: a late heartbeat then finds the job ended, and changes nothing
@@ -137,12 +188,18 @@ class Jobs:
         await self._table.delete(self._table.of(job.id))
 
     async def _forget(self) -> None:
-        rows = await self._table.rows(columns=["id", "heartbeat"])
-        rows.sort(key=lambda row: row["heartbeat"], reverse=True)
         now = time.time()
-        recent = [row for row in rows[:KEEP_JOBS] if now - row["heartbeat"] <= KEEP_SECONDS]
-        if gone := [row["id"] for row in rows[len(recent) :]]:
+        # the tables of these jobs are still needed
+        jobs = [job for job in await self.all() if job.kind != "embed" or not job.holds(now)]
+        jobs.sort(key=lambda job: job.heartbeat, reverse=True)
+        recent = [job for job in jobs[:KEEP_JOBS] if now - job.heartbeat <= KEEP_SECONDS]
+        if gone := [job.id for job in jobs[len(recent) :]]:
             await self._table.delete(self._table.of(*gone))
+
+
+def _mine(job: Job) -> str:
+    """The condition that no other replica has taken the job over."""
+    return f"id = '{job.id}' AND heartbeat <= {job.heartbeat!r}"
 
 
 def _results(job: Job) -> dict[str, str]:

@@ -14,7 +14,10 @@ from windowing.pooling import Vectors
 
 
 async def gather(
-    indexes: Indexes, stored: Examples | None, labelled: Sequence[Labelled]
+    indexes: Indexes,
+    stored: Examples | None,
+    labelled: Sequence[Labelled],
+    multi_label: bool | None = None,
 ) -> tuple[Examples, list[Vectors | None]]:
     """The examples of a training, and the vectors of those that an index has.
 
@@ -25,12 +28,15 @@ async def gather(
     Args:
         stored: of the classifier; None if it has none.
         labelled: in the order in which the documents got their labels.
+        multi_label: of a classifier without examples; None: whether a document has several labels
+            or none.
 
     Raises:
         InvalidError: too few labels, or too much text.
     """
-    several = stored.multi_label if stored else any(len(one.labels) != 1 for one in labelled)
-    if not several and any(len(one.labels) != 1 for one in labelled):
+    others = any(len(one.labels) != 1 for one in labelled)
+    several = stored.multi_label if stored else others if multi_label is None else multi_label
+    if others and not several:
         raise InvalidError(
             "labels: a document has several labels or none, but this classifier gives each "
             "document one: POST /classifiers/{name}/labels changes them",

@@ -19,8 +19,15 @@ from service.index.store import Store
 from service.jobs.runner import Runner, Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from heads.network import Scorer
     from service.index.documents import Index
+    from service.index.maps.areas import Area, Areas
     from service.index.maps.current import Current, CurrentMaps
+    from service.index.maps.labels import Labels, MapLabels
+    from service.index.query.filters import Where
     from service.index.rows.keyed import Row
     from service.jobs.table import Job
 
@@ -79,6 +86,8 @@ class Mapping:
         self._store = store
         self._runner = runner
         self._current: CurrentMaps | None = None
+        self._labels: MapLabels | None = None
+        self._areas: Areas | None = None
         self._beginning = asyncio.Lock()
         self._open = 0
 
@@ -91,13 +100,36 @@ class Mapping:
         """
         indexes = await self._store.indexes()
         index = await indexes.open(name)
-        from service.index.maps.current import CurrentMaps
-
-        self._current = self._current or CurrentMaps()
-        found = await self._current.get(indexes.maps, index, field)
+        found = await self._maps().get(indexes.maps, index, field)
         if found is None:
             raise NotFoundError("the index has no map: POST /indexes/{name}/map computes it")
         return found
+
+    async def labels(
+        self, current: Current, places: NDArray[np.int64], training: str, network: Scorer
+    ) -> Labels:
+        """The labels of some documents of a map by a classifier; see ``MapLabels.get``."""
+        from service.index.maps.labels import MapLabels
+
+        self._labels = self._labels or MapLabels()
+        return await self._labels.get(current, places, training, network)
+
+    async def inside(self, index: Index, area: Area) -> Where:
+        """The condition that a document is inside an area of the map of its index.
+
+        Raises:
+            ConflictError, InvalidError: see ``Areas.where``.
+        """
+        from service.index.maps.areas import Areas
+
+        self._areas = self._areas or Areas(self._maps())
+        return await self._areas.where((await self._store.indexes()).maps, index, area)
+
+    def _maps(self) -> CurrentMaps:
+        from service.index.maps.current import CurrentMaps
+
+        self._current = self._current or CurrentMaps()
+        return self._current
 
     async def begin(self, name: str, index: Index, owner: str) -> Job:
         """Queue the computation of a map; if one of this index is queued or runs, that one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,7 +24,7 @@ from service.learning.background import Background
 from service.learning.stored import HeadStore
 from service.mapping.background import Mapping
 from service.metrics import Metrics
-from service.server.edge.clients import by_token
+from service.server.edge.clients import by_token, payer
 from service.server.encoder import Encoder, Running, warn_of_misses
 from service.server.encoders import Encoders
 from service.server.opening import Bundles
@@ -31,6 +32,7 @@ from service.server.reranking import Reranking
 from service.server.scrape import Scrape
 from service.server.tracing import tracing
 from service.settings import Settings
+from service.textfiles.background import TextFiles
 from service.uploads.background import Uploads
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class Service:
     jobs: Runner = field(init=False)
     uploads: Uploads = field(init=False)
     mapping: Mapping = field(init=False)
+    textfiles: TextFiles = field(init=False)
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     workers: Scrape | None = None
@@ -104,6 +107,7 @@ class Service:
             self.metrics,
             settings.durability,
             settings.index_cache_bytes,
+            settings.bucket_timeout,
         )
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, list(encoders.values()))
@@ -116,6 +120,9 @@ class Service:
         self.tracing = tracing(settings, default.bundle, default.choice)
         self.keys = Keyring(settings.api_keys, settings.keys_file)
         self.metrics.keys_stale.set_function(lambda: self.keys.stale)
+        self.textfiles = TextFiles(
+            self.store, self.jobs, self.encoders, settings.max_job_bytes, partial(payer, self.keys)
+        )
 
     def _encoders(self, cache_bytes: int) -> Encoders:
         settings, bundles = self.settings, self.bundles.encoders
@@ -176,10 +183,11 @@ class Service:
         await default.speed_up()
 
     def follow(self) -> None:
-        """Once the engine runs, re-embed indexes of other bundles and take over lost trainings."""
+        """Once the engine runs, re-embed indexes of other bundles and take over lost work."""
         if self.running is not None:
             self.store.follow(self.encoders.reembedder)
             self.background.follow()
+            self.textfiles.follow()
 
     def check_engine(self) -> None:
         """Mark the engine as failed if a batch takes longer than ``engine_timeout`` seconds."""
@@ -201,8 +209,9 @@ class Service:
         self.metrics.ready.set(0)
 
     async def stop(self) -> None:
-        """End jobs, leave trainings to others, let commits and batches end, stop the threads."""
-        await self.jobs.close()
+        """End jobs or leave them to others, let commits and batches end, stop the threads."""
+        await self.textfiles.close()
+        await self.jobs.close(failed=self.phase is Phase.FAILED)
         await self.uploads.close()
         await self.background.close()
         await self.store.close()

@@ -149,6 +149,8 @@ def test_a_bad_row_is_named_with_its_line(
         ({"id": "a", "text": "a", "title": 1}, "'title' must be text"),
         ({"id": "a", "text": "a", "links": "b"}, "links a list of ids"),
         ({"id": "a", "text": "a", "metadata": 1}, "metadata must be an object"),
+        ({"id": "a", "text": "a", "outline": {"pages": [], "headings": [1]}}, "outline must have"),
+        ({"id": "a", "text": "a", "outline": {"pages": [9], "headings": []}}, "outside the text"),
     ],
 )
 def test_invalid_rows_are_refused(tmp_path: Path, row: object, message: str) -> None:

@@ -45,9 +45,9 @@ def given(server: Server, name: str, **query: Any) -> list[tuple[str, list[str]]
     return found
 
 
-def learn(server: Server, name: str) -> dict[str, Any]:
+def learn(server: Server, name: str, query: str = "") -> dict[str, Any]:
     """The classifier after a training from its labels."""
-    place = f"{server.url}/classifiers/{name}/retrain"
+    place = f"{server.url}/classifiers/{name}/retrain{query}"
     # a training is over for GET some milliseconds before the next one may begin
     wait_until(lambda: httpx.post(place, timeout=60).status_code == 202, 60)
     while "training" in (found := call(server, "GET", f"/classifiers/{name}")):
@@ -132,3 +132,25 @@ def test_a_classifier_of_one_label_takes_no_other(
 ) -> None:
     answer = give(server, subjects, library, {"pep-241": ["typing", "packaging"]}, status=422)
     assert "documents.0.labels" in answer["error"]
+
+
+def test_the_first_training_decides_whether_a_document_may_have_several_labels(
+    server: Server, library: str, name: str
+) -> None:
+    labels = some(TYPING[:3], "typing") | some(PACKAGING[:3], "packaging")
+    give(server, name, library, labels)
+    first = learn(server, name, "?multi_label=true")
+    assert (first["multi_label"], "subset_accuracy" in first) == (True, True)
+    give(server, name, library, {"pep-241": ["typing", "packaging"], "pep-484": []})
+    second = learn(server, name)
+    assert (second["multi_label"], second["examples"]) == (
+        True,
+        len({*labels, "pep-241", "pep-484"}),
+    )
+    place = f"/classifiers/{name}/retrain?multi_label=false"
+    refused = call(server, "POST", place, status=422)["error"]
+    assert "leave multi_label out" in refused
+    # without examples, labels of the other kind are refused, too
+    call(server, "DELETE", f"/classifiers/{name}", status=204)
+    give(server, name, library, {**labels, "pep-241": ["typing", "packaging"]})
+    assert "gives each" in call(server, "POST", place, status=422)["error"]

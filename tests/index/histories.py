@@ -91,6 +91,8 @@ def ask(
     kind: Literal["read", "write", "delete"],
     value: str | None = None,
     version: str | None = None,
+    *,
+    faults: bool = False,
 ) -> Event[Asked]:
     """Send a request and record the answer.
 
@@ -101,6 +103,7 @@ def ask(
         kind: of the request.
         value: to write.
         version: see ``Asked``.
+        faults: whether the service may answer 503, after which the outcome is unknown.
     """
     began = time.monotonic()
     try:
@@ -114,6 +117,8 @@ def ask(
             headers = {} if version is None else {"if-match": f'"{version}"'}
             answer = client.delete(f"{place}/{name}", headers=headers)
     except httpx.TransportError:
+        return Event(began, NEVER, Asked(kind, "unknown", value, version))
+    if faults and answer.status_code == 503:
         return Event(began, NEVER, Asked(kind, "unknown", value, version))
     return Event(began, time.monotonic(), _asked(answer, kind, value, version))
 

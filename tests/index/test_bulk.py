@@ -18,11 +18,12 @@ import pytest
 from service.bulk.__main__ import main
 from tests.conftest import ROOT, serving
 from tests.index.conftest import call
+from tests.storage import placed
 
 
 def command(source: Path, index_path: Path, *flags: str) -> list[str]:
     start = [sys.executable, "-m", "service.bulk", str(source), "--index", "bulk"]
-    start += ["--index-path", str(index_path), "--log-level", "error", "--calibrate", "0"]
+    start += ["--index-path", placed(index_path), "--log-level", "error", "--calibrate", "0"]
     return [*start, "--streams", "2", *flags]
 
 
@@ -90,6 +91,7 @@ def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
     assert "1 written, 3 unchanged, 0 repeated ids, 0 refused" in second.stderr
 
 
+@pytest.mark.folder
 def test_a_repeated_run_continues_an_interrupted_one(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)

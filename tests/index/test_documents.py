@@ -73,6 +73,7 @@ def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
             assert (again == vector) != computed
 
 
+@pytest.mark.folder
 def test_an_unusable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     path = str(tmp_path / "file" / "index")

@@ -32,6 +32,7 @@ from service.learning.store import Head, Heads
 from tests.conftest import ROOT, Server, serving
 from tests.index.conftest import call, count, upsert
 from tests.other_bundle import seal_other
+from tests.storage import placed
 
 SHORT, LONG = 256, 64
 OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
@@ -275,7 +276,14 @@ def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
     for number in range(3):
         (texts / f"{number}.txt").write_text(f"Text number {number}.")
     start = [sys.executable, "-m", "service.bulk", str(texts), "--index", "bulk"]
-    start += ["--index-path", str(tmp_path / "index"), "--log-level", "error", "--calibrate", "0"]
+    start += [
+        "--index-path",
+        placed(tmp_path / "index"),
+        "--log-level",
+        "error",
+        "--calibrate",
+        "0",
+    ]
     for flags, said in (
         ([], "3 written, 0 unchanged"),
         (["--bundle", str(tmp_path / "bundle")], "0 written, 3 unchanged"),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -21,6 +22,9 @@ DOCUMENTS = ("a", "b", "c")
 CLIENTS = 6
 # of each client; enough for every possible result, however slow the machine is
 TURNS = 80
+
+
+KINDS: tuple[Literal["read", "write", "delete"], ...] = ("read", "write", "delete")
 
 
 def history(*asked: tuple[float, float, Asked]) -> list[Event[Asked]]:
@@ -144,10 +148,14 @@ def test_the_checker_finds_one_wrong_answer_among_many() -> None:
 class Client(threading.Thread):
     """Writes, reads and deletes some documents."""
 
-    def __init__(self, number: int, places: Sequence[str]) -> None:
+    def __init__(
+        self, number: int, places: Sequence[str], turns: int, *, faults: bool = False
+    ) -> None:
         super().__init__()
         self._number = number
         self._places = list(places)
+        self._turns = turns
+        self._faults = faults
         self.events: dict[str, list[Event[Asked]]] = {name: [] for name in DOCUMENTS}
         self.failed: Exception | None = None
 
@@ -161,19 +169,16 @@ class Client(threading.Thread):
     def _run(self, client: httpx.Client) -> None:
         draw = random.Random(self._number)
         known = dict.fromkeys(DOCUMENTS, "")
-        for turn in range(TURNS):
+        for turn in range(self._turns):
             name, place = draw.choice(DOCUMENTS), draw.choice(self._places)
             version = draw.choice([None, known[name], known[name]])
             value = f"{self._number}-{turn}"
-            kind = draw.choices(["read", "write", "delete"], [3, 5, 1])[0]
-            if kind == "delete":
-                event = ask(client, place, name, "delete", version=version or None)
-            elif kind == "write":
-                event = ask(client, place, name, "write", value, version)
-            else:
-                event = ask(client, place, name, "read")
+            kind = draw.choices(KINDS, [3, 5, 1])[0]
+            text = value if kind == "write" else None
+            wanted = {"read": None, "write": version, "delete": version or None}[kind]
+            event = ask(client, place, name, kind, text, wanted, faults=self._faults)
             asked = event.operation
-            if asked.result == "unknown":
+            if asked.result == "unknown" and not self._faults:
                 self._places.remove(place)
             if kind != "read" or asked.result != "unknown":
                 self.events[name].append(event)
@@ -207,7 +212,7 @@ def test_documents_are_linearizable_through_two_replicas_and_a_kill(tmp_path: Pa
 
 def _histories(servers: tuple[Server, Server]) -> dict[str, list[Event[Asked]]]:
     places = [f"{server.url}/indexes/register/documents" for server in servers]
-    clients = [Client(number, places) for number in range(CLIENTS)]
+    clients = [Client(number, places, TURNS) for number in range(CLIENTS)]
     for client in clients:
         client.start()
     while any(client.is_alive() for client in clients) and _answered(clients) < CLIENTS * TURNS / 2:

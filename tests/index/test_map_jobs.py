@@ -76,6 +76,66 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     assert (new["total"], new["placed"], new["version"]) == (41, 1, whole["version"])
     refused = call(server, "GET", f"/indexes/{index}/map?field=weight", status=422)
     assert "string, integer and boolean" in refused["error"]
+    check_labels(server, index, [*ids, "new"])
+    check_area(server, index)
+
+
+def check_labels(server: Server, index: str, ids: list[str]) -> None:
+    """The labels on the map are those that ``POST /classify`` gives the same texts."""
+    path = f"/indexes/{index}/map?classifier={index}"
+    assert "no classifier" in call(server, "GET", path, status=404)["error"]
+    some = [name for name in ids if name.endswith(("0", "1", "2"))]
+    examples = {"index": index, "ids": some, "labels": [name.split("-")[0] for name in some]}
+    call(server, "PUT", f"/classifiers/{index}", examples)
+    whole = call(server, "GET", path)
+    assert (sorted(whole["ids"]), whole["labels"]["pending"]) == (sorted(ids), 0)
+    labels = [whole["labels"]["labels"][code] for code in integers(whole["labels"]["codes"])]
+    scores = np.frombuffer(base64.b64decode(whole["labels"]["scores"]), "<f4")
+    wish = {"ids": whole["ids"], "text": True}
+    texts = {
+        one["id"]: one["text"]
+        for one in call(server, "POST", f"/indexes/{index}/documents/get", wish)["documents"]
+    }
+    inputs = [texts[name] for name in whole["ids"]]
+    wish = {"inputs": inputs, "classifier": index, "top_k": 1}
+    given = [best for [best] in call(server, "POST", "/classify", wish)]
+    assert labels == [one["label"] for one in given]
+    assert set(labels) == set(SUBJECTS)
+    np.testing.assert_allclose(scores, [one["score"] for one in given], atol=0.02)
+    page = call(server, "GET", f"{path}&limit=3&after={whole['ids'][4]}")
+    assert [page["labels"]["labels"][c] for c in integers(page["labels"]["codes"])] == labels[5:8]
+    call(server, "DELETE", f"/classifiers/{index}", status=204)
+
+
+def check_area(server: Server, index: str) -> None:
+    """Searches find the documents inside a line around those of chess, and count only these."""
+    whole = call(server, "GET", f"/indexes/{index}/map")
+    own = [at for at, name in enumerate(whole["ids"]) if name.startswith("chess")]
+    places = floats(whole["positions"])
+    (left, low), (right, high) = (places[own].min(axis=0) - 0.1, places[own].max(axis=0) + 0.1)
+    corners = np.array([[left, low], [right, low], [right, high], [left, high]]).tolist()
+    inside = (places[:, 0] > left) & (places[:, 0] < right)
+    inside &= (places[:, 1] > low) & (places[:, 1] < high)
+    expected = {name for name, one in zip(whole["ids"], inside, strict=True) if one}
+    assert len(expected) < len(whole["ids"])
+    body = {"index": index, "text": "flour", "area": {"map": whole["version"], "corners": corners}}
+    for mode in ("cosine", "hybrid"):
+        wish = body | {"mode": mode, "top_k": 100, "facets": ["status"]}
+        answer = call(server, "POST", "/similar", wish)
+        assert {hit["id"] for hit in answer["hits"]} == expected
+        counts = {one["value"]: one["count"] for one in answer["facets"]["status"]["values"]}
+        assert counts["chess"] == 20
+    both = body | {"filter": {"field": "status", "eq": "bread"}, "top_k": 100}
+    hits = call(server, "POST", "/similar", both)
+    assert {hit["id"] for hit in hits} == {name for name in expected if name.startswith("bread")}
+    found = call(server, "POST", "/passages", body | {"top_k": 100})
+    assert {hit["id"] for hit in found} == expected
+    wrongs: list[list[list[float]]] = [corners[:2], [[1, 2, 3]] * 3, [[1, 1e10]] * 3]
+    for wrong in wrongs:
+        refused = body | {"area": {"map": whole["version"], "corners": wrong}}
+        call(server, "POST", "/similar", refused, status=422)
+    other = body | {"area": {"map": "another", "corners": corners}}
+    assert "another map" in call(server, "POST", "/passages", other, status=409)["error"]
 
 
 def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.query.reading import Query
 from service.index.storage.database import bounded, connect
+from service.metrics import Metrics
 from tests.index.processes import record
 
 BYTES = 10_000
@@ -19,7 +20,8 @@ BYTES = 10_000
 
 async def kept(folder: Path, bound: int) -> int:
     """Bytes in the caches after searches of all kinds."""
-    session = bounded(bound)
+    shown = Metrics().index_cache_bytes
+    session = bounded(bound, shown)
     databases = [await connect(f"{folder}/{part}", session=session) for part in ("a", "b")]
     indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
     if await indexes.create("x", {}):
@@ -31,7 +33,9 @@ async def kept(folder: Path, bound: int) -> int:
     for mode in (search.cosine, search.words, search.hybrid):
         assert len(await mode(index, query, 5, None)) == 5
     assert await index.has("7")
-    return int(session.size_bytes)
+    [sample] = next(iter(shown.collect())).samples
+    assert sample.value == session.size_bytes
+    return int(sample.value)
 
 
 def test_the_caches_of_lancedb_keep_their_limit(tmp_path: Path) -> None:

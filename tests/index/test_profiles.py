@@ -187,7 +187,9 @@ async def test_another_process_uses_the_newest_profile(tmp_path: Path) -> None:
         assert (read.version, read.gain) == (fitted.version, fitted.gain)
 
 
-@pytest.mark.parametrize("damage", ["bytes", "column", "file"])
+@pytest.mark.parametrize(
+    "damage", ["bytes", "column", pytest.param("file", marks=pytest.mark.folder)]
+)
 def test_a_damaged_profile_counts_as_none_until_the_next_fit(tmp_path: Path, damage: str) -> None:
     async def test(path: Path) -> None:
         indexes, index = await begun(path, windows(60))

@@ -30,6 +30,7 @@ def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
         yield one, two
 
 
+@pytest.mark.folder
 def test_lancedb_is_loaded_by_the_first_request_to_an_index(pair: tuple[Server, Server]) -> None:
     def loaded(server: Server) -> bool:
         return "_lancedb" in Path(f"/proc/{server.process.pid}/maps").read_text()

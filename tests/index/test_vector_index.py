@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lancedb.expr import col, lit
+from lancedb.index import IvfHnswSq, IvfRq
+from lancedb.query import AsyncVectorQuery
 
 from service.index import maintenance
+from service.index.documents import Index
 from service.index.query import search
 from tests.integrity import stores
 
@@ -40,4 +45,91 @@ def test_every_mode_gives_as_many_hits_as_without_the_index(
             shared = {hit.id for hit in found} & {hit.id for hit in exact}
             assert len(shared) > 0.9 * limit
 
+    stores.run(scenario())
+
+
+async def _indexed(path: Path) -> Index:
+    indexes = await stores.open_indexes(path)
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    await index.put([stores.record(f"d{number}") for number in range(DOCUMENTS)])
+    await maintenance.optimize(index.table)
+    return index
+
+
+async def _segments(index: Index) -> int:
+    [found] = [one for one in await index.table.list_indices() if one.columns == ["vector"]]
+    assert found.index_type == "IvfRq"
+    return found.num_segments or 1
+
+
+async def _files(index: Index) -> int:
+    # the library annotates this as None
+    table: Any = index.table
+    held = await table.stats()
+    return int(held["fragment_stats"]["num_fragments"])
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_segments_and_files_stay_few_under_a_trickle_of_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounded: bool
+) -> None:
+    most = 4
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
+    monkeypatch.setattr(maintenance, "MOST_SEGMENTS", most if bounded else 1000)
+
+    async def scenario() -> None:
+        index = await _indexed(tmp_path)
+        segments, files = [], []
+        for number in range(4 * most):
+            await index.put([stores.record(f"new{number}")])
+            await maintenance.optimize(index.table)
+            segments.append(await _segments(index))
+            files.append(await _files(index))
+        # without the bound both grow
+        assert (max(segments) <= most) is bounded
+        assert (max(files) <= most + 1) is bounded
+        assert await index.count() == DOCUMENTS + 4 * most
+
+    stores.run(scenario())
+
+
+def test_maintenance_replaces_the_graph_of_a_former_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        index = await _indexed(tmp_path)
+        await index.table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+        query = await search.stored(index, "d7")
+        former = [hit.id for hit in await search.cosine(index, query, 10, None)]
+        monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
+        await maintenance.optimize(index.table)
+        assert await _segments(index) == 1
+        assert [hit.id for hit in await search.cosine(index, query, 10, None)] == former
+
+    stores.run(scenario())
+
+
+@pytest.mark.parametrize(("whole", "parts"), [(True, 1), (True, 50), (False, 1)])
+def test_a_narrow_filter_finds_every_document_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, parts: int
+) -> None:
+    rare = {"d1", "d150", "d299"}
+
+    async def scenario() -> None:
+        index = await _indexed(tmp_path)
+        config = IvfRq(distance_type="cosine", num_partitions=16)
+        await index.table.create_index("vector", config=config)
+        where = col("id").isin([lit(name) for name in sorted(rare)])
+        query = await search.stored(index, "d7")
+        found = {hit.id for hit in await search.cosine(index, query, 10, where)}
+        assert (found == rare) is whole
+
+    monkeypatch.setattr(search, "FILTERED_PARTS", parts)
+    if not whole:
+        # the control reads one part of the index only
+        most = AsyncVectorQuery.maximum_nprobes
+        monkeypatch.setattr(
+            AsyncVectorQuery, "maximum_nprobes", lambda query, _: most(query.minimum_nprobes(1), 1)
+        )
     stores.run(scenario())

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.conftest import NIGHTLY, Server, free_port, serving
+from bundles.default import DEFAULT_BUNDLE
+from tests.conftest import NIGHTLY, PUBLISHED_BUNDLE, Server, free_port, serving
 from tests.page.browser import Tab, browsing
 
 KEY = "a-key-for-the-page-in-a-tab"
@@ -23,6 +24,7 @@ PAYLOADS = [
     "<a href='javascript:window.attacked=1' autofocus onfocus='window.attacked=1'>here</a>",
     "<math><mi xlink:href='data:x,<script>window.attacked=1</script>'>\u202e\u2028",
 ]
+OTHER_MODEL = "start"
 PEPS = {"pep-20": 2004, "pep-257": 2001, "pep-404": 2011, "pep-566": 2017, "pep-616": 2020}
 
 
@@ -37,7 +39,10 @@ def key(request: pytest.FixtureRequest) -> str | None:
 def service(
     tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str], key: str | None
 ) -> Iterator[Server]:
-    """A service with two indexes: some PEPs, and documents that attack the page."""
+    """A service of two bundles; it has some PEPs, and documents that attack the page.
+
+    No test needs the second bundle, so the service never loads it.
+    """
     attacks = [
         {
             "id": f"{payload} {place}",
@@ -58,8 +63,9 @@ def service(
         for name, year in PEPS.items()
     ]
     log = tmp_path_factory.mktemp("page") / "log"
+    bundles = ["--bundle", str(DEFAULT_BUNDLE), "--bundle", f"{OTHER_MODEL}={PUBLISHED_BUNDLE}"]
     with (
-        serving(log, *(["--api-keys", key] if key else [])) as running,
+        serving(log, *bundles, *(["--api-keys", key] if key else [])) as running,
         httpx.Client(base_url=running.url, headers=HEADERS, timeout=60) as client,
     ):
         for name, fields, documents in (

@@ -130,6 +130,48 @@ def test_a_document_gets_several_labels(tab: Tab, service: Server, name: str) ->
     assert [(one["id"], one["labels"]) for one in found] == [(first, ["b"])]
 
 
+def test_a_person_makes_a_classifier_of_several_labels(
+    tab: Tab, service: Server, name: str
+) -> None:
+    tab.open(f"{service.url}/#/peps/label")
+    tab.wait("document.querySelector('#new-classifier')")
+    tab.run("document.querySelector('#new-classifier').focus()")
+    tab.type(name)
+    tab.run("document.querySelector('#new-labels').focus()")
+    tab.type(f"old, {ATTACK}")
+    tab.click("#several")
+    tab.run("document.querySelector('#new-labels').focus()")
+    tab.press("Enter")
+    tab.wait(SHOWN)
+    assert "two without it" in tab.text(".desk aside")
+    # four documents with one label each: nothing but the choice tells that there may be several
+    labels: dict[str, list[str]] = {}
+    for number in "1212":
+        labels[current(tab)] = [["old", ATTACK][int(number) - 1]]
+        tab.press(number)
+        press(tab, "Enter")
+    shown = tab.wait("document.querySelector('.curve svg')?.getAttribute('aria-label')")
+    assert "all labels right" in shown
+    place = f"{service.url}/classifiers/{name}"
+    assert httpx.get(place, headers=HEADERS).json()["multi_label"]
+    labels[current(tab)] = []
+    press(tab, "Enter")
+    assert counts(tab) == {"old": 2, ATTACK: 2, "no label": 1}
+    found = httpx.get(f"{place}/labels", headers=HEADERS).json()["documents"]
+    assert {one["id"]: one["labels"] for one in found} == labels
+    # which of the labels a document gets
+    tab.open(f"{service.url}/#/peps/document?id=pep-20&labels")
+    chosen = (
+        f"[...document.querySelectorAll('.choices button')].find((e) => e.innerText === '{name}')"
+    )
+    tab.wait(chosen)
+    tab.run(f"{chosen}.click()")
+    tab.wait(
+        "/It gets/.test(document.querySelector('.part dl.labels')?.previousSibling?.innerText)"
+    )
+    assert tab.run("window.attacked") is None
+
+
 def test_no_document_to_label_runs_a_script(tab: Tab, service: Server) -> None:
     tab.open(f"{service.url}/#/attacks/label?classifier=kinds")
     for _ in PAYLOADS:

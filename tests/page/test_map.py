@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.conftest import Server, free_port
@@ -136,6 +138,15 @@ def test_a_map_is_computed_and_explored(tab: Tab, server: Server) -> None:
     assert "other" in labels
     assert len(labels) == 2
     call(server, "DELETE", f"/classifiers/{name}", status=204)
+    tab.click("#train-all")
+    name = tab.wait("document.querySelector('#train-all ~ div b')?.innerText", 60)
+    made = call(server, "GET", f"/classifiers/{name}")
+    assert made["multi_label"]
+    names = tab.run("[...document.querySelectorAll('.topics th button')].map((e) => e.innerText)")
+    assert set(made["labels"]) == set(names)
+    tab.click("#train-all ~ div a")
+    tab.wait("document.querySelector('.legend-values')")
+    call(server, "DELETE", f"/classifiers/{name}", status=204)
     assert tab.problems == []
 
 
@@ -150,6 +161,92 @@ def test_colours_show_a_field_and_no_document_runs_a_script(tab: Tab, server: Se
     assert tab.run("window.attacked") is None
     assert tab.problems == []
     tab.look()
+
+
+def test_colours_show_the_labels_of_a_classifier(tab: Tab, server: Server) -> None:
+    ids = [one["id"] for one in call(server, "GET", f"/indexes/{INDEX}/documents")["documents"]]
+    # a label can attack, too
+    labels = [PAYLOADS[1] if name.startswith("stars") else "food, games" for name in ids]
+    call(server, "PUT", "/classifiers/skies", {"index": INDEX, "ids": ids, "labels": labels})
+    tab.open(f"{server.url}/#/{INDEX}/map")
+    tab.wait("document.querySelector('#colour optgroup option[value=\"classifier=skies\"]')")
+    topical = digest(tab)
+    tab.run(
+        "(() => { const chosen = document.querySelector('#colour');"
+        " chosen.value = 'classifier=skies'; chosen.dispatchEvent(new Event('change')); })()"
+    )
+    tab.wait("document.querySelector('.legend-values')")
+    rows = tab.run("[...document.querySelectorAll('.legend-values li')].map((e) => e.innerText)")
+    assert rows == ["food, games 60", f"{PAYLOADS[1]} 30"]
+    assert digest(tab) != topical
+    # a click on a label shows its documents
+    tab.click(".legend-values li:nth-child(2) button")
+    tab.wait("document.querySelectorAll('.chosen li').length === 30")
+    assert tab.text(".chosen h2") == f"30 documents · {PAYLOADS[1]}"
+    links = tab.run("[...document.querySelectorAll('.chosen li a')].map((e) => e.href)")
+    assert all("=stars" in link for link in links)
+    assert tab.run("document.querySelector('#colour').value") == "classifier=skies"
+    assert tab.run("window.attacked") is None
+    call(server, "DELETE", "/classifiers/skies", status=204)
+    assert tab.problems == []
+    # the colours are those of the topics, and the page says why
+    tab.open(f"{server.url}/#/{INDEX}/map?labels=skies")
+    tab.wait("document.querySelector('.refused')")
+    assert "there is no classifier of that name" in tab.text(".refused")
+    assert tab.run("document.querySelector('#colour').value") == "field="
+    tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
+    assert tab.problems == []
+
+
+def test_a_search_is_restricted_to_an_area(tab: Tab, server: Server) -> None:
+    whole = call(server, "GET", f"/indexes/{INDEX}/map")
+    places = np.frombuffer(base64.b64decode(whole["positions"]), "<f4").reshape(-1, 2)
+    bread = places[[name.startswith("bread") for name in whole["ids"]]]
+    (left, low), (right, high) = bread.min(axis=0) - 0.1, bread.max(axis=0) + 0.1
+    line = [left, low, right, low, right, high, left, high]
+    area = f"{whole['version']}:{','.join(f'{one:.4f}' for one in line)}"
+    tab.open(f"{server.url}/#/{INDEX}/map?area={area}")
+    shown = tab.wait("document.querySelector('.chosen h2')?.innerText")
+    inside = int(shown.split(" ")[0])
+    assert shown == f"{inside} documents inside the line"
+    assert 30 <= inside < 90
+    tab.run("document.querySelector('#map').focus()")
+    tab.press("+")
+    tab.click("#visible")
+    tab.wait("document.querySelector('.chosen h2')?.innerText.endsWith('in view')")
+    tab.open(f"{server.url}/#/{INDEX}/map?area={area}")
+    tab.click("#search-inside")
+    tab.click("#unit-documents + span")
+    tab.wait("document.querySelector('#query')")
+    hits = "[...document.querySelectorAll('.hits h2 a')].map((e) => e.href)"
+    tab.run("document.querySelector('#query').focus()")
+    tab.type("a rook takes the queen")
+    tab.press("Enter")
+    tab.wait("document.querySelectorAll('.hits > li').length === 10")
+    assert "Inside an area of the map" in tab.text(".filters")
+    found = tab.run(hits)
+    # without the restriction the same search finds other documents
+    tab.click(".filters .chip button")
+    tab.wait("!document.querySelector('.filters .chip') && document.querySelector('.hits')")
+    outside = tab.run(hits)
+    assert all("=chess" in one for one in outside)
+    assert not any("=chess" in one for one in found)
+    assert tab.problems == []
+    tab.open(f"{server.url}/#/{INDEX}/search?q=rook&area=another{area[area.index(':') :]}")
+    tab.wait("document.querySelector('.results .problem')")
+    assert "another map now" in tab.text(".results")
+    tab.problems[:] = [one for one in tab.problems if "status of 409" not in one]
+
+
+def test_a_service_of_one_bundle_offers_no_choice(tab: Tab, server: Server) -> None:
+    tab.open(f"{server.url}/#/{INDEX}/status")
+    tab.wait("document.querySelector('.panel')")
+    assert "Models" not in tab.text(".panels")
+    tab.open(f"{server.url}/#/{INDEX}/add")
+    asked = "performance.getEntriesByType('resource').some((e) => e.name.endsWith('/info'))"
+    tab.wait(f"document.querySelector('#new-index') && {asked}")
+    assert tab.run("document.querySelector('#new-model')") is None
+    assert tab.problems == []
 
 
 @pytest.mark.skipif(axe() is None, reason="needs axe-playwright-python or axe-core-python")

@@ -58,7 +58,7 @@ class House:
         headers = {"authorization": f"Bearer {TOKENS[by]}"}
         sent: dict[str, Any] = {"json": body}
         if isinstance(body, bytes):
-            headers["content-type"] = "multipart/form-data; boundary=x"
+            headers["content-type"] = media_type(body)
             sent = {"content": body}
         answer = httpx.request(
             method, f"{self.server.url}{path}", headers=headers, timeout=60, **sent
@@ -75,7 +75,7 @@ class House:
     def send(self, method: str, path: str, body: Any, by: str = "boss") -> socket.socket:
         kind, content = "application/json", b""
         if isinstance(body, bytes):
-            kind, content = "multipart/form-data; boundary=x", body
+            kind, content = media_type(body), body
         elif body is not None:
             content = json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKENS[by]}\r\n"
@@ -185,6 +185,7 @@ def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
             {"documents": [{"id": f"n{number % 10}", "text": text[:6000]}]},
         ),
         "upload": ("POST", "/indexes/left/files", form(f"n{number % 10}.txt", text[:6000])),
+        "embed a file": ("POST", "/jobs/embed", json.dumps(text[:6000]).encode()),
         "search": ("POST", "/similar", {"index": "left", "text": text[:3000]}),
         "passages": ("POST", "/passages", {"index": "left", "text": text[:3000]}),
         "duplicates": ("GET", "/indexes/left/duplicates", None),
@@ -193,6 +194,12 @@ def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
         "delete": ("DELETE", f"/indexes/left/documents/n{number % 10}", None),
         "describe": ("GET", "/classifiers/held", None),
     }
+
+
+def media_type(body: bytes) -> str:
+    """The type of a form of files, or of lines of JSON."""
+    form = body.startswith(b"--")
+    return "multipart/form-data; boundary=x" if form else "application/x-ndjson"
 
 
 def form(name: str, text: str) -> bytes:
@@ -296,7 +303,7 @@ def test_abandoned_requests_leave_nothing_behind(house: House, peps: dict[str, s
     # pools start threads when needed, up to their size; a leak adds threads in every round
     assert any(after <= before for before, after in pairwise(threads)), threads
     assert house.server.memory() <= memory + MORE_MEMORY
-    expected = {"background": 202, "delete": 204, "upload": 202}
+    expected = {"background": 202, "delete": 204, "upload": 202, "embed a file": 202}
     for kind, (method, path, body) in requests(peps).items():
         if kind == "train":
             path, body = path, small()

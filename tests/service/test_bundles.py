@@ -184,6 +184,8 @@ def test_a_classifier_reads_the_vectors_of_its_bundle(two: Server) -> None:
     upsert(two, "mine", *({"id": text, "text": text} for text in inputs))
     refused = call(two, "POST", "/classifiers/second/suggest", {"index": "mine"}, status=409)
     assert "another bundle" in refused["error"]
+    refused = call(two, "GET", "/indexes/mine/map?classifier=second", status=409)
+    assert "train one on documents of this index" in refused["error"]
     call(two, "PUT", "/classifiers/x", body | {"model": "start", "unlabelled": "mine"}, status=422)
 
 

@@ -33,9 +33,15 @@ def train_classifier(
     return Call("PUT", path("classifiers", name), parsed, body, idempotent=False)
 
 
-def retrain_classifier(name: str) -> Call[Classifier]:
-    """Train a classifier again from its stored examples and given labels."""
-    return Call("POST", path("classifiers", name, "retrain"), parsed, idempotent=False)
+def retrain_classifier(name: str, multi_label: bool | None = None) -> Call[Classifier]:
+    """Train a classifier again from its stored examples and given labels.
+
+    Args:
+        name: of the classifier.
+        multi_label: for the first training: whether a document may have several labels, or none.
+    """
+    place = path("classifiers", name, "retrain", multi_label=multi_label)
+    return Call("POST", place, parsed, idempotent=False)
 
 
 def classifiers() -> Call[list[str]]:

@@ -18,6 +18,7 @@ def document_map(
     limit: int | None = None,
     sample: bool | None = None,
     field: str | None = None,
+    classifier: str | None = None,
 ) -> Call[DocumentMap]:
     """One page of the documents on the map of an index, or a random sample of them.
 
@@ -27,8 +28,10 @@ def document_map(
         limit: of documents.
         sample: whether to get a random sample in place of a page.
         field: whose values to add.
+        classifier: whose labels to add; it reads vectors of the index's bundle.
     """
-    place = path("indexes", index, "map", after=after, limit=limit, sample=sample, field=field)
+    page = {"after": after, "limit": limit, "sample": sample}
+    place = path("indexes", index, "map", **page, field=field, classifier=classifier)
     return Call("GET", place, parsed)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
 from lancedb.expr import col, lit
+from numpy.typing import NDArray
 
 from service import executors
 from service.errors import InvalidError
@@ -53,18 +54,24 @@ class Current:
     """The documents of an index on its map.
 
     Attributes:
+        index: the generation.
         ids: in ascending order.
         positions: ``[n, 2]``.
         topic: of each document, a position in ``map.topics`` or -1, ``[n]``.
+        updated: when each document was written, microseconds since the epoch, ``[n]``.
+        rows: position of each document in the table (``_rowid``) when it was read, ``[n]``.
         placed: how many of them are new to the map.
         unplaced: further new documents, which have no place yet.
         values: of the field that was asked for, of each document; None without a field.
     """
 
+    index: Index
     map: Map
     ids: list[str]
     positions: Floats
     topic: Integers
+    updated: NDArray[np.int64]
+    rows: NDArray[np.int64]
     placed: int
     unplaced: int
     values: list[Any] | None
@@ -101,7 +108,8 @@ class CurrentMaps:
         if held is None:
             return None
         columns = ["id", "updated", *([PREFIX + field] if field else [])]
-        found = await index.table.query().where(LIVE).select(columns).to_arrow()
+        query = index.table.query().where(LIVE).select(columns).with_row_id()
+        found = await query.to_arrow()
         known = self._placed.setdefault(held.version, {})
         new = await executors.STORE.run(_new, held, found, known)
         if wanted := new[: max(0, min(MOST_NEW, _KEPT_NEW - len(known)))]:
@@ -110,7 +118,7 @@ class CurrentMaps:
                 for start in range(0, len(wanted), _PAGE):
                     part = wanted[start : start + _PAGE]
                     known.update(await _placed(index, held, space, part))
-        return await executors.STORE.run(_current, held, found, known)
+        return await executors.STORE.run(_current, index, held, found, known, field)
 
 
 def _check(index: Index, field: str) -> None:
@@ -178,21 +186,22 @@ def _most(topics: Integers) -> int:
     return int(values[counts.argmax()])
 
 
-def _current(held: Map, found: pa.Table, known: dict[str, Placed]) -> Current:
+def _current(
+    index: Index, held: Map, found: pa.Table, known: dict[str, Placed], field: str | None
+) -> Current:
     place_of = {name: place for place, name in enumerate(held.ids)}
     times = held.updated.tolist()
-    names = texts(found["id"])
-    columns = [found[name].to_pylist() for name in found.schema.names[1:]]
+    names, updated = texts(found["id"]), found["updated"].to_pylist()
     ids: list[str] = []
     places: list[int] = []
     new: dict[int, Placed] = {}
     rows: list[int] = []
     for row in sorted(range(len(names)), key=names.__getitem__):
-        name, updated = names[row], columns[0][row]
+        name = names[row]
         place = place_of.get(name, -1)
         one = known.get(name)
-        if place < 0 or times[place] != updated:
-            if one is None or one.updated != updated:
+        if place < 0 or times[place] != updated[row]:
+            if one is None or one.updated != updated[row]:
                 continue
             new[len(ids)] = one
         ids.append(name)
@@ -202,5 +211,16 @@ def _current(held: Map, found: pa.Table, known: dict[str, Placed]) -> Current:
     topic: Integers = held.topic[places]
     for at, one in new.items():
         positions[at], topic[at] = one.position, one.topic
-    values = [columns[1][row] for row in rows] if len(columns) > 1 else None
-    return Current(held, ids, positions, topic, len(new), len(names) - len(ids), values)
+    values = found[PREFIX + field].to_pylist() if field else None
+    return Current(
+        index,
+        held,
+        ids,
+        positions,
+        topic,
+        np.array(updated, dtype=np.int64)[rows],
+        np.array(found["_rowid"], dtype=np.int64)[rows],
+        len(new),
+        len(names) - len(ids),
+        None if values is None else [values[row] for row in rows],
+    )

@@ -159,6 +159,12 @@ def live(where: Where | None) -> Where:
     return LIVE if where is None else _join([LIVE, where], either=False)
 
 
+def both(one: Where | None, other: Where | None) -> Where | None:
+    """The condition that two conditions hold; None always holds."""
+    parts = [part for part in (one, other) if part is not None]
+    return _join(parts, either=False) if parts else None
+
+
 def sql(where: Where) -> str:
     """A condition as SQL."""
     return where if isinstance(where, str) else where.to_sql()

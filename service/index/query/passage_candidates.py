@@ -62,7 +62,8 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
     search = index.table.query().nearest_to(query.vector).column("windows")
     search = search.distance_type("cosine")
     if where is not None:
-        search = search.where(where)
+        # as in a search by vector
+        search = search.where(where).maximum_nprobes(0)
     search = search.select([*_COLUMNS, "_distance"]).limit(_OVERSAMPLE * limit)
     found = await search.with_row_id().to_arrow()
     return _candidates(found, query, limit, 1 - np.asarray(found["_distance"]))

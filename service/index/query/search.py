@@ -30,6 +30,8 @@ CANDIDATES = 100
 # a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
 # whole documents"
 SHORT = 100
+# least number of an index's parts that a search with a filter reads; without a filter it reads 20
+FILTERED_PARTS = 50
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
@@ -167,10 +169,12 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
     most = _most(query, wide)
-    search = index.table.query().nearest_to(query.vector).column("vector")
-    # LanceDB refuses to consider fewer neighbours than it returns
-    search = search.distance_type("cosine").ef(max(100, most))
-    return await _rows(search, most, where, "_distance")
+    search = index.table.query().nearest_to(query.vector).column("vector").distance_type("cosine")
+    if where is not None:
+        # a filter may leave few rows in the nearest parts: read further ones until there are enough
+        search = search.maximum_nprobes(0).minimum_nprobes(FILTERED_PARTS)
+    # an index of a former version refuses to consider fewer neighbours than it returns
+    return await _rows(search.ef(max(100, most)), most, where, "_distance")
 
 
 async def _by_words(

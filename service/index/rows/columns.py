@@ -9,9 +9,9 @@ from lancedb.table import AsyncTable
 from service.index.rows import schema
 
 
-async def prepare(table: AsyncTable) -> None:
-    """Build the scalar and full-text indexes that a table lacks."""
-    held = {built.columns[0] for built in await table.list_indices()}
+async def prepare(table: AsyncTable, *, again: bool = False) -> None:
+    """Build the scalar and full-text indexes that a table lacks, or all of them again."""
+    held = set() if again else {built.columns[0] for built in await table.list_indices()}
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),
         # ICU segments scripts without blanks

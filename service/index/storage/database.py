@@ -9,6 +9,7 @@ from typing import Any
 import lancedb
 import pyarrow as pa
 from lancedb.table import AsyncTable
+from prometheus_client import Gauge
 
 from service.errors import StoreError, disk_fault
 from service.index.storage.volume import Volume
@@ -29,13 +30,20 @@ async def connect(
     return database
 
 
-def bounded(size: int) -> lancedb.Session:
+def bounded(size: int, shown: Gauge | None = None) -> lancedb.Session:
     """Caches of LanceDB for several databases, limited to this many bytes together.
 
     LanceDB's own limits are 6 GiB for parts of indexes and 1 GiB for metadata; the ratio stays.
+
+    Args:
+        size: the limit.
+        shown: shows how many bytes they hold.
     """
     metadata = size // 7
-    return lancedb.Session(size - metadata, metadata)
+    session = lancedb.Session(size - metadata, metadata)
+    if shown is not None:
+        shown.set_function(lambda: session.size_bytes)
+    return session
 
 
 async def table_names(database: Database) -> list[str]:
@@ -74,7 +82,10 @@ class Database:
                 # with the default interval, None, an open table never sees the writes of
                 # other processes
                 self._connection = await lancedb.connect_async(
-                    self.uri, read_consistency_interval=timedelta(0), session=self._session
+                    self.uri,
+                    read_consistency_interval=timedelta(0),
+                    session=self._session,
+                    storage_options=None if self.volume is None else self.volume.options,
                 )
             except OSError as error:
                 fault = disk_fault(error)

@@ -1,4 +1,4 @@
-"""The folder of a store: checks that it exists, is whole, is synced, and has space."""
+"""The folder or bucket of a store: checks that it exists, is whole, is synced, and has space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import structlog
 
 from service.errors import StoreError, disk_fault
 from service.executors import Pool
-from service.index.storage import files, recovery
+from service.index.storage import bucket, files, recovery
+from service.index.storage.bucket import Bucket
 from service.index.storage.disk import Disk
 from service.index.storage.place import Place
 from service.index.storage.reserve import BYTES, Reserve
@@ -25,6 +26,12 @@ Durability = Literal["fsync", "commit"]
 
 # how long a check of the identity file is valid
 LOOK_SECONDS = 1.0
+# how often the service checks without requests that the store still exists
+WATCH_SECONDS = 2.0
+# the same for a bucket, whose requests cost money; while it is away, WATCH_SECONDS
+BUCKET_WATCH_SECONDS = 10.0
+# how long the service keeps the refusal of a bucket that has no conditional writes
+UNSAFE_SECONDS = 60.0
 # one for a sync, one for checks at the same time
 _THREADS = 2
 
@@ -34,13 +41,22 @@ class Volume:
 
     Args:
         path: of the folder. A path with ``://`` is an object store, which confirms a write only
-            when it is durable; all of this does nothing there.
+            when it is durable; there this only checks that the store can be used.
         durability: whether commits are synced, and torn tables repaired.
         recovered: called with the number of versions that were given up.
+        timeout: seconds that a request to an object store may take.
     """
 
-    def __init__(self, path: str, durability: Durability, recovered: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        durability: Durability,
+        recovered: Callable[[int], None],
+        timeout: float = 5.0,
+    ) -> None:
         self._local = "://" not in path
+        self._bucket = Bucket(path, timeout) if path.startswith("s3://") else None
+        self._claimed = False
         self._durability = durability
         self._recovered = recovered
         self._executor = Pool("disk", _THREADS)
@@ -66,45 +82,94 @@ class Volume:
             return self._gone.reason
         return "sync" if self._disk.failed else self._failed_write or None
 
+    @property
+    def options(self) -> dict[str, str] | None:
+        """LanceDB's options for connections to the store."""
+        return None if self._bucket is None else self._bucket.options
+
+    @property
+    def watch_seconds(self) -> float:
+        """Seconds until the next check without requests."""
+        return WATCH_SECONDS if self._bucket is None or not self.up else BUCKET_WATCH_SECONDS
+
     async def claim(self) -> None:
-        """Find the store, or start a new one in an empty folder.
+        """Find the store, or start a new one in an empty folder; check what a bucket can do.
 
         Raises:
-            StoreError: the former store is gone.
+            StoreError: the former store is gone, or the bucket cannot be used.
             OSError: the folder cannot be created or written.
         """
+        if self._bucket is not None:
+            kept = UNSAFE_SECONDS if self.trouble in ("unsafe", "unsupported") else LOOK_SECONDS
+            # many requests share a refusal, so that they do not wait for each other's probes
+            if self._gone is None or time.monotonic() - self._looked > kept:
+                await self._judge(self._bucket.claim)
+                self._looked = time.monotonic()
+            self._raise()
         if self._place is not None:
             await self._run(self._place.claim)
             await self._run(self._reserve.keep)
+        self._claimed = True
 
     async def check(self, *, now: bool = False) -> None:
-        """Raise StoreError if the store is gone; checks once a second unless ``now``."""
+        """Raise StoreError if the store is gone.
+
+        A folder is checked once a second, or ``now``; a bucket only ``now``, once it is claimed.
+        """
         asked = time.monotonic()
-        if self._place is None:
-            return
-        if now or asked - self._looked > LOOK_SECONDS:
+        if self._bucket is not None:
+            old = now and self._claimed
+        else:
+            old = self._local and (now or asked - self._looked > LOOK_SECONDS)
+        if old:
             async with self._looking:
                 # another call may have checked in between
                 if self._looked < asked:
                     began = time.monotonic()
-                    await self._look(self._place)
+                    await self._look()
                     self._looked = began
-        if self._gone is not None:
-            raise StoreError(str(self._gone), self._gone.reason)
+        self._raise()
 
-    async def _look(self, place: Place) -> None:
+    async def _look(self) -> None:
+        if self._bucket is not None:
+            await self._judge(self._bucket.look)
+        elif self._place is not None:
+            await self._judge(self._place.look)
+            if self.up:
+                # a deletion may have used it while the volume was full
+                await self._run(lambda: self._reserve.keep(room=BYTES))
+
+    async def _judge(self, look: Callable[[], None]) -> None:
+        """Note whether a check finds the store."""
         try:
-            await self._run(place.look)
+            await self._run(look)
         except StoreError as error:
             if self._gone is None:
-                log.error("store_gone", reason=str(error))
+                log.error("store_gone", reason=str(error), cause=bucket.cause(error.__cause__))
             self._gone = error
         else:
             if self._gone is not None:
                 log.info("store_back")
             self._gone = None
-            # a deletion may have used it while the volume was full
-            await self._run(lambda: self._reserve.keep(room=BYTES))
+
+    def _raise(self) -> None:
+        if self._gone is not None:
+            raise StoreError(str(self._gone), self._gone.reason, headers=self._gone.headers)
+
+    async def fault(self, error: Exception) -> StoreError | None:
+        """The store's fault behind an error of LanceDB or the system; None if it has none."""
+        if isinstance(error, StoreError):
+            return error
+        fault = disk_fault(error)
+        if fault is not None:
+            self._failed_write = fault.reason
+            return fault
+        try:
+            if self._claimed:
+                await self.check(now=True)
+        except StoreError as gone:
+            return gone
+        return bucket.fault(error)
 
     async def sync(self) -> None:
         """Return when all writes before the call are as durable as the settings ask.
@@ -179,10 +244,6 @@ class Volume:
             return await work()
         finally:
             await self._run(self._reserve.keep)
-
-    def failed(self, fault: StoreError) -> None:
-        """Note that the volume refused a write."""
-        self._failed_write = fault.reason
 
     def wrote(self) -> None:
         """Note that a write succeeded."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.index.query.filters import Filter
+from service.server.bodies.areas import AreaIn
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
 
@@ -76,6 +77,7 @@ class SimilarRequest(BaseModel):
         "or both, which is the default",
     )
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    area: AreaIn | None = Field(None, description="only documents inside an area of the map")
     adapt: bool = Field(
         True, description="in the modes cosine and hybrid: adapt the cosine to the index"
     )

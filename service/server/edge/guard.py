@@ -26,13 +26,13 @@ _HINT = ": send fewer inputs a request"
 _UPLOAD_HINT = " (max_upload_bytes): send fewer files a request"
 # bytes of an upload that are in memory, before they are on disk
 _UPLOAD_MEMORY = 4 << 20
-_UPLOADS = re.compile("/indexes/[^/]+/files|/read")
+_UPLOADS = re.compile("/indexes/[^/]+/files|/read|/jobs/embed")
 NDJSON = "application/x-ndjson"
 # routes that also take lines of JSON, which they read as they arrive
 _BY_LINES = {"/embed"}
 # memory of a request by lines: texts in work, their vectors, and answers that wait
 LINES_MEMORY = 8 << 20
-# key in the scope: the memory of a request by lines
+# key in the scope: the memory of a request
 ROOM = "docsplit.room"
 
 
@@ -87,6 +87,7 @@ class Guard:
                 headers.get(deadline.HEADER), self._timeout, self._max_timeout
             )
             scope["docsplit.started"] = time.monotonic()
+            scope[ROOM] = room
             scope["docsplit.deadline"] = scope["docsplit.started"] + allowed
             upload = _UPLOADS.fullmatch(scope["path"]) is not None
             lines = sends_lines(scope)
@@ -98,7 +99,6 @@ class Guard:
                 _check_coding(headers)
                 _check_charset(headers)
                 room.reach(LINES_MEMORY)
-                scope[ROOM] = room
             else:
                 body = await self._whole(headers, receive, allowed, room)
         except ServiceError as error:

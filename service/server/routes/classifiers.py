@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from heads import bounds
@@ -104,7 +104,18 @@ async def train_classifier(
 
 
 @router.post("/{name}/retrain", responses=_TRAIN, response_model_exclude_none=True)
-async def retrain_classifier(request: Request, response: Response, name: Name) -> ClassifierOut:
+async def retrain_classifier(
+    request: Request,
+    response: Response,
+    name: Name,
+    multi_label: Annotated[
+        bool | None,
+        Query(
+            description="for the first training: a document may have several labels, or none; by "
+            "default, whether one has"
+        ),
+    ] = None,
+) -> ClassifierOut:
     """Train a classifier again for its served bundle, from its stored examples and given labels.
 
     If a training in the background was lost or failed, this uses the examples of that training.
@@ -123,13 +134,20 @@ async def retrain_classifier(request: Request, response: Response, name: Name) -
         if stored is None:
             with suppress(NotFoundError):
                 stored = await classifiers.examples(name)
+        if stored is not None and multi_label not in (None, stored.multi_label):
+            raise InvalidError(
+                "multi_label: the classifier has examples of the other kind: leave multi_label "
+                "out, or PUT the classifier again",
+                "multi_label",
+            )
         known = None
         if labelled := await (await heads.labels()).all(name):
             for source in {one.index for one in labelled}:
                 rights.require(request, Right.READ_INDEXES, source)
             from service.learning.gathering import gather
 
-            examples, known = await gather(await service.store.indexes(), stored, labelled)
+            indexes = await service.store.indexes()
+            examples, known = await gather(indexes, stored, labelled, multi_label)
         elif stored is not None:
             examples = stored
         elif job is not None:

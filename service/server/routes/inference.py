@@ -23,7 +23,9 @@ from windowing.tokens import Side
 if TYPE_CHECKING:
     from service.embedding.reranker import Reranker
     from service.index.documents import Index
+    from service.index.query.filters import Filter, Where
     from service.index.query.reading import Query
+    from service.server.bodies.areas import AreaIn
     from service.server.bodies.similar_bodies import QueryIn
 
 
@@ -154,6 +156,23 @@ async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, d
     text = body.text or ""
     result = await embed(request, [text], encoder=encoder_of_index(request, index))
     return Query(normalise(result.documents[0].vector()), text), headers(request, result)
+
+
+async def condition(
+    request: Request, index: Index, given: Filter | None, area: AreaIn | None
+) -> Where | None:
+    """The condition on documents that the filter and the area of a search make.
+
+    Raises:
+        InvalidError: the filter does not fit the index, or the area has too many documents.
+        ConflictError: the area is on another map.
+    """
+    from service.index.query.filters import both, compile_filter
+
+    where = None if given is None else compile_filter(given, index.identity.fields)
+    if area is None:
+        return where
+    return both(where, await service_of(request).mapping.inside(index, area.area()))
 
 
 def vectors(

@@ -10,7 +10,6 @@ from fastapi.responses import Response
 
 from service.embedding.embedder import Document, UnusableInputError
 from service.errors import DamagedError, NotFoundError
-from service.index.query.filters import compile_filter
 from service.index.rows.record import Windows
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.similar_bodies import MOST_VALUES, FacetsOut, HitOut, SimilarRequest
@@ -48,7 +47,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     async with deadline.within(request):
         indexes = await service.store.indexes()
         index = await indexes.open(name)
-        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        where = await inference.condition(request, index, body.filter, body.area)
         head = await citation_head(request, index, name) if body.mode == "citation" else None
         from service.index.query import facets, search
 

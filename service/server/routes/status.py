@@ -36,7 +36,8 @@ class Ready(BaseModel):
         description="why it is degraded. redis: Redis is away; answers are correct but slower. "
         "model: the engine of a bundle does not start; /info names it. "
         "store_gone: the store is gone. store_enospc: its last write failed. store_sync: a sync "
-        "failed",
+        "failed. Of an object store also store_unreachable, store_denied, store_unsafe and "
+        "store_unsupported",
     )
 
 

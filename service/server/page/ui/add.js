@@ -5,7 +5,7 @@ import { below, post, send, upload } from "./api.js";
 import { count, fill, h, say } from "./dom.js";
 import { problem } from "./empty.js";
 import { follow } from "./jobs.js";
-
+import { modelChoice } from "./models.js";
 
 /** Show the view. */
 export async function add(main, index, given, signal) {
@@ -100,12 +100,13 @@ export function fresh() {
     id: "new-index", required: true, pattern: "[a-z0-9][a-z0-9_\\-]{0,62}", autocomplete: "off", spellcheck: "false",
     title: "Lower-case letters, digits, - and _; the first is a letter or a digit",
   });
+  const model = modelChoice();
   return h("form.simple", {
     "aria-labelledby": "index-title",
     onsubmit: async (event) => {
       event.preventDefault();
       try {
-        await send("PUT", below(input.value), {});
+        await send("PUT", below(input.value), { model: model.value() });
         changed();
         say(`The index ${input.value} is there.`);
         go(address(input.value, "add"));
@@ -113,6 +114,6 @@ export function fresh() {
         fill(report, problem(error));
       }
     },
-  }, h("h2", { id: "index-title" }, "A new index"), h("label", { for: "new-index" }, "Name"), input,
+  }, h("h2", { id: "index-title" }, "A new index"), h("label", { for: "new-index" }, "Name"), input, model.place,
   h("p.actions", {}, h("button", { type: "submit" }, "Create")), report);
 }

@@ -37,10 +37,11 @@ export function stalled(all) {
   return documents >= APART && mean(after) - mean(before) < GROWTH ? documents : 0;
 }
 
-/** The curve as a picture, and its last point in words. */
-export function curve(all) {
+/** The curve as a picture, and its last point in words; with several labels, all of a document must be right. */
+export function curve(all, several) {
+  const what = several ? "Share of documents with all labels right" : "Accuracy";
   const last = all[all.length - 1];
-  if (!last) return h("p.note", {}, "Accuracy is known after the first training.");
+  if (!last) return h("p.note", {}, `${what}: known after the first training.`);
   const words = `${percent(last.accuracy)} with ${last.n} documents (95 % interval ${percent(last.low)} to ${percent(last.high)})`;
   const most = Math.max(...all.map((one) => one.n));
   const x = (n) => LEFT + (n / most) * (WIDTH - LEFT - RIGHT);
@@ -48,7 +49,7 @@ export function curve(all) {
   const line = (some, of) => some.map((one, place) => `${place ? "L" : "M"}${x(one.n).toFixed(1)} ${y(of(one)).toFixed(1)}`).join("");
   const band = `${line(all, (one) => one.high)}${line([...all].reverse(), (one) => one.low).replace("M", "L")}Z`;
   return h("figure.curve", {},
-    h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Accuracy by the number of labelled documents: ${words}` },
+    h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${what} by the number of labelled documents: ${words}` },
       [0, 0.5, 1].map((share) => [
         h("path.grid", { d: `M${LEFT} ${y(share)}H${WIDTH - RIGHT}` }),
         h("text", { x: LEFT - 5, y: y(share) + 4, "text-anchor": "end" }, percent(share))]),
@@ -57,7 +58,7 @@ export function curve(all) {
       all.map((one) => [
         h("path.bar", { d: `M${x(one.n).toFixed(1)} ${y(one.low).toFixed(1)}V${y(one.high).toFixed(1)}` }),
         h("circle", { cx: x(one.n).toFixed(1), cy: y(one.accuracy).toFixed(1), r: 2.6 })])),
-    h("figcaption", {}, "Accuracy ", h("b", {}, percent(last.accuracy)), ` (${percent(last.low)} to ${percent(last.high)})`));
+    h("figcaption", {}, `${what} `, h("b", {}, percent(last.accuracy)), ` (${percent(last.low)} to ${percent(last.high)})`));
 }
 
 function percent(share) {

@@ -1,7 +1,7 @@
 // The desk of a person who labels: one document, a key for each label, and how the classifier grows.
 
 import { address } from "./address.js";
-import { get, post } from "./api.js";
+import { post } from "./api.js";
 import { curve, points, stalled } from "./curve.js";
 import { count, fill, h, say } from "./dom.js";
 import { problem } from "./empty.js";
@@ -9,28 +9,29 @@ import { give, save } from "./given.js";
 import { explain, markCarried } from "./labels.js";
 import { Queue } from "./queue.js";
 import { parts, reading } from "./sheet.js";
+import { ended } from "./training.js";
 
 // labels that have a key
 const KEYS = 9;
 // a training follows after so many labels, or after this share of all
 const EACH = 5;
 const SHARE = 0.1;
-const PAUSE = 1000;
 
 /** Where a person labels documents of an index for one classifier. */
 export class Desk {
   /**
    * @param {object|null} trained as GET /classifiers/{name} describes it; null before the first training
    * @param {object[]} given documents with labels, in the order of time
-   * @param {string[]} fresh labels of a new classifier
+   * @param {{labels: string[], several: boolean}} fresh labels of a new classifier, and whether a
+   *   document may have several of them
    */
   constructor(index, name, trained, given, fresh, signal) {
     Object.assign(this, { index: index.name, name, trained, signal, shown: null, chosen: new Set(), busy: false, training: false });
     this.kept = new Map(given.map((one) => [`${one.index}/${one.id}`, one.labels]));
     // the keys of labels stay the same: their order is that of the address, else of the alphabet
     const known = [...(trained?.outputs ?? []), ...given.flatMap((one) => one.labels)].sort();
-    this.names = [...new Set([...fresh, ...known])];
-    this.several = trained?.multi_label ?? given.some((one) => one.labels.length !== 1);
+    this.names = [...new Set([...fresh.labels, ...known])];
+    this.several = trained?.multi_label ?? (fresh.several || given.some((one) => one.labels.length !== 1));
     this.since = Math.max(0, this.kept.size - (trained?.examples ?? 0));
     // documents that were labelled or skipped, for undo
     this.path = given.filter((one) => one.index === this.index).map((one) => one.id);
@@ -167,7 +168,7 @@ export class Desk {
     fill(this.page.labels, this.names.map((label, place) => h("button.label", {
       type: "button", "aria-keyshortcuts": place < KEYS ? String(place + 1) : null, onclick: () => this.choose(label),
     }, place < KEYS && [h("kbd", {}, place + 1), " "], label)));
-    history.replaceState(null, "", address(this.index, "label", { classifier: this.name, l: this.names }));
+    history.replaceState(null, "", address(this.index, "label", { classifier: this.name, l: this.names, several: this.several }));
     this.buttons();
   }
 
@@ -212,10 +213,11 @@ export class Desk {
     return found;
   }
 
-  /** Whether a training has two labels or more, and two documents of each. */
+  /** Whether a training has two labels or more, and two documents of each; with several labels also two without it. */
   enough() {
     const all = [...this.counts()].map(([label, number]) => number + (this.trained?.labels?.[label] ?? 0)).filter((number) => number > 0);
-    return all.length > 1 && Math.min(...all) > 1;
+    const documents = this.kept.size + (this.trained?.examples ?? 0);
+    return all.length > 1 && Math.min(...all) > 1 && (!this.several || Math.max(...all) <= documents - 2);
   }
 
   /** Labels until the next training; none are missing for the first one. */
@@ -232,10 +234,11 @@ export class Desk {
     const { page } = this;
     const all = points(this.trained);
     const flat = stalled(all);
-    fill(page.counts, [...this.counts()].map(([label, number]) => [h("dt", {}, label), h("dd", {}, number)]));
-    fill(page.curve, curve(all), flat > 0 && h("p.stalled", { role: "status" },
+    const without = [...this.kept.values()].filter((labels) => !labels.length).length;
+    fill(page.counts, [...this.counts(), ...(without ? [[h("i", {}, "no label"), without]] : [])].map(([label, number]) => [h("dt", {}, label), h("dd", {}, number)]));
+    fill(page.curve, curve(all, this.several), flat > 0 && h("p.stalled", { role: "status" },
       `Accuracy has not grown over the last ${flat} documents. More labels will hardly help: look at the labels again, or stop here.`));
-    page.state.textContent = this.training ? "Training…" : !this.enough() ? "A training needs two labels or more, and two documents of each." :
+    page.state.textContent = this.training ? "Training…" : !this.enough() ? `A training needs two labels or more, and two documents of each${this.several ? ", and two without it" : ""}.` :
       this.left() ? `The next training follows after ${count(this.left(), "more label")}.` : "";
     page.train.disabled = this.training || !this.enough();
   }
@@ -246,7 +249,8 @@ export class Desk {
     let before = this.since;
     this.progress();
     try {
-      await post(`classifiers/${encodeURIComponent(this.name)}/retrain`, undefined, this.signal).catch((error) => {
+      const kind = !this.trained?.outputs && this.several ? "?multi_label=true" : "";
+      await post(`classifiers/${encodeURIComponent(this.name)}/retrain${kind}`, undefined, this.signal).catch((error) => {
         // another training runs, which may not know the newest labels
         if (error.status !== 409) throw error;
         before = 0;
@@ -266,15 +270,5 @@ export class Desk {
     this.progress();
     if (!this.shown) await this.attempt(() => this.advance());
     if (this.due() && this.trained?.outputs) await this.train();
-  }
-}
-
-/** The classifier once no training of it runs. */
-async function ended(name, signal) {
-  for (;;) {
-    const found = await get(`classifiers/${encodeURIComponent(name)}`, signal);
-    if (!found.training) return found;
-    if (found.training.state === "failed") throw Object.assign(new Error(found.training.error), { status: 409 });
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
   }
 }

@@ -35,10 +35,10 @@ export function equals(field, value, type) {
   return `${field}:${type === "strings" ? "contains" : "eq"}:${value}`;
 }
 
-/** The active filters, and a form that adds one. */
-export function filterBar(fields, filters, change) {
+/** The active filters, further restrictions of the search, and a form that adds a filter. */
+export function filterBar(fields, filters, change, further) {
   const names = Object.keys(fields);
-  if (!names.length) return null;
+  if (!names.length) return further && h("div.filters", {}, further);
   const editor = h("form.editor", { hidden: true, "aria-label": "New filter" });
   const opener = h("button.plain", {
     type: "button", id: "add-filter", "aria-expanded": "false",
@@ -49,7 +49,7 @@ export function filterBar(fields, filters, change) {
     },
   }, "+ Filter");
   build(editor, fields, names[0], (one) => change([...new Set([...filters, one])]));
-  return h("div.filters", {}, filters.map((one) => chip(one, fields, () => change(filters.filter((each) => each !== one)))),
+  return h("div.filters", {}, further, filters.map((one) => chip(one, fields, () => change(filters.filter((each) => each !== one)))),
     opener, editor);
 }
 

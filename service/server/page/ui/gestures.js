@@ -6,7 +6,7 @@ const SHIFT = 60;
  * @param {Points} points
  * @param {SVGElement} line gets the line that is drawn
  * @param {{lasso: () => boolean, hover: (at: number, x: number, y: number) => void,
- *   open: (at: number) => void, around: (inside: Uint8Array) => void, clear: () => void}} to
+ *   open: (at: number) => void, around: (line: number[][]) => void, clear: () => void}} to
  */
 export function gestures(points, line, to) {
   const { canvas } = points;
@@ -54,7 +54,7 @@ export function gestures(points, line, to) {
   const release = (event) => {
     if (!held.delete(event.pointerId)) return;
     line.removeAttribute("d");
-    if (drawn && drawn.length > 3) to.around(points.inside(drawn));
+    if (drawn && drawn.length > 3) to.around(drawn.map((place) => points.at(...place)));
     else if (event.type === "pointerup" && moved < 5) {
       const at = points.near(...place(event));
       if (at >= 0) to.open(at);

@@ -8,7 +8,7 @@ import { labelled } from "./given.js";
 
 /**
  * Show the view.
- * @param {URLSearchParams} given `classifier`, and `l`, the labels of a new one
+ * @param {URLSearchParams} given `classifier`, and `l`, the labels of a new one, and `several`
  */
 export async function label(main, index, given, signal) {
   const name = given.get("classifier");
@@ -21,7 +21,7 @@ export async function label(main, index, given, signal) {
     return void fill(main, h("section.empty", {}, h("h1", {}, name),
       h("p", {}, "This classifier is part of the bundle and takes no labels. ", h("a", { href: address(index.name, "label") }, "Choose another one, or create one"), ".")));
   }
-  await new Desk(index, name, trained, await labelled(name, signal), given.getAll("l"), signal).open(main);
+  await new Desk(index, name, trained, await labelled(name, signal), { labels: given.getAll("l"), several: given.has("several") }, signal).open(main);
 }
 
 function choice(index, classifiers, untrained) {
@@ -41,16 +41,18 @@ function create(index) {
     title: "Lower-case letters, digits, - and _; the first is a letter or a digit",
   });
   const labels = h("input", { id: "new-labels", required: true, autocomplete: "off", placeholder: "sport, money, other" });
+  const several = h("input", { id: "several", type: "checkbox" });
   return h("form.simple", {
     "aria-labelledby": "create-title",
     onsubmit: (event) => {
       event.preventDefault();
       const given = new Set(labels.value.split(",").map((each) => each.trim()).filter(Boolean));
-      go(address(index, "label", { classifier: name.value, l: [...given] }));
+      go(address(index, "label", { classifier: name.value, l: [...given], several: several.checked }));
     },
   }, h("h2", { id: "create-title" }, "A new classifier"),
   h("label", { for: "new-classifier" }, "Name"), name,
   h("label", { for: "new-labels" }, "Labels, separated by commas"), labels,
+  h("label.keys", {}, several, " A document may have several of them, or none"),
   h("p.note", {}, `The page then shows documents to label. It trains the classifier as soon as two labels have ${count(2, "document")} each.`),
   h("p.actions", {}, h("button.main", { type: "submit" }, "Start")));
 }

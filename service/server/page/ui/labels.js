@@ -7,6 +7,8 @@ import { flow, slicer } from "./texts.js";
 
 // characters of a window in the list
 const SHORT = 160;
+// probability of a label from which on a classifier of several labels gives it
+const LEAST = 0.5;
 
 /**
  * Offer the classifiers that the key may use; nothing if there are none.
@@ -19,9 +21,10 @@ export async function labels(beside, shown, text, open, reach, signal) {
   const answer = h("div", { "aria-live": "polite" });
   const ask = async (classifier) => {
     try {
-      const found = await explain(classifier, text, signal);
+      const [found, { multi_label: several }] = await Promise.all(
+        [explain(classifier, text, signal), get(`classifiers/${encodeURIComponent(classifier)}`, signal)]);
       markCarried(shown, found.windows);
-      fill(answer, explained(classifier, found, slicer(text), reach));
+      fill(answer, several && decided(found.labels), explained(classifier, found, slicer(text), reach));
     } catch (error) {
       if (error.name !== "AbortError") fill(answer, problem(error));
     }
@@ -48,6 +51,12 @@ export function markCarried(shown, windows) {
     found?.classList.add("carried");
     found?.querySelector(".edge").append(h("b.share", {}, `share in the label ${contribution.toFixed(2)}`));
   }
+}
+
+/** Which of several labels a document gets: those that are more probable than not. */
+function decided(given) {
+  const fitting = given.filter(({ score }) => score >= LEAST).map(({ label }) => label);
+  return h("p", {}, fitting.length ? ["It gets: ", h("b", {}, fitting.join(", "))] : "It gets none: no label is more probable than not.");
 }
 
 function explained(classifier, { labels: given, windows }, slice, reach) {

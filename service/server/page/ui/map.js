@@ -2,16 +2,17 @@
 
 import { address } from "./address.js";
 import { below, get, post, send } from "./api.js";
+import { area, simplified } from "./area.js";
+import { choose } from "./chosen.js";
+import { chooser, colours, legend, refused, wanted } from "./colours.js";
 import { count, fill, h, say } from "./dom.js";
 import { noDocuments, problem } from "./empty.js";
+import { floats, integers } from "./encoded.js";
 import { gestures } from "./gestures.js";
-import { colour, Points, ramp } from "./points.js";
-import { swatch, topicTable, train } from "./topics.js";
+import { Points } from "./points.js";
+import { topicTable } from "./topics.js";
 
 const PAUSE = 1000;
-const FIELDS = new Set(["string", "integer", "boolean"]);
-const LISTED = 50;
-const VALUES = 24;
 const HIGHLIGHTED = 100;
 // share of new documents from which on the page advises to compute the map again
 const STALE = 0.1;
@@ -29,12 +30,19 @@ export async function map(main, index, given, signal) {
 }
 
 async function load(here, index, given, signal) {
-  const field = FIELDS.has(index.fields[given.get("by")]) ? given.get("by") : "";
-  const query = field ? `?sample=true&field=${encodeURIComponent(field)}` : "?sample=true";
+  const asked = wanted(index, given);
+  const read = (parameters) => get(`${below(index.name, "map")}?${new URLSearchParams({ sample: true, ...parameters })}`, signal);
+  let [chosen, note] = [asked, null];
   try {
-    const [found, topics] = await Promise.all(
-      [get(below(index.name, "map") + query, signal), get(below(index.name, "topics"), signal)]);
-    show(here, index, { found, topics, field, given }, signal);
+    const [found, topics, { classifiers }] = await Promise.all([
+      read(asked).catch((error) => {
+        // without a map the second request says so
+        if (!asked.classifier || !(error.status >= 400 && error.status < 500)) throw error;
+        [chosen, note] = [{}, refused(asked.classifier, error)];
+        return read({});
+      }),
+      get(below(index.name, "topics"), signal), get("classifiers", signal)]);
+    show(here, index, { found, topics, classifiers, given, chosen, note }, () => load(here, index, given, signal), signal);
   } catch (error) {
     if (error.status !== 404) throw error;
     fill(here, h("section.empty", {}, h("h1", {}, "This index has no map yet"),
@@ -75,7 +83,7 @@ async function follow(report, job, done, signal) {
   fill(report, h("p.problem", { role: "alert" }, job.error ?? "The job was cancelled."));
 }
 
-function show(here, index, { found, topics, field, given }, signal) {
+function show(here, index, { found, topics, classifiers, given, chosen: by, note }, again, signal) {
   const { ids } = found;
   const numbers = integers(found.topics);
   const canvas = h("canvas", {
@@ -88,44 +96,48 @@ function show(here, index, { found, topics, field, given }, signal) {
   const chosen = h("section.chosen", { "aria-label": "Chosen documents", "aria-live": "polite" });
   const around = h("button", { type: "button", id: "around", "aria-pressed": "false", onclick: () =>
     around.setAttribute("aria-pressed", String(around.getAttribute("aria-pressed") !== "true")) }, "Draw around documents");
-  const mark = (inside, title, fit = true) => choose({ points, chosen, index, ids, fit }, inside, title, signal);
+  const mark = (inside, title) => choose({ points, chosen, index, ids, fit: true }, inside, title, null, signal);
+  const ring = (corners, title, fit = false) => choose({ points, chosen, index, ids, fit }, points.inside(corners), title, { map: found.version, corners }, signal);
   const ofTopic = (number) => {
-    mark(Uint8Array.from(numbers, (one) => Number(one === number)), topics.topics[number].name);
+    mark(Uint8Array.from(numbers, (one) => Number(one === number)), `· ${topics.topics[number].name}`);
     canvas.scrollIntoView({ block: "nearest" });
   };
-  const names = found.values?.values ?? topics.topics.map((topic) => topic.name);
-  const shown = found.values ? integers(found.values.codes) : numbers;
-  const order = index.fields[field] === "integer" ? rank(names) : null;
-  const shade = order ? (code) => (code < 0 ? colour(-1) : ramp(order.get(code))) : colour;
+  const shown = colours(index, found, topics.topics);
+  const topical = !found.values && !found.labels;
+  const ofColour = (code, name) => mark(Uint8Array.from(shown.codes, (one) => Number(one === code)), `· ${name}`);
   fill(here,
     h("div.tools", {}, searchForm((text) => highlight(index, text, ids, mark, chosen, signal)),
-      h("label.field", {}, "Colour by ", h("select", { id: "colour", onchange: (event) =>
-        location.assign(address(index.name, "map", { by: event.target.value })) },
-      [["", "topic"], ...Object.keys(index.fields).filter((name) => FIELDS.has(index.fields[name])).map((name) => [name, name])]
-        .map(([value, title]) => h("option", { value, selected: value === field }, title)))),
+      chooser(index, by, classifiers),
       around,
+      h("button", { type: "button", id: "visible", onclick: () => ring(simplified(points.view()), "in view") }, "Choose all in view"),
       h("button", { type: "button", "aria-label": "Zoom in", onclick: () => points.zoom(1.6) }, "+"),
       h("button", { type: "button", "aria-label": "Zoom out", onclick: () => points.zoom(1 / 1.6) }, "−"),
       h("button", { type: "button", id: "whole", onclick: () => { mark(null); points.fit(); } }, "Whole map")),
     h("div.plane", {}, canvas, h("svg.line", { "aria-hidden": "true" }, line), tip),
     h("p.note.keys", { id: "map-keys" }, "Drag or use the arrow keys to move, the wheel or + and − to zoom, 0 for the whole map. A click opens a document. Hold Shift and drag to draw around documents."),
-    field && legend(names, shown, order, shade),
+    note,
+    !topical && legend(shown, ofColour),
     chosen,
     h("h2", {}, "Topics"),
     topicTable(index.name, topics, { ids, numbers }, ofTopic, signal),
     h("p.note", {}, state(found, ids.length)),
-    compute(index, "Compute the map again", () => load(here, index, given, signal), signal));
-  points.labels = field ? [] : topics.topics.filter((topic) => topic.centre).map(({ words, centre: [x, y] }) => ({ x, y, text: words.slice(0, 2).join(", ") }));
-  points.paint(shown, shade);
+    compute(index, "Compute the map again", again, signal));
+  points.labels = !topical ? [] : topics.topics.filter((topic) => topic.centre).map(({ words, centre: [x, y] }) => ({ x, y, text: words.slice(0, 2).join(", ") }));
+  points.paint(shown.codes, shown.shade);
   gestures(points, line, {
     lasso: () => around.getAttribute("aria-pressed") === "true",
-    hover: (at, x, y) => hover(tip, canvas, at, x, y, () => [ids[at], names[shown[at]]].filter((one) => one !== undefined).join(" · ")),
+    hover: (at, x, y) => hover(tip, canvas, at, x, y, () => [ids[at], shown.tell(at)].filter((one) => one !== undefined).join(" · ")),
     open: (at) => location.assign(address(index.name, "document", { id: ids[at] })),
-    around: (inside) => mark(inside, "inside the line", false),
+    around: (drawn) => ring(simplified(drawn), "inside the line"),
     clear: () => mark(null),
   });
   const sizes = new ResizeObserver(() => points.resize());
   sizes.observe(canvas);
+  const before = area(given.get("area"));
+  if (before?.map === found.version) {
+    points.resize();
+    ring(before.corners, "inside the line", true);
+  }
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", () => points.draw(), { signal });
   signal.addEventListener("abort", () => sizes.disconnect());
@@ -149,37 +161,6 @@ async function highlight(index, text, ids, mark, chosen, signal) {
   }
 }
 
-/** Let documents stand out and list the first of them; null ends it. */
-async function choose({ points, chosen, index, ids, fit }, inside, title, signal) {
-  const own = inside ? ids.filter((_, at) => inside[at]) : [];
-  points.mark(own.length ? inside : null);
-  if (own.length && fit) points.fit(inside);
-  if (!inside) return void fill(chosen);
-  const list = h("div");
-  fill(chosen, h("h2", {}, `${count(own.length, "document")} ${title}`), list,
-    own.length > 1 && own.length < ids.length && trainForm(index, ids, inside, signal));
-  if (!own.length) return;
-  try {
-    const { documents } = await post(below(index.name, "documents", "get"), { ids: own.slice(0, LISTED), text: false }, signal);
-    fill(list, h("ul", {}, documents.map((one) => h("li", {}, h("a", { href: address(index.name, "document", { id: one.id }) }, one.title || one.id),
-      h("a.note", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, "Documents like this")))),
-    own.length > LISTED && h("p.note", {}, `${(own.length - LISTED).toLocaleString("en")} more`));
-  } catch (error) {
-    if (error.name !== "AbortError") fill(list, problem(error));
-  }
-}
-
-/** A form that gives the chosen documents a label and trains a classifier. */
-function trainForm(index, ids, inside, signal) {
-  const box = h("input", { id: "own-label", required: true, maxlength: 100 });
-  const said = h("div", { "aria-live": "polite" });
-  return h("form.own-label", { onsubmit: (event) => {
-    event.preventDefault();
-    const label = box.value.trim();
-    if (label) train(index.name, label, ids, (at) => inside[at] === 1, said, signal);
-  } }, h("label", { for: "own-label" }, "Label of these documents"), box, h("button", { type: "submit" }, "Train a classifier"), said);
-}
-
 function hover(tip, canvas, at, x, y, text) {
   canvas.classList.toggle("on-point", at >= 0);
   tip.hidden = at < 0;
@@ -190,33 +171,12 @@ function hover(tip, canvas, at, x, y, text) {
   tip.style.transform = `translate(${Math.max(0, left)}px, ${y + 14}px)`;
 }
 
-/** Numbers have an order: the share of each code's place in it, from 0 to 1. */
-function rank(values) {
-  const codes = values.map((_, code) => code).sort((one, other) => values[one] - values[other]);
-  return new Map(codes.map((code, at) => [code, at / Math.max(1, codes.length - 1)]));
-}
-
-function legend(names, shown, order, shade) {
-  const counts = new Map();
-  for (const code of shown) counts.set(code, (counts.get(code) ?? 0) + 1);
-  const codes = order ? [...order.keys()] : names.map((_, code) => code);
-  return h("ul.legend-values", { "aria-label": "Colours" }, codes.slice(0, VALUES).map((code) =>
-    h("li", {}, swatch(code, shade), String(names[code]), h("span.note", {}, (counts.get(code) ?? 0).toLocaleString("en")))),
-  codes.length > VALUES && h("li.note", {}, `${codes.length - VALUES} more`));
-}
-
 function state(found, shown) {
   const parts = [`Computed ${new Date(found.made).toLocaleString("en")}.`];
   if (shown < found.total) parts.push(`A sample of ${shown.toLocaleString("en")} of ${count(found.total, "document")} is shown.`);
   if (found.placed) parts.push(`${count(found.placed, "newer document")} stand${found.placed === 1 ? "s" : ""} among their neighbours.`);
   if (found.unplaced) parts.push(`${count(found.unplaced, "newer document")} will follow.`);
+  if (found.labels?.pending) parts.push(`${count(found.labels.pending, "document")} will get a label when you open the map again.`);
   if (found.stale > STALE) parts.push("Much has changed since: compute the map again.");
   return parts.join(" ");
 }
-
-function bytes(text) {
-  return Uint8Array.from(atob(text), (one) => one.charCodeAt(0)).buffer;
-}
-
-const floats = (text) => new Float32Array(bytes(text));
-const integers = (text) => new Int32Array(bytes(text));

@@ -132,9 +132,14 @@ export class Points {
     return found;
   }
 
-  /** The points inside a polygon of places of the canvas: a Uint8Array with 1 for these. */
-  inside(polygon) {
-    const corners = polygon.map(([x, y]) => this.at(x, y));
+  /** The corners of the visible part. */
+  view() {
+    const { clientWidth: wide, clientHeight: high } = this.canvas;
+    return [[0, 0], [wide, 0], [wide, high], [0, high]].map((place) => this.at(...place));
+  }
+
+  /** The points inside a polygon of positions: a Uint8Array with 1 for these. */
+  inside(corners) {
     const found = new Uint8Array(this.count);
     for (let at = 0; at < this.count; at++) {
       const [x, y] = [this.positions[2 * at], this.positions[2 * at + 1]];

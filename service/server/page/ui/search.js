@@ -2,6 +2,7 @@
 
 import { address, go } from "./address.js";
 import { below, get, post } from "./api.js";
+import { area, areaChip } from "./area.js";
 import { count, fill, h, say } from "./dom.js";
 import { noDocuments, noHits, problem } from "./empty.js";
 import { fileChooser, takeFiles } from "./dropped.js";
@@ -36,7 +37,8 @@ export async function search(main, index, given, signal) {
   const results = h("section.results", { "aria-label": "Results" });
   const goOn = (changes) => go(address(index.name, "search", parameters({ ...state, ...changes })));
   fill(main, h("h1.quiet-read", {}, `Search ${index.name}`), form(state, goOn),
-    filterBar(index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })), results);
+    filterBar(index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] }),
+      areaChip(index.name, state.area, () => goOn({ area: "", n: STEPS[0] }))), results);
   if (!index.documents) return void fill(results, noDocuments(index.name));
   if (state.lost) return void fill(results, h("p.note", {}, "That text was too long for a link. Paste it again."));
   if (!state.text.trim() && !state.like) return void (await start(results, index, signal));
@@ -56,6 +58,7 @@ function stateOf(given) {
     start: given.get("start"),
     end: given.get("end"),
     filters: given.getAll("f"),
+    area: given.get("area") ?? "",
     n: STEPS.find((step) => step === Number(given.get("n"))) ?? STEPS[0],
   };
 }
@@ -73,6 +76,7 @@ function parameters(state) {
     mode: state.mode === "hybrid" ? "" : state.mode,
     n: state.n === STEPS[0] ? "" : state.n,
     f: state.filters,
+    area: state.area,
   };
 }
 
@@ -136,7 +140,7 @@ async function run(results, index, state, goOn, signal) {
     fill(results,
       h("p.found", { id: "found" }, hits.length ? `${count(hits.length, "document")} in ${count(took, "ms", "ms")}` : null),
       facets && facetBar(facets, index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })),
-      hits.length ? show(index.name, hits, { words, state, signal }) : noHits(state.filters.length > 0, state.mode === "words"),
+      hits.length ? show(index.name, hits, { words, state, signal }) : noHits(state.filters.length > 0 || Boolean(state.area), state.mode === "words"),
       hits.length === state.n && next && h("button.more", { type: "button", id: "more", onclick: () => {
         more = { top: scrollY, hits: hits.length };
         goOn({ n: next });
@@ -161,6 +165,7 @@ async function ask(index, state, signal) {
   if (partial(state)) Object.assign(body, { start: Number(state.start), end: Number(state.end) });
   const filter = compile(state.filters, index.fields);
   if (filter) body.filter = filter;
+  if (state.area) body.area = area(state.area);
   if (state.unit === "passages") {
     return { hits: await post("passages", { ...body, passages: 3, snippet_characters: 420 }, signal) };
   }

@@ -21,6 +21,7 @@ export function parts(name, index, several) {
   made.add = small("fresh-label", "Another label", made.fresh, "Add");
   made.look = small("wanted", "Look for documents to label", made.wanted, "Look");
   made.bar = h("div.labels-dock", {}, made.labels, h("div.actions", {}, several && made.save, made.skip, made.undo, h("label.keys", {}, made.keys, " Keys")));
+  if (several) made.bar.append(h("p.note", {}, "Choose every label that fits, then save. A document to which none fits is saved without one."));
   made.head = h("h1", {}, "Label for ", h("em", {}, name), " ", h("a", { href: address(index, "label") }, "Another classifier"));
   made.side = h("aside", { "aria-label": "Progress" },
     made.counts, made.curve, made.state, made.failed, h("p.actions", {}, made.train), made.add, made.look,

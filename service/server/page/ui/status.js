@@ -4,6 +4,7 @@ import { below, get, Refused } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 import { forgetKey, storedKey } from "./key.js";
+import { modelPanel } from "./models.js";
 import { indexRow, keyPanel, trainings } from "./panels.js";
 
 const PAUSE = 5000;
@@ -54,13 +55,14 @@ async function panels(known, refused, signal) {
       ["Cache", number(value("docsplit_cache_bytes") / 2 ** 20, "MiB")],
       ["Answered requests", number(value("docsplit_requests_total"), "")],
     ]),
+    modelPanel(info.models),
     h("section.panel", {}, h("h2", {}, "Indexes ", h("small", {}, indexes.length)),
-      h("ul.rows", {}, described.map(indexRow)),
+      h("ul.rows", {}, described.map((one) => indexRow(one, info.models.length > 1))),
       indexes.length > described.length && h("p.note", {}, `${indexes.length - described.length} more`)),
     h("section.panel", {}, h("h2", {}, "Jobs ", h("small", {}, jobs.length)),
       jobs.length ? h("ul.rows", {}, jobs.map((job) => h("li", {},
-        h("span", {}, `${job.index}: ${job.state}`),
-        h("span.note", {}, job.kind === "map" ? "map" : `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`),
+        h("span", {}, `${job.index ?? "File of texts"}: ${job.state}`),
+        h("span.note", {}, progress(job)),
         job.error && h("p.problem", {}, job.error)))) : h("p.note", {}, "No files were uploaded in the last day.")),
     classifiers.length + untrained.length > 0 && h("section.panel", {}, h("h2", {}, "Classifiers ", h("small", {}, classifiers.length)),
       h("ul.rows", {}, classifiers.map((name) => h("li", {}, h("span", {}, name), learning.has(name) && h("span.note", {}, learning.get(name)))),
@@ -82,6 +84,12 @@ async function describe(name, signal) {
 
 function panel(title, rows) {
   return h("section.panel", {}, h("h2", {}, title), h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+}
+
+function progress(job) {
+  if (job.kind === "map") return "map";
+  if (job.kind === "embed") return `${job.texts.done + job.texts.failed} of ${count(job.texts.total, "text")}`;
+  return `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`;
 }
 
 /** A function that adds up the values of a metric over all its labels. */

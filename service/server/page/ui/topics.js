@@ -5,9 +5,13 @@ import { get, send } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 import { colour } from "./points.js";
+import { ended } from "./training.js";
 
 // examples of a classifier with each of its two labels
 const MOST = 300;
+// examples of a classifier of all topics
+const MOST_OF_ALL = 1000;
+const LONGEST = 128;
 
 /**
  * @param {string} index
@@ -19,11 +23,32 @@ export function topicTable(index, found, documents, show, signal) {
   if (!found.topics.length) {
     return h("p.note", {}, "This map has no topics: no group of documents is dense enough.");
   }
-  return h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Topics" }, h("table.topics", {},
+  const table = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Topics" }, h("table.topics", {},
     h("caption", {}, `${count(found.topics.length, "topic")}; ${count(found.without, "document")} without one`),
     h("thead", {}, h("tr", {}, ["Topic", "Documents", "Examples", "Classifier"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, found.topics.map((topic) => row(index, topic, documents, show, signal)))));
+  return [table, found.topics.length > 1 && all(index, found.topics, documents, signal)];
 }
+
+/** A button that trains a classifier of all topics; it gives a document several of them, or none. */
+function all(index, topics, { ids, numbers }, signal) {
+  const said = h("div", { "aria-live": "polite" });
+  const most = Math.ceil(MOST_OF_ALL / (topics.length + 1));
+  const act = () => {
+    const examples = [];
+    for (const topic of [...topics, null]) {
+      const own = spread(ids, (at) => numbers[at] === (topic?.topic ?? -1), most);
+      // a label needs two examples
+      if (!topic || own.length > 1) examples.push(...own.map((id) => [id, topic ? [short(nameOf(topic))] : []]));
+    }
+    put(index, `${index}-topics`, { ids: examples.map(([id]) => id), labels: examples.map(([, labels]) => labels), multi_label: true }, said, signal);
+  };
+  return h("div.own-label", {}, h("button", { type: "button", id: "train-all", onclick: act }, "Train a classifier of all topics"),
+    h("span.note", {}, "It gives a document each topic that fits, or none."), said);
+}
+
+const nameOf = (topic) => topic.name || `topic ${topic.topic}`;
+const short = (label) => [...label].slice(0, LONGEST).join("");
 
 function row(index, topic, documents, show, signal) {
   const said = h("div", { "aria-live": "polite" });
@@ -35,7 +60,7 @@ function row(index, topic, documents, show, signal) {
     h("td", {}, topic.examples.slice(0, 3).map((id) => h("a", { href: address(index, "document", { id }) }, id))),
     h("td", {}, h("button", {
       type: "button", disabled: topic.size < 2,
-      onclick: () => train(index, topic.name || `topic ${topic.topic}`, documents.ids,
+      onclick: () => train(index, nameOf(topic), documents.ids,
         (at) => documents.numbers[at] === topic.topic, said, signal),
     }, "Train"), said));
 }
@@ -54,16 +79,22 @@ export function swatch(number, shade = colour) {
  * @param {(at: number) => boolean} chosen whether a document is one of these
  * @param {HTMLElement} said gets the name of the classifier, or the error
  */
-export async function train(index, label, ids, chosen, said, signal) {
-  const own = spread(ids, chosen);
-  const others = spread(ids, (at) => !chosen(at));
+export function train(index, label, ids, chosen, said, signal) {
+  const own = spread(ids, chosen, MOST);
+  const others = spread(ids, (at) => !chosen(at), MOST);
+  const labels = [...own.map(() => short(label)), ...others.map(() => "other")];
+  return put(index, `${index}-${label}`, { ids: [...own, ...others], labels }, said, signal);
+}
+
+async function put(index, wanted, examples, said, signal) {
   try {
     fill(said, h("p.note", {}, "Training…"));
-    const { classifiers } = await get("classifiers", signal);
-    const name = free(`${index}-${label}`, new Set(classifiers));
-    const labels = [...own.map(() => label), ...others.map(() => "other")];
-    await send("PUT", `classifiers/${encodeURIComponent(name)}`, { index, ids: [...own, ...others], labels }, signal);
-    fill(said, h("p.note", {}, "Trained: ", h("b", {}, name)));
+    const { classifiers, untrained } = await get("classifiers", signal);
+    const name = free(wanted, new Set([...classifiers, ...untrained]));
+    const { status } = await send("PUT", `classifiers/${encodeURIComponent(name)}`, { index, ...examples }, signal);
+    // many examples are learnt after the answer
+    if (status === 202) await ended(name, signal);
+    fill(said, h("p.note", {}, "Trained: ", h("b", {}, name), " ", h("a", { href: address(index, "map", { labels: name }) }, "Show its labels")));
   } catch (error) {
     if (error.name !== "AbortError") fill(said, problem(error));
   }
@@ -78,9 +109,9 @@ function free(text, taken) {
   }
 }
 
-/** Up to MOST of the ids that fit, at even distances. */
-function spread(ids, fits) {
+/** Up to a number of the ids that fit, at even distances. */
+function spread(ids, fits, most) {
   const found = ids.filter((_, at) => fits(at));
-  const step = Math.max(1, found.length / MOST);
-  return Array.from({ length: Math.min(MOST, found.length) }, (_, at) => found[Math.floor(at * step)]);
+  const step = Math.max(1, found.length / most);
+  return Array.from({ length: Math.min(most, found.length) }, (_, at) => found[Math.floor(at * step)]);
 }

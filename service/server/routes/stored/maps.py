@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +14,21 @@ from pydantic import BaseModel, Field
 
 from service import executors
 from service.embedding.batching import clients
-from service.errors import UnavailableError
+from service.errors import ConflictError, UnavailableError
 from service.index.rows.fields import KEY_CHARACTERS
 from service.server.bodies.encoding import json_response
 from service.server.bodies.job_bodies import JobOut, out_of
-from service.server.bodies.names import Name
+from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
+from service.server.routes.classify import trained_head
 
 if TYPE_CHECKING:
     from service.index.maps.current import Current
+    from service.index.maps.labels import Labels
+    from service.learning.store import Head
 
 router = APIRouter(
     prefix="/indexes/{name}",
@@ -65,6 +67,21 @@ class ValuesOut(BaseModel):
     )
 
 
+class LabelsOut(BaseModel):
+    """The labels that a classifier gives the documents."""
+
+    classifier: str
+    labels: list[str] = Field(description="the most frequent one first")
+    codes: str = Field(
+        description="base64 of little-endian int32: position of each document's most probable "
+        "label, or -1"
+    )
+    scores: str = Field(
+        description="base64 of little-endian float32: the probability of that label"
+    )
+    pending: int = Field(description="documents that later requests label")
+
+
 class MapOut(MapHead):
     """Documents on the map, in the order of their ids."""
 
@@ -76,6 +93,7 @@ class MapOut(MapHead):
         description="base64 of little-endian int32: number of each document's topic, or -1"
     )
     values: ValuesOut | None = Field(description="of the `field` in the request")
+    labels: LabelsOut | None = Field(description="by the `classifier` in the request")
     next: str | None = Field(description="`after` of the next page; null on the last")
 
 
@@ -144,11 +162,23 @@ async def read_map(
             description="a declared string, integer or boolean field whose values to add",
         ),
     ] = None,
+    classifier: Annotated[
+        str | None,
+        Query(pattern=INDEX_NAME, description="a trained classifier whose labels to add"),
+    ] = None,
 ) -> Response:
     """Positions and topics of the index's documents. New documents are placed on the way."""
+    head = None if classifier is None else await _head_for(request, name, classifier)
     async with deadline.within(request):
-        current = await inference.service_of(request).mapping.current(name, field)
-        content = await executors.STORE.run(_page, current, after, limit, sample, field)
+        mapping = inference.service_of(request).mapping
+        current = await mapping.current(name, field)
+        places = await executors.STORE.run(_places, current, after, limit, sample)
+        content = await executors.STORE.run(_page, current, places, sample)
+        if field is not None:
+            content["values"] = await executors.STORE.run(_values, field, current, places)
+        if head is not None:
+            found = await mapping.labels(current, places, head.uid, head.network)
+            content["labels"] = await executors.STORE.run(_labels, head, found)
     return json_response(content)
 
 
@@ -158,6 +188,19 @@ async def list_topics(request: Request, name: Name) -> TopicsOut:
     async with deadline.within(request):
         current = await inference.service_of(request).mapping.current(name)
         return await executors.STORE.run(_topics, current)
+
+
+async def _head_for(request: Request, name: str, classifier: str) -> Head:
+    """A classifier that reads the vectors of an index."""
+    head = await trained_head(request, classifier)
+    async with deadline.within(request):
+        index = await (await inference.service_of(request).store.indexes()).open(name)
+    if index.identity.revision != head.revision:
+        raise ConflictError(
+            "classifier: it reads the vectors of another bundle than that of the index: train one "
+            "on documents of this index"
+        )
+    return head
 
 
 def _head(current: Current) -> dict[str, Any]:
@@ -171,9 +214,8 @@ def _head(current: Current) -> dict[str, Any]:
     }
 
 
-def _page(
-    current: Current, after: str, limit: int, sample: bool, field: str | None
-) -> dict[str, Any]:
+def _places(current: Current, after: str, limit: int, sample: bool) -> NDArray[np.int64]:
+    """Positions of a page's documents in ``current.ids``."""
     number = len(current.ids)
     if sample and number > limit:
         rows = np.sort(np.random.default_rng(0).permutation(number)[:limit])
@@ -182,23 +224,43 @@ def _page(
         rows = np.arange(0 if sample else start, number)[:limit]
     lengths = np.cumsum([len(current.ids[row]) for row in rows])
     # one id always fits
-    rows = rows[: max(1, int(np.searchsorted(lengths, MOST_CHARACTERS, side="right")))]
-    more = not sample and len(rows) > 0 and int(rows[-1]) < number - 1
+    return rows[: max(1, int(np.searchsorted(lengths, MOST_CHARACTERS, side="right")))]
+
+
+def _page(current: Current, places: NDArray[np.int64], sample: bool) -> dict[str, Any]:
+    more = not sample and len(places) > 0 and int(places[-1]) < len(current.ids) - 1
     return _head(current) | {
-        "ids": [current.ids[row] for row in rows],
-        "positions": _encoded(current.positions[rows].astype("<f4")),
-        "topics": _encoded(current.topic[rows].astype("<i4")),
-        "values": None if field is None else _values(field, current.values or [], rows),
-        "next": current.ids[int(rows[-1])] if more else None,
+        "ids": [current.ids[place] for place in places],
+        "positions": _encoded(current.positions[places].astype("<f4")),
+        "topics": _encoded(current.topic[places].astype("<i4")),
+        "values": None,
+        "labels": None,
+        "next": current.ids[int(places[-1])] if more else None,
     }
 
 
-def _values(field: str, values: Sequence[Any], rows: NDArray[np.int64]) -> dict[str, Any]:
+def _values(field: str, current: Current, places: NDArray[np.int64]) -> dict[str, Any]:
+    values = current.values or []
     counts = Counter(value for value in values if value is not None)
     named = [value for value, _ in counts.most_common(MOST_VALUES)]
     code_of = {value: code for code, value in enumerate(named)}
-    codes = np.array([code_of.get(values[row], -1) for row in rows], dtype="<i4")
+    codes = np.array([code_of.get(values[place], -1) for place in places], dtype="<i4")
     return {"field": field, "values": named, "codes": _encoded(codes)}
+
+
+def _labels(head: Head, found: Labels) -> dict[str, Any]:
+    counts = np.bincount(found.outputs[found.outputs >= 0], minlength=len(head.labels))
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    # the last place is that of documents without a label
+    code_of = np.full(len(head.labels) + 1, -1, dtype="<i4")
+    code_of[order] = np.arange(len(order))
+    return {
+        "classifier": head.name,
+        "labels": [head.labels[output] for output in order],
+        "codes": _encoded(code_of[found.outputs]),
+        "scores": _encoded(found.scores.astype("<f4")),
+        "pending": found.pending,
+    }
 
 
 def _encoded(values: NDArray[Any]) -> str:

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, model_validator
 
-from service.index.query.filters import Filter, compile_filter
+from service.index.query.filters import Filter
+from service.server.bodies.areas import AreaIn
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.names import INDEX_NAME
 from service.server.bodies.similar_bodies import QueryIn, Span
@@ -40,6 +41,7 @@ class PassagesRequest(QueryIn):
     passages: int = Field(3, ge=1, le=10, description="most passages of each document")
     snippet_characters: int = Field(300, ge=20, le=2000, description="most characters of a snippet")
     filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    area: AreaIn | None = Field(None, description="only documents inside an area of the map")
 
     @model_validator(mode="after")
     def _part(self) -> PassagesRequest:
@@ -94,7 +96,7 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
     name = await rights.readable(request, body.index)
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(name)
-        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        where = await inference.condition(request, index, body.filter, body.area)
         from service.index.query.passages import Form, part_of, search
 
         headers: dict[str, str] = {}

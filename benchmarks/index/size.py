@@ -1,0 +1,214 @@
+"""An index of millions of vectors: building, searching, memory, and writes of single documents.
+
+    python -m benchmarks.index.size FOLDER --vectors vectors.npy
+
+Vectors come from a ``.npy`` file (float32 ``[rows, dimensions]``), for example from
+``benchmarks.index.drawn``. The first ones are queries, the others become documents of a few words.
+If FOLDER has no index yet, the command builds it there. It finds the exact answers by comparing
+with every vector. A process that has nothing but the index then sends the queries, one at a time,
+as ``POST /similar`` does between embedding and answering, with and without a filter that one
+document in a hundred passes. In the end it writes single documents and waits until each is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lancedb import connect_async
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.rig.verdict import Verdict
+from service.index import maintenance
+from service.index.documents import Index
+from service.index.indexes import Indexes, Model, connect
+from service.index.query import search
+from service.index.query.filters import Condition, compile_filter
+from service.index.query.reading import Query
+from service.index.rows.fields import FieldType
+from service.index.rows.record import Encoding, Record
+
+Vectors = NDArray[np.float32]
+
+NAME = "rows"
+K = 10
+SHARE = 100
+# rows that are written, or compared with all queries, at once
+PART = 4096
+FIELDS: dict[str, FieldType] = {"bucket": "integer"}
+# what a service keeps of an index in memory by default
+CACHE_BYTES = 512 * 2**20
+
+
+def main() -> None:
+    """Build, find the exact answers, measure in another process."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--vectors", type=Path, required=True)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--writes", type=int, default=100)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    vectors = np.load(given.vectors, mmap_mode="r")
+    queries = np.array(vectors[: given.queries])
+    if given.measure:
+        truth = np.load(given.folder / "truth.npy")
+        print(json.dumps(asyncio.run(measure(given.folder, queries, truth, given.writes))))
+        return
+    console = Console()
+    rows = vectors[given.queries :]
+    if not (given.folder / "indexes").exists():
+        asyncio.run(build(given.folder, rows, console))
+    np.save(given.folder / "truth.npy", exact(rows, queries))
+    command = [sys.executable, "-m", "benchmarks.index.size", *sys.argv[1:], "--measure"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    report(json.loads(done.stdout), rows.shape, console)
+
+
+async def opened(folder: Path, dimensions: int) -> Indexes:
+    """The indexes below a folder, with the caches of a service."""
+    from service.index.storage.database import bounded
+
+    session = bounded(CACHE_BYTES)
+    databases = [
+        await connect(f"{folder}/{part}", session=session) for part in ("indexes", "leases")
+    ]
+    return Indexes(databases[0], databases[1], Model("benchmark", "0" * 64, dimensions))
+
+
+async def build(folder: Path, rows: Vectors, console: Console) -> None:
+    """Write all rows, then do what maintenance does."""
+    indexes = await opened(folder, rows.shape[1])
+    await indexes.create(NAME, FIELDS)
+    index = await indexes.open(NAME)
+    began = time.perf_counter()
+    for first in track(range(0, len(rows), PART), "writing", console=console):
+        part = np.array(rows[first : first + PART])
+        await index.put([record(first + place, vector) for place, vector in enumerate(part)])
+    console.print(f"written in {time.perf_counter() - began:.0f} s")
+    began = time.perf_counter()
+    await maintenance.optimize(index.table, step=lambda what: console.print(what))
+    console.print(f"optimized in {time.perf_counter() - began:.0f} s")
+
+
+def record(number: int, vector: Vectors) -> Record:
+    """A document of one window."""
+    return Record(
+        id=str(number),
+        text="text",
+        title=None,
+        metadata={"bucket": number % SHARE},
+        links=[],
+        encoding=Encoding(vector, vector[None], [4]),
+    )
+
+
+def exact(rows: Vectors, queries: Vectors) -> NDArray[np.int64]:
+    """The nearest rows of each query, ``[2, queries, K]``; the second time those of the filter."""
+    best = np.full((2, len(queries), K), -2.0, np.float32)
+    found = np.full((2, len(queries), K), -1, np.int64)
+    for first in track(range(0, len(rows), SHARE * PART // 4), "exact answers"):
+        part = np.array(rows[first : first + SHARE * PART // 4])
+        scores = queries @ part.T
+        numbers = np.arange(first, first + len(part))
+        for side, step in enumerate((1, SHARE)):
+            some, of = scores[:, ::step], numbers[::step]
+            top = np.argpartition(-some, min(K, some.shape[1] - 1), axis=1)[:, :K]
+            both = np.concatenate([best[side], np.take_along_axis(some, top, 1)], axis=1)
+            names = np.concatenate([found[side], of[top]], axis=1)
+            order = np.argsort(-both, axis=1)[:, :K]
+            best[side] = np.take_along_axis(both, order, 1)
+            found[side] = np.take_along_axis(names, order, 1)
+    return found
+
+
+async def measure(
+    folder: Path, queries: Vectors, truth: NDArray[np.int64], writes: int
+) -> dict[str, Any]:
+    """Search and write in this process."""
+    indexes = await opened(folder, queries.shape[1])
+    only = compile_filter(Condition.model_validate({"field": "bucket", "eq": 0}), FIELDS)
+    figures: dict[str, Any] = {"load": os.getloadavg()[0]}
+    for name, answers, where in (("all", truth[0], None), ("1 %", truth[1], only)):
+        # the first round reads the files
+        for warm in (False, True):
+            seconds, hits = [], 0
+            for query, right in zip(queries, answers.tolist(), strict=True):
+                began = time.perf_counter()
+                index = await indexes.open(NAME)
+                found = await search.cosine(index, Query(query, ""), K, where)
+                seconds.append(time.perf_counter() - began)
+                hits += len({int(hit.id) for hit in found} & set(right))
+            if warm:
+                p50, p99 = np.quantile(seconds, [0.5, 0.99]).tolist()
+                figures[name] = {"p50": p50, "p99": p99, "recall": hits / answers.size}
+    figures["memory"] = _anonymous()
+    index = await indexes.open(NAME)
+    figures["vector index"] = await _size(folder)
+    figures["writes"] = [
+        await _write(index, -1 - n, queries[n % len(queries)]) for n in range(writes)
+    ]
+    return figures
+
+
+async def _write(index: Index, number: int, vector: Vectors) -> float:
+    began = time.perf_counter()
+    await index.put([record(number, vector)])
+    hits = await search.cosine(index, Query(vector, ""), 2 * K, None)
+    assert str(number) in {hit.id for hit in hits}
+    return time.perf_counter() - began
+
+
+async def _size(folder: Path) -> int:
+    database = await connect_async(f"{folder}/indexes")
+    [name] = (await database.list_tables()).tables
+    table = await database.open_table(name)
+    return sum(i.size_bytes or 0 for i in await table.list_indices() if i.columns == ["vector"])
+
+
+def _anonymous() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def report(figures: dict[str, Any], shape: tuple[int, ...], console: Console) -> None:
+    """Print what was measured, and whether the aims for a million hold."""
+    console.print(f"{shape[0]:,} x {shape[1]}, load {figures['load']:.1f} at the start")
+    for name in ("all", "1 %"):
+        own = figures[name]
+        p50, p99 = own["p50"] * 1000, own["p99"] * 1000
+        console.print(f"{name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, recall@{K} {own['recall']:.3f}")
+    console.print(f"vector index {figures['vector index'] / 1e6:,.0f} MB")
+    writes = np.array(figures["writes"]) * 1000
+    console.print(
+        f"single writes until they are found: p50 {np.median(writes):.0f} ms, the first tenth "
+        f"{np.median(writes[: len(writes) // 10]):.0f} ms, the last "
+        f"{np.median(writes[-(len(writes) // 10) :]):.0f} ms"
+    )
+    for verdict in (
+        Verdict("p99, ms", figures["all"]["p99"] * 1000, 30, most=True),
+        Verdict("recall", figures["all"]["recall"], 0.97),
+        Verdict("recall under the filter", figures["1 %"]["recall"], 0.95),
+        Verdict("anonymous memory, MB", figures["memory"] / 1e6, 1500, most=True),
+        Verdict("write, ms", float(np.median(writes)), 300, most=True),
+    ):
+        held = "held" if verdict.held else "missed"
+        console.print(f"{verdict.aim}: {verdict.figure:.4g} ({verdict.bound:g}) {held}")
+
+
+if __name__ == "__main__":
+    main()

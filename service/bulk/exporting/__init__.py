@@ -1,0 +1,1 @@
+"""``docsplit-index export``: an index as Parquet or Arrow files."""

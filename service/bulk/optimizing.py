@@ -1,0 +1,171 @@
+"""``docsplit-index optimize NAME``: the maintenance of an index, now and to its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from service.bulk.progress import IndexProgress
+from service.bulk.stores import index_name, writable
+from service.configuration import load
+from service.errors import CommandError
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.index.documents import Index
+    from service.index.indexes import Indexes
+
+# LanceDB repeats a compaction that conflicts with a write only a few times
+_ATTEMPTS = 10
+_LEASE_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What maintenance changes.
+
+    Attributes:
+        documents: deleted ones excluded.
+        files: data files of the present version, with their rows written together.
+        bytes: of the present version's data and indexes.
+        versions: the present one and former ones.
+        unindexed: rows that an index does not cover, by its column.
+    """
+
+    documents: int
+    files: int
+    bytes: int
+    versions: int
+    unindexed: dict[str, int]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Optimize an index.
+
+    Returns:
+        Exit status: 0.
+    """
+    parser = argparse.ArgumentParser(
+        "docsplit-index optimize",
+        description="Do the maintenance of an index now: merge small files, update and build its "
+        "indexes, and remove former versions that no reader needs. Services may run and write.",
+        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", help="of the index")
+    parser.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="build all indexes again, for example after the index grew to many times its size",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given, rest = parser.parse_known_args(arguments)
+    name = index_name(given.name)
+    settings = load(rest)
+    # log lines must not mix with the answer
+    with redirect_stdout(sys.stderr):
+        before, after = asyncio.run(_run(settings, name, given.rebuild))
+    if given.json:
+        sys.stdout.write(json.dumps({"before": asdict(before), "after": asdict(after)}) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(name, before, after)) + "\n")
+    return 0
+
+
+async def _run(settings: Settings, name: str, rebuild: bool) -> tuple[Condition, Condition]:
+    async with writable(settings) as store:
+        indexes = await store.indexes()
+        index = await indexes.open(name)
+        before = await condition(index)
+        with IndexProgress(Console(stderr=True)) as progress:
+            await optimize(
+                indexes, name, index, lambda what: progress.step(f"{name}: {what}"), rebuild=rebuild
+            )
+            progress.ended()
+        await store.record(name)
+        return before, await condition(index)
+
+
+async def optimize(
+    indexes: Indexes,
+    name: str,
+    index: Index,
+    step: Callable[[str], None],
+    *,
+    rebuild: bool = False,
+) -> None:
+    """Maintain an index; waits until no other process does so.
+
+    Args:
+        indexes: of the store.
+        name: of the index.
+        index: to maintain.
+        step: called with what begins.
+        rebuild: whether to build all indexes again.
+
+    Raises:
+        CommandError: other processes wrote too much.
+    """
+    from service.index.maintenance import LEASE_SECONDS, maintain
+    from service.index.rows.columns import prepare
+
+    lease = index.table.name
+    waited = False
+    while not await indexes.leases.acquire(lease, LEASE_SECONDS):
+        if not waited:
+            step("wait for another process that optimizes it")
+            waited = True
+        await asyncio.sleep(_LEASE_POLL_SECONDS)
+    async with indexes.leases.kept(lease, LEASE_SECONDS):
+        for _ in range(_ATTEMPTS):
+            try:
+                await prepare(index.table)
+                return await maintain(indexes, name, index, step, rebuild=rebuild)
+            except RuntimeError as error:
+                if "conflict" not in str(error):
+                    raise
+    raise CommandError(
+        "other processes wrote to the index all the time, so it is not optimized: repeat this when "
+        "they write less"
+    )
+
+
+async def condition(index: Index) -> Condition:
+    """The present condition of an index."""
+    # the library annotates some of these calls wrongly, or not at all
+    table: Any = index.table
+    held = await table.stats()
+    unindexed: dict[str, int] = {}
+    for built in await table.list_indices():
+        found = await table.index_stats(built.name)
+        if found is not None:
+            unindexed[built.columns[0]] = found.num_unindexed_rows
+    return Condition(
+        documents=await index.count(),
+        files=held["fragment_stats"]["num_fragments"],
+        bytes=held["total_bytes"],
+        versions=len(await table.list_versions()),
+        unindexed=unindexed,
+    )
+
+
+def _lines(name: str, before: Condition, after: Condition) -> list[str]:
+    rows = ", ".join(
+        f"{column} {before.unindexed.get(column, 'new')} -> {left}"
+        for column, left in sorted(after.unindexed.items())
+    )
+    return [
+        f"{name}: {after.documents:,} documents",
+        f"files: {before.files:,} -> {after.files:,}",
+        f"MB of data and indexes: {before.bytes / 1e6:,.1f} -> {after.bytes / 1e6:,.1f}",
+        f"versions: {before.versions:,} -> {after.versions:,}",
+        f"rows that an index lacks: {rows}",
+    ]

@@ -1,0 +1,72 @@
+"""Pins keep a version of a table from removal while a process reads it for a long time.
+
+A pin is a Lance tag whose name ends with the time at which it expires, so the pin of a killed
+process ends by itself. LanceDB never removes a tagged version. It refuses every cleanup that would
+reach one, so maintenance removes no versions while a pin holds.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+
+from lancedb.table import AsyncTable
+
+# an interrupted reader has this long to continue
+SECONDS = 86_400
+_NAME = re.compile(r"docsplit-pin-([0-9a-f]+)-(\d+)")
+
+
+async def hold(table: AsyncTable, owner: str, version: int | None = None) -> int:
+    """Pin a version of a table, or prolong a pin.
+
+    Args:
+        table: not checked out at another version.
+        owner: hex digits that name the reader.
+        version: to pin; the newest one by default.
+
+    Returns:
+        The pinned version.
+
+    Raises:
+        RuntimeError, ValueError: the version is gone, or the store is not writable.
+    """
+    former = [tag for tag, of, _ in await _all(table) if of == owner]
+    tag = f"docsplit-pin-{owner}-{int(time.time()) + SECONDS}"
+    if tag not in former:
+        pinned = version or await table.version()
+        await table.tags.create(tag, pinned)
+        if version is None and (newest := await table.version()) != pinned:
+            # a cleanup that began before the tag may remove the former version, but no new one
+            await table.tags.update(tag, newest)
+    for other in former:
+        if other != tag:
+            await table.tags.delete(other)
+    return await table.tags.get_version(tag)
+
+
+async def release(table: AsyncTable, owner: str | None = None) -> None:
+    """Remove the pins of a reader, or of all readers."""
+    for tag, of, _ in await _all(table):
+        if owner in (None, of):
+            await table.tags.delete(tag)
+
+
+async def held(table: AsyncTable) -> bool:
+    """Whether any pin holds; removes expired ones."""
+    found = False
+    for tag, _, until in await _all(table):
+        if until > time.time():
+            found = True
+        else:
+            # another process may have removed it
+            with suppress(RuntimeError, ValueError):
+                await table.tags.delete(tag)
+    return found
+
+
+async def _all(table: AsyncTable) -> list[tuple[str, str, int]]:
+    """Names, owners and ends of all pins."""
+    named = ((tag, _NAME.fullmatch(tag)) for tag in await table.tags.list())
+    return [(tag, match[1], int(match[2])) for tag, match in named if match is not None]

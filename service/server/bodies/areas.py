@@ -1,0 +1,32 @@
+"""Areas of maps in bodies of searches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from service.index.maps.areas import Area
+
+MOST_CORNERS = 256
+# positions on maps are far below it
+_FARTHEST = 1e9
+
+Coordinate = Annotated[float, Field(ge=-_FARTHEST, le=_FARTHEST)]
+Corner = Annotated[list[Coordinate], Field(min_length=2, max_length=2, description="x and y")]
+
+
+class AreaIn(BaseModel):
+    """A polygon on the index's map."""
+
+    model_config = ConfigDict(strict=True)
+
+    map: str = Field(max_length=64, description="`version` of the map")
+    corners: list[Corner] = Field(min_length=3, max_length=MOST_CORNERS, fail_fast=True)
+
+    def area(self) -> Area:
+        """The polygon."""
+        from service.index.maps.areas import Area
+
+        return Area(self.map, tuple((x, y) for x, y in self.corners))

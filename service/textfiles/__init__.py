@@ -1,0 +1,1 @@
+"""Files of texts, and the jobs that make files of vectors of them."""

@@ -1,0 +1,59 @@
+"""Exports the index ``x`` of a store of ``tests.integrity.stores``.
+
+    python -m tests.index.exporting STORE DEST
+
+It stops in the middle, and waits until a test kills it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from service.bulk.exporting.destination import Destination, Manifest, Plan
+from service.bulk.exporting.run import Export
+from service.index.indexes import Indexes
+from tests.integrity import stores
+
+# the process stops when it has written so many documents, the last one into an open file
+MIDDLE = 10
+
+
+async def export(store: Path, folder: Path, form: str = "parquet", rows: int = 1) -> Manifest:
+    """Export what is missing in a folder, by default one document a file."""
+    return await export_of(await stores.open_indexes(store), "x", folder, form, rows)
+
+
+async def export_of(
+    indexes: Indexes,
+    name: str,
+    folder: Path,
+    form: str = "parquet",
+    rows: int = 1,
+    show: Callable[[int], None] = lambda _: None,
+) -> Manifest:
+    """Export what is missing of an index."""
+    index = await indexes.open(name)
+    destination = Destination(folder)
+    with destination.locked():
+        plan = Plan(name, index.identity.generation, form, True, rows)
+        run = Export(indexes, index, destination, plan)
+        await run.open()
+        assert run.pinned
+        await run.run(show)
+    return run.manifest
+
+
+async def main(store: Path, folder: Path) -> None:
+    def stop(done: int) -> None:
+        if done == MIDDLE:
+            signal.pause()
+
+    await export_of(await stores.open_indexes(store), "x", folder, show=stop)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

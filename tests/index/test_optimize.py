@@ -1,0 +1,187 @@
+"""``docsplit-index optimize``: what it does, and writers and other optimizers meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from service.bulk import optimizing
+from service.bulk.__main__ import main
+from service.errors import CommandError
+from service.index import maintenance
+from service.index.query import search
+from service.index.storage import layout, manifest, pins
+from tests.conftest import ROOT, Server, until
+from tests.index import writing
+from tests.index.conftest import call, upsert
+from tests.integrity import stores
+
+DOCUMENTS = 120
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_a_loaded_index_is_whole_and_answers_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuild: bool
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
+    monkeypatch.setattr(maintenance, "WINDOW_INDEX_WINDOWS", DOCUMENTS)
+    monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=1))
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {"year": "integer"})
+        index = await indexes.open("x")
+        for start in range(0, DOCUMENTS, 20):
+            await index.put([stores.record(f"d{n}") for n in range(start, start + 20)])
+        before = await optimizing.condition(index)
+        assert before.files > 1
+        assert before.unindexed["text"] == DOCUMENTS
+        assert "vector" not in before.unindexed
+        query = replace(await search.stored(index, "d7"), text="d7 document")
+        hits = [hit.id for hit in await search.hybrid(index, query, 10, None)]
+        steps: list[str] = []
+        await optimizing.optimize(indexes, "x", index, steps.append, rebuild=rebuild)
+        after = await optimizing.condition(index)
+        assert (after.documents, after.files) == (DOCUMENTS, 1)
+        assert after.versions < before.versions
+        expected = {"id", "text", "links", "metadata_year", "vector", "windows"}
+        assert after.unindexed == dict.fromkeys(expected, 0)
+        assert ("build the indexes over words and metadata" in steps) == rebuild
+        assert [hit.id for hit in await search.hybrid(index, query, 10, None)] == hits
+        # a built index is built again only by rebuild
+        folder = layout.folder(tmp_path, "indexes", index.table.name)
+        built = index_files(folder)
+        await optimizing.optimize(indexes, "x", index, steps.append, rebuild=rebuild)
+        assert bool(index_files(folder) & built) != rebuild
+
+    stores.run(scenario())
+
+
+def index_files(folder: Path) -> set[str]:
+    """The files of the indexes of a table's newest version."""
+    newest = next(iter(layout.manifests(folder).values()))
+    return {file.path for file in manifest.read(folder / newest).indices}
+
+
+def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.index.writing", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = iter(process.stdout)
+    assert next(lines) == "+\n"
+
+    async def scenario() -> int:
+        indexes = await writing.opened(tmp_path)
+        index = await indexes.open("x")
+        done = 0
+        while process.poll() is None:
+            await optimizing.optimize(indexes, "x", index, lambda _: None, rebuild=done == 1)
+            done += 1
+        held = {}
+        for line in lines:
+            held[line.strip()[1:]] = line[0] == "+"
+        assert len(held) == writing.WRITERS * writing.ROUNDS
+        for name, there in held.items():
+            assert await index.has(name) == there, name
+        await optimizing.optimize(indexes, "x", index, lambda _: None)
+        assert not any((await optimizing.condition(index)).unindexed.values())
+        return done
+
+    with process:
+        assert stores.run(scenario()) > 1
+    assert process.returncode == 0
+
+
+def test_one_process_at_a_time_optimizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "_LEASE_POLL_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        indexes, other = [await stores.open_indexes(tmp_path) for _ in range(2)]
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        await index.put([stores.record("a")])
+        assert await other.leases.acquire(index.table.name, 600)
+        steps: list[str] = []
+        task = asyncio.create_task(optimizing.optimize(indexes, "x", index, steps.append))
+        await until(lambda: bool(steps))
+        await asyncio.sleep(0.05)
+        assert steps == ["wait for another process that optimizes it"]
+        await other.leases.release(index.table.name)
+        await task
+        assert len(steps) > 1
+        # the lease is free again
+        assert await other.leases.acquire(index.table.name, 600)
+
+    stores.run(scenario())
+
+
+def test_writers_that_are_always_faster_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def conflicting(*_: object, **__: object) -> None:
+        raise RuntimeError("lance error: Retryable commit conflict for version 7")
+
+    monkeypatch.setattr(maintenance, "maintain", conflicting)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        with pytest.raises(CommandError, match="when they write less"):
+            await optimizing.optimize(indexes, "x", index, lambda _: None)
+
+    stores.run(scenario())
+
+
+def test_a_pinned_version_outlives_an_optimization(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=1))
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        await index.put([stores.record("a")])
+        version = await pins.hold(index.table, "ab")
+        assert await pins.hold(index.table, "ab", version) == version
+        await index.put([stores.record("b")])
+        for owner, there in (("cd", True), ("ab", False)):
+            await pins.release(index.table, owner)
+            await optimizing.optimize(indexes, "x", index, lambda _: None)
+            versions = [held["version"] for held in await index.table.list_versions()]
+            assert (version in versions) == there
+
+    stores.run(scenario())
+
+
+def test_the_command_optimizes_an_index_that_a_service_serves(
+    server: Server, index: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    root = server.log.with_name("index")
+    upsert(server, index, {"id": "a", "text": "A text on rivers."})
+    upsert(server, index, {"id": "b", "text": "Boats on the sea."})
+
+    def command(*words: str) -> int:
+        return main(["optimize", *words, "--index-path", str(root), "--log-level", "error"])
+
+    assert command(index, "--json") == 0
+    printed = capsys.readouterr()
+    said = json.loads(printed.out)
+    assert (said["after"]["documents"], said["after"]["unindexed"]["text"]) == (2, 0)
+    assert f"{index}: merge small files and update the indexes, " in printed.err
+    [hit] = call(server, "POST", "/similar", {"index": index, "id": "a", "mode": "cosine"})
+    assert hit["id"] == "b"
+    assert command(index) == 0
+    assert f"{index}: 2 documents" in capsys.readouterr().out
+    assert command("nothing") == 2
+    assert "no index of that name" in capsys.readouterr().err
+    assert main(["optimize", index, "--index-path", str(tmp_path)]) == 2
+    assert "index_path holds no indexes" in capsys.readouterr().err
