@@ -7,11 +7,11 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from corpora.documents import Document, of_file
+from corpora.files import TABLES
 from extraction.content import StartError, UnreadableError
-from extraction.kinds import KINDS
+from extraction.kinds import KINDS, PACKINGS, kind_of
 from extraction.reading import Outcome, Reader
 from service import executors
 from service.embedding import charges
@@ -87,14 +87,13 @@ async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Docume
     reader = Reader(folder=upload.folder)
     try:
         for number, name in enumerate(upload.names):
-            kind = PurePosixPath(name).suffix.lower()
+            kind, packing = kind_of(name)
             if kind not in KINDS:
                 progress.failed += 1
-                known = ", ".join(KINDS)
-                progress.refuse(name, "kind", f"a file of an unknown kind; known are {known}")
+                progress.refuse(name, "kind", _unknown(kind))
                 continue
             whole = True
-            outcomes = _outcomes(upload, number, kind, reader)
+            outcomes = _outcomes(upload, number, kind + packing, reader)
             try:
                 while (found := await executors.READING.run(next, outcomes, None)) is not None:
                     inner, outcome = found
@@ -114,6 +113,19 @@ async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Docume
         reader.interrupt()
         # after the interrupted call, in the same thread
         await asyncio.shield(executors.READING.run(reader.close))
+
+
+def _unknown(kind: str) -> str:
+    """Why a file of this kind is refused, and what to do."""
+    if kind in TABLES:
+        return (
+            "a table: index it with docsplit-index, or send its rows to POST "
+            "/indexes/{name}/documents"
+        )
+    if kind == ".zst":
+        return f"packed in a way that is not known; unpack it, or pack it as {PACKINGS[0]}"
+    known = ", ".join(KINDS)
+    return f"a file of an unknown kind; known, also with {' or '.join(PACKINGS)}, are {known}"
 
 
 def _outcomes(upload: Upload, number: int, kind: str, reader: Reader) -> Iterator[Outcome]:

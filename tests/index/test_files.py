@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import zipfile
 from contextlib import suppress
@@ -74,30 +75,38 @@ def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
         "torn.pdf": b"%PDF-1.7 torn",
         "plan.exe": b"MZ",
         "notes.txt": b"We met in May and spoke of wool.",
+        "march.txt.gz": gzip.compress(b"We met in March and spoke of silk."),
+        "rows.csv.gz": gzip.compress(b"id,text\n1,a\n"),
+        "june.txt.zst": b"\x28\xb5\x2f\xfd",
         "all.zip": packed({"a.md": b"# Apples\n\nThey grow on trees.", "b.pdf": b"%PDF-"}),
     }
     job = ended(server, upload(server, index, files))
     assert (job["state"], job["error"]) == ("succeeded", None)
-    assert job["files"] == {"total": 5, "done": 3, "failed": 2}
-    assert job["documents"] == {"written": 3, "unchanged": 0, "marked": 0}
+    assert job["files"] == {"total": 8, "done": 4, "failed": 4}
+    assert job["documents"] == {"written": 4, "unchanged": 0, "marked": 0}
     refused = {one["id"]: one["reason"] for one in job["refused"]}
-    assert refused.keys() == {"torn.pdf", "plan.exe", "all.zip/b.pdf"}
+    unknown = {"plan.exe", "rows.csv.gz", "june.txt.zst"}
+    assert refused.keys() == {"torn.pdf", "all.zip/b.pdf"} | unknown
+    assert "docsplit-index" in refused["rows.csv.gz"]
+    assert ".gz" in refused["june.txt.zst"]
+    text = call(server, "GET", f"/indexes/{index}/documents/march.txt.gz")["text"]
+    assert text == "We met in March and spoke of silk."
     assert refused["plan.exe"].endswith(", ".join(KINDS))
     [best] = call(server, "POST", "/passages", {"index": index, "text": "ink and pens", "top_k": 1})
     assert best["id"] == "2026/pens.docx"
     assert best["passages"][0]["heading"] == "Pens"
     # the same files again change nothing, and a changed one replaces its document
     again = ended(server, upload(server, index, files | {"notes.txt": b"We met in June."}))
-    assert again["documents"] == {"written": 1, "unchanged": 2, "marked": 0}
-    assert count(server, index) == 3
+    assert again["documents"] == {"written": 1, "unchanged": 3, "marked": 0}
+    assert count(server, index) == 4
     listed = [one["id"] for one in call(server, "GET", "/jobs")["jobs"] if one["index"] == index]
     assert listed == [again["id"], job["id"]]
     # a near-duplicate under another name is left out only if the upload says so
-    text = {"copy.md": b"# Apples\n\nThey grow on trees.", "new.md": b"Bread rises in the oven."}
-    careful = ended(server, upload(server, index, text, on_duplicate="refuse"))
+    further = {"copy.md": b"# Apples\n\nThey grow on trees.", "new.md": b"Bread rises in an oven."}
+    careful = ended(server, upload(server, index, further, on_duplicate="refuse"))
     assert careful["documents"]["written"] == 1
     assert [one["id"] for one in careful["refused"]] == ["copy.md"]
-    assert ended(server, upload(server, index, text))["documents"]["written"] == 1
+    assert ended(server, upload(server, index, further))["documents"]["written"] == 1
     assert spooled(server) == []
 
 
