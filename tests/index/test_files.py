@@ -125,6 +125,17 @@ def test_near_duplicates_are_marked(server: Server, index: str) -> None:
     assert job["documents"] == {"written": 2, "unchanged": 1, "marked": 1}
     [marked] = job["duplicates"]
     assert marked == {"id": "d.txt", "duplicates": [{"id": "c.txt", "resemblance": 1.0}]}
+    # a near-duplicate in the same upload is also refused
+    grapes = b"Grapes ripen in the late summer sun."
+    pair = {
+        "g.txt": grapes,
+        "h.txt": grapes + b" So they do.",
+        "i.txt": b"Snow falls in the hills.",
+    }
+    job = ended(server, upload(server, index, pair, on_duplicate="refuse"))
+    assert job["documents"] == {"written": 2, "unchanged": 0, "marked": 0}
+    assert [one["id"] for one in job["refused"]] == ["h.txt"]
+    assert "g.txt" in job["refused"][0]["reason"]
     # an upload that does not ask compares nothing
     job = ended(server, upload(server, index, {"f.txt": bread}))
     assert (job["documents"]["marked"], job["duplicates"]) == (0, [])
