@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lancedb.expr import col, lit
 from lancedb.index import IvfHnswSq, IvfRq
 
-from service.index import maintenance
+from service.index import documents, maintenance
 from service.index.documents import Index
 from service.index.query import search
 from service.index.query.passage_candidates import by_window
@@ -116,8 +118,8 @@ def test_a_narrow_filter_finds_every_document_that_passes(
 ) -> None:
     rare = {"d1", "d150", "d299"}
 
-    async def one(*_: object) -> int:
-        return 1
+    async def one(_: Index, nearest: Callable[[int], Awaitable[pa.Table]], __: str) -> pa.Table:
+        return await nearest(1)
 
     async def scenario() -> None:
         index = await _indexed(tmp_path)
@@ -131,7 +133,8 @@ def test_a_narrow_filter_finds_every_document_that_passes(
         near = {one.id for one in await by_window(index, query, 10, where)}
         assert (near == rare) is whole
 
+    monkeypatch.setattr(documents, "FILTERED_PARTS", 1)
     if not whole:
         # the control reads one part of the index only
-        monkeypatch.setattr(Index, "parts", one)
+        monkeypatch.setattr(Index, "filtered", one)
     stores.run(scenario())
