@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from extraction.content import CONTENT, DENIED, FREE, Content, Limits, UnreadableError
-from extraction.kinds import ARCHIVES, READERS, SOURCES
+from extraction.kinds import ARCHIVES, PACKINGS, READERS, SOURCES
 from extraction.readers import archive
 from extraction.readers.encoded import text_of
 from extraction.sources import content_of
@@ -114,6 +114,8 @@ def _lines(kind: str, stream: BinaryIO, limits: Limits) -> Iterator[bytes]:
     try:
         if kind in ARCHIVES:
             yield from archive.unpack(stream, kind, limits)
+        elif kind in PACKINGS:
+            yield from archive.unpack_one(stream, kind, limits)
         else:
             yield CONTENT.dump_json(_content(kind, stream, limits))
     except UnreadableError as error:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO
 
 from extraction.content import FREE, Limits, StartError, UnreadableError
-from extraction.kinds import ARCHIVES
+from extraction.kinds import ARCHIVES, PACKINGS
 
 log = logging.getLogger("docsplit.extraction")
 
@@ -62,7 +62,7 @@ class Sandbox:
         """The answer of a reader to a file.
 
         Args:
-            kind: of ``extraction.kinds.KINDS``.
+            kind: of ``KINDS`` or ``PACKINGS`` of ``extraction.kinds``.
             source: a real file.
 
         Returns:
@@ -171,7 +171,9 @@ class Sandbox:
     def _most(self, kind: str) -> int:
         """The bytes of an answer."""
         limits = self._limits
-        return 2 * limits.unpacked if kind in ARCHIVES else _EXPANSION * limits.characters
+        if kind in (*ARCHIVES, *PACKINGS):
+            return 2 * limits.unpacked
+        return _EXPANSION * limits.characters
 
     def _reason(self, status: int) -> str:
         ended = os.waitstatus_to_exitcode(status)

@@ -65,6 +65,22 @@ class Rule:
     name: Pattern
     texts: Pattern = _EVERY
 
+    @classmethod
+    def parsed(cls, given: str) -> Rule:
+        """A rule as ``IDS=NAME`` or ``IDS=NAME@TEXTS``, each a form with one ``*`` at most.
+
+        Raises:
+            ValueError: it has another form; the message says which is right.
+        """
+        ids, _, name = given.partition("=")
+        name, _, texts = name.partition("@")
+        forms = (ids, name, texts or "*")
+        if not (ids and name) or any(form.count("*") > 1 for form in forms):
+            raise ValueError(
+                "IDS=NAME or IDS=NAME@TEXTS, each with one * at most, such as eip-*=ERC *"
+            )
+        return cls(*map(Pattern, forms))
+
 
 @dataclass(frozen=True, slots=True)
 class Named:

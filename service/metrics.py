@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 
 from prometheus_client import (
     CollectorRegistry,
@@ -221,10 +222,8 @@ class Metrics:
             ("kind", "state"),
             registry=self.registry,
         )
-        for outcome in ("succeeded", "failed", "cancelled"):
-            self.jobs.labels("files", outcome)
-            self.jobs.labels("map", outcome)
-            self.jobs.labels("embed", outcome)
+        for job in product(("files", "map", "embed"), ("succeeded", "failed", "cancelled")):
+            self.jobs.labels(*job)
         self.files_refused = Counter(
             "docsplit_files_refused_total",
             "Files of uploads, files in archives and documents that jobs refused, by reason",

@@ -77,12 +77,12 @@ def main() -> None:
     console.print(f"largest resident memory of the service: {memory:,.0f} MB")
 
 
-async def build(folder: Path, texts: list[str], count: int, windows: int) -> None:
+async def build(folder: Path | str, texts: list[str], count: int, windows: int) -> None:
     """Write the documents and build their search indexes."""
     manifest = bundle.load(DEFAULT_BUNDLE, verify=False).manifest
     vectors, _ = data(None, count, 1)
     draw = np.random.default_rng(0)
-    databases = [await connect(str(folder / part)) for part in ("indexes", "leases")]
+    databases = [await connect(f"{folder}/{part}") for part in ("indexes", "leases")]
     model = Model(manifest.name, manifest.revision, vectors.shape[1])
     made = Indexes(databases[0], databases[1], model)
     await made.create(NAME, {})

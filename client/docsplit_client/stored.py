@@ -240,10 +240,11 @@ class JobFiles(TypedDict):
 
 
 class JobDocuments(TypedDict):
-    """The documents in the files of a job."""
+    """The documents in the files of a job; ``marked`` ones have near-duplicates."""
 
     written: int
     unchanged: int
+    marked: int
 
 
 class JobTexts(TypedDict):
@@ -277,11 +278,20 @@ class Refusal(TypedDict):
     reason: str
 
 
+class JobDuplicates(TypedDict):
+    """A written document, and documents of the index that are nearly the same."""
+
+    id: str
+    duplicates: list[Duplicate]
+
+
 class Job(JobHead):
-    """A job with the first of its refusals; ``step`` is None unless its kind is ``map``."""
+    """A job with the first refusals and marked documents; ``step`` is for the kind ``map``."""
 
     step: JobStep | None
     refused: list[Refusal]
+    duplicates: list[JobDuplicates]
+    links: int | None
 
 
 class Jobs(TypedDict):

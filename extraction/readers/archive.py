@@ -1,5 +1,7 @@
-"""Archives: their members, one after the other, as lines of JSON."""
+"""Archives and packed files: what they hold, as lines of JSON."""
 
+import bz2
+import gzip
 import json
 import lzma
 import tarfile
@@ -75,6 +77,24 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
             yield _refused("its name leaves the archive")
         else:
             yield from _content(member)
+
+
+def unpack_one(stream: BinaryIO, packing: str, limits: Limits) -> Iterator[bytes]:
+    """Lines with ``data`` in base64 of a packed file, which may take half of ``limits.unpacked``.
+
+    Raises:
+        UnreadableError: the file is damaged or too large.
+    """
+    left = most = limits.unpacked // 2
+    try:
+        with (bz2 if packing == ".bz2" else gzip).open(stream) as content:
+            while chunk := content.read(_CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    raise UnreadableError(f"it unpacks to more than {most:,} bytes; split it")
+                yield _line(data=b64encode(chunk).decode())
+    except _BAD as error:
+        raise UnreadableError(f"no {packing} file, or a damaged one") from error
 
 
 def _content(member: Member) -> Iterator[bytes]:

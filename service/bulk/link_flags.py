@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ranking.references import Pattern, Rule
+from ranking.references import Rule
 
 if TYPE_CHECKING:
     from service.index.documents import Index
@@ -40,19 +40,15 @@ def add_link_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def rule(given: str) -> Rule:
-    """A rule as ``IDS=NAME`` or ``IDS=NAME@TEXTS``, each a form with one ``*`` at most.
+    """A rule, as ``Rule.parsed`` reads it.
 
     Raises:
         ArgumentTypeError: it has another form.
     """
-    ids, _, name = given.partition("=")
-    name, _, texts = name.partition("@")
-    forms = (ids, name, texts or "*")
-    if not (ids and name) or any(form.count("*") > 1 for form in forms):
-        raise argparse.ArgumentTypeError(
-            "IDS=NAME or IDS=NAME@TEXTS, each with one * at most, such as eip-*=ERC *"
-        )
-    return Rule(*map(Pattern, forms))
+    try:
+        return Rule.parsed(given)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def link_names(given: argparse.Namespace) -> Names | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
 _OLDER = "target.updated < source.updated"
+
+# parts of a vector index that a search with a filter reads at least
+FILTERED_PARTS = 50
+# rows of a part (LanceDB's default), and rows that pass a filter and that a search compares
+_PART_ROWS, _PASSING = 4096, 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +205,20 @@ class Index:
     async def count(self) -> int:
         """The number of documents."""
         return int(await self.table.count_rows("deleted = false"))
+
+    async def filtered(self, search: Callable[[int], Awaitable[pa.Table]], where: str) -> pa.Table:
+        """A search of a vector index with a filter.
+
+        The nearest parts of the index hold few of the rows that pass a narrow filter, so a second
+        search reads more parts. How many are needed is counted during the first.
+
+        Args:
+            search: with a number of parts.
+            where: the filter as SQL.
+        """
+        found, passing = await asyncio.gather(search(FILTERED_PARTS), self.table.count_rows(where))
+        wanted = await self.table.count_rows() * _PASSING // (_PART_ROWS * max(passing, 1))
+        return await search(wanted) if wanted > FILTERED_PARTS else found
 
     async def has(self, document_id: str) -> bool:
         """Whether the index has a document."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from service.uploads.spool import Spool, Upload
 from service.uploads.texts import Texts
 
 if TYPE_CHECKING:
+    from service.index.links.found import Report
     from service.jobs.table import Job
 
 # uploads that arrive or wait, and the job that runs
@@ -38,12 +39,15 @@ class Wish:
 
     Attributes:
         index, uid: name of the index, and which index of that name it was.
-        threshold: see ``Target``.
+        threshold, mark: see ``Target``.
+        find: finds the links in the texts of the index when all files are indexed.
     """
 
     index: str
     uid: str
     threshold: float | None
+    mark: bool = False
+    find: Callable[[], Awaitable[Report]] | None = None
 
 
 class Uploads:
@@ -109,11 +113,12 @@ class Uploads:
             prompt: text before every window.
             count: receives every batch of embedded documents.
         """
-        from service.uploads.indexing import Progress, Target, add
+        from service.uploads.indexing import Target, add
+        from service.uploads.progress import Progress
 
         client = Client(upload.client.name, WEIGHT)
         background = BackgroundEmbedder(embedder, prompt, count, client=client)
-        target = Target(self._store, wish.index, wish.uid, background, wish.threshold)
+        target = Target(self._store, wish.index, wish.uid, background, wish.threshold, wish.mark)
         progress = Progress(len(upload.names))
         payer = charges.payer()
 
@@ -121,6 +126,8 @@ class Uploads:
             started = time.monotonic()
             with charges.charging(payer):
                 await add(upload, target, progress)
+            if wish.find is not None:
+                progress.links = (await wish.find()).links
             self._seconds += 0.3 * (time.monotonic() - started - self._seconds)
 
         def ended() -> None:

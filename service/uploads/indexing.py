@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import Any, Literal
+from dataclasses import dataclass
 
-from corpora.documents import Document, Refused, of_file
+from corpora.documents import Document, of_file
+from corpora.files import TABLES
 from extraction.content import StartError, UnreadableError
-from extraction.kinds import KINDS
+from extraction.kinds import KINDS, PACKINGS, kind_of
 from extraction.reading import Outcome, Reader
 from service import executors
 from service.embedding import charges
@@ -20,66 +19,18 @@ from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
 from service.errors import EngineFailedError, UnavailableError
 from service.index import commits
-from service.index.documents import Index
-from service.index.query.duplicates import like
-from service.index.query.reading import Query
 from service.index.reuse import changed, kept, outline_of, refusal
 from service.index.rows import fields
 from service.index.rows.record import Encoding, encoded, record
 from service.index.store import Store
+from service.uploads import duplicates
+from service.uploads.progress import Progress
 from service.uploads.spool import Upload
 
 # documents of one commit, unless it waits longer than this for them
 _CHARACTERS = 50_000
 _DOCUMENTS = 64
 _SECONDS = 2.0
-# refusals that a job keeps, the first ones
-MOST_REFUSALS = 100
-_REASON_CHARACTERS = 300
-
-Why = Literal["kind", "unreadable", "invalid", "duplicate", "engine"]
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a job has done.
-
-    Attributes:
-        done, failed: files that were read, and files that could not be.
-        written, unchanged: documents that the index has now, and had before.
-        refused: the first refusals of files, files in archives, and documents.
-        refusals: numbers of all refusals, by reason.
-    """
-
-    files: int
-    done: int = 0
-    failed: int = 0
-    written: int = 0
-    unchanged: int = 0
-    refused: list[Refused] = field(default_factory=list)
-    refusals: dict[Why, int] = field(default_factory=dict)
-
-    def refuse(self, name: str, why: Why, reason: str) -> None:
-        """Count a refusal; names in archives may hold anything."""
-        self.refusals[why] = self.refusals.get(why, 0) + 1
-        if len(self.refused) < MOST_REFUSALS:
-            shown = name.encode(errors="replace").decode()[: fields.ID_CHARACTERS]
-            self.refused.append(Refused(shown, reason[:_REASON_CHARACTERS]))
-
-    def counts(self) -> dict[str, int]:
-        """The numbers of files, documents and refusals."""
-        return {
-            "files": self.files,
-            "done": self.done,
-            "failed": self.failed,
-            "written": self.written,
-            "unchanged": self.unchanged,
-            "refused": sum(self.refusals.values()),
-        }
-
-    def details(self) -> dict[str, Any]:
-        """The first refusals."""
-        return {"refused": [[one.id, one.reason] for one in self.refused]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +40,9 @@ class Target:
     Attributes:
         index, uid: name of the index, and which index of that name it was.
         embedder: works for the client of the upload.
-        threshold: a document is refused if another document of the index resembles it as much;
+        threshold: a document is a near-duplicate if another one of the index resembles it as much;
             None compares nothing.
+        mark: whether to write near-duplicates and name them, instead of refusing them.
     """
 
     store: Store
@@ -98,6 +50,7 @@ class Target:
     uid: str
     embedder: BackgroundEmbedder
     threshold: float | None
+    mark: bool
 
 
 async def add(upload: Upload, target: Target, progress: Progress) -> None:
@@ -134,14 +87,13 @@ async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Docume
     reader = Reader(folder=upload.folder)
     try:
         for number, name in enumerate(upload.names):
-            kind = PurePosixPath(name).suffix.lower()
+            kind, packing = kind_of(name)
             if kind not in KINDS:
                 progress.failed += 1
-                known = ", ".join(KINDS)
-                progress.refuse(name, "kind", f"a file of an unknown kind; known are {known}")
+                progress.refuse(name, "kind", _unknown(kind))
                 continue
             whole = True
-            outcomes = _outcomes(upload, number, kind, reader)
+            outcomes = _outcomes(upload, number, kind + packing, reader)
             try:
                 while (found := await executors.READING.run(next, outcomes, None)) is not None:
                     inner, outcome = found
@@ -161,6 +113,19 @@ async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Docume
         reader.interrupt()
         # after the interrupted call, in the same thread
         await asyncio.shield(executors.READING.run(reader.close))
+
+
+def _unknown(kind: str) -> str:
+    """Why a file of this kind is refused, and what to do."""
+    if kind in TABLES:
+        return (
+            "a table: index it with docsplit-index, or send its rows to POST "
+            "/indexes/{name}/documents"
+        )
+    if kind == ".zst":
+        return f"packed in a way that is not known; unpack it, or pack it as {PACKINGS[0]}"
+    known = ", ".join(KINDS)
+    return f"a file of an unknown kind; known, also with {' or '.join(PACKINGS)}, are {known}"
 
 
 def _outcomes(upload: Upload, number: int, kind: str, reader: Reader) -> Iterator[Outcome]:
@@ -185,8 +150,8 @@ async def _write(batch: Sequence[Document], target: Target, progress: Progress) 
     progress.unchanged += len(fit) - len(new)
     known = await kept(index, {one.id: one.text for one in new})
     await _embed([one for one in new if one.id not in known], known, target, progress)
-    if target.threshold is not None:
-        await _refuse_duplicates(index, new, known, target.threshold, progress)
+    if target.threshold is not None and not target.mark:
+        await duplicates.refuse(index, new, known, target.threshold, progress)
     records = [record(one, known[one.id], outline_of(one)) for one in new if one.id in known]
     if records:
         upsert = commits.Upsert(await index.rows(records))
@@ -197,6 +162,10 @@ async def _write(batch: Sequence[Document], target: Target, progress: Progress) 
             # a job that is cancelled meanwhile ends with the right count
             await commit
             progress.written += len(records)
+        if target.threshold is not None and target.mark:
+            index = await (await target.store.indexes()).writable(target.index)
+            written = [one for one in new if one.id in known]
+            await duplicates.mark(index, written, known, target.threshold, progress)
 
 
 async def _embed(
@@ -222,19 +191,3 @@ async def _embed(
             progress.refuse(one.id, "invalid", outcome.reason)
         else:
             known[one.id] = encoded(outcome)
-
-
-async def _refuse_duplicates(
-    index: Index,
-    documents: Sequence[Document],
-    known: dict[str, Encoding],
-    threshold: float,
-    progress: Progress,
-) -> None:
-    for one in documents:
-        if one.id in known:
-            query = Query(known[one.id].vector, one.text, one.id)
-            if found := await like(index, query, threshold, 1):
-                del known[one.id]
-                reason = f"the index has a near-duplicate of it: {found[0].hit.id}"
-                progress.refuse(one.id, "duplicate", reason)

@@ -130,7 +130,7 @@ CALLS: list[Call[Any]] = [
     calls.documents.patch_document("{name}", "{document_id}", {}),
     calls.documents.delete_document("{name}", "{document_id}"),
     calls.documents.delete_documents("{name}", ["a"]),
-    calls.jobs.upload("{name}", {"a.txt": b"text"}, "refuse"),
+    calls.jobs.upload("{name}", {"a.txt": b"text"}, "refuse", True, ["doi"], ["a-*=A *"]),
     calls.jobs.read_file({"a.txt": b"text"}),
     calls.jobs.begin_embedding(
         b'"a"',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import struct
@@ -163,6 +164,26 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
         ".zip",
         lambda: packed({f"{n}.txt": "a" for n in range(21)}),
         "more than 20 files in it",
+    ),
+    "a packed file that unpacks to too much": (
+        ".txt.gz",
+        lambda: gzip.compress(b" " * (1 << 24), 1),
+        "it unpacks to more than 8,388,608 bytes",
+    ),
+    "a packed file that is cut off": (
+        ".txt.gz",
+        lambda: gzip.compress(b"A text.")[:-9],
+        "no .gz file, or a damaged one",
+    ),
+    "a file packed in another way": (
+        ".txt.bz2",
+        lambda: gzip.compress(b"A text."),
+        "no .bz2 file, or a damaged one",
+    ),
+    "a packed file of another kind": (
+        ".pdf.gz",
+        lambda: gzip.compress(FILES[".docx"]),
+        "no PDF file",
     ),
     "no archive": (".zip", lambda: b"nothing", "no archive of this kind, or a damaged one"),
     "no tar archive": (".tar", lambda: b"nothing" * 999, "no archive of this kind, or a damaged"),

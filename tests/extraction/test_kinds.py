@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import tarfile
 
@@ -14,7 +16,7 @@ from benchmarks.files.making import KINDS, made, packed
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import AUTHOR, Source, sources
 from extraction.content import Content, UnreadableError
-from extraction.kinds import ARCHIVES
+from extraction.kinds import ARCHIVES, kind_of
 from extraction.kinds import KINDS as READ
 from tests.extraction.conftest import Read, content_of
 
@@ -166,6 +168,20 @@ def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> No
         "../f.txt": "its name leaves the archive",
         "g.zip": "a table or an archive within an archive; unpack the outer one",
     }
+
+
+def test_a_packed_file_gives_the_same_as_the_unpacked_one(read: Read) -> None:
+    plain, word = b"A text.", made(".docx", SOURCES[0]).content
+    archive = packed({"a.txt": plain, "b.docx": word})
+    for name, content in {"a.txt": plain, "b.docx": word, "c.zip": archive}.items():
+        for end, pack in ((".gz", gzip.compress), (".BZ2", bz2.compress)):
+            kind, packing = kind_of(name + end)
+            assert read(kind + packing, pack(content)) == read(kind_of(name)[0], content)
+    # the content is not read without its packing, nor the packing without a kind
+    assert read(".txt", gzip.compress(plain)) != read(".txt", plain)
+    assert kind_of("deep.zip/a.tgz") == (".tar", ".gz")
+    assert kind_of("a.txt.gz.gz") == (".gz", ".gz")
+    assert kind_of("a.gz") == ("", ".gz")
 
 
 def test_a_tar_archive_gives_its_files_without_links(read: Read) -> None:

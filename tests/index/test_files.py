@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import zipfile
 from contextlib import suppress
@@ -74,31 +75,110 @@ def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
         "torn.pdf": b"%PDF-1.7 torn",
         "plan.exe": b"MZ",
         "notes.txt": b"We met in May and spoke of wool.",
+        "march.txt.gz": gzip.compress(b"We met in March and spoke of silk."),
+        "rows.csv.gz": gzip.compress(b"id,text\n1,a\n"),
+        "june.txt.zst": b"\x28\xb5\x2f\xfd",
         "all.zip": packed({"a.md": b"# Apples\n\nThey grow on trees.", "b.pdf": b"%PDF-"}),
     }
     job = ended(server, upload(server, index, files))
     assert (job["state"], job["error"]) == ("succeeded", None)
-    assert job["files"] == {"total": 5, "done": 3, "failed": 2}
-    assert job["documents"] == {"written": 3, "unchanged": 0}
+    assert job["files"] == {"total": 8, "done": 4, "failed": 4}
+    assert job["documents"] == {"written": 4, "unchanged": 0, "marked": 0}
     refused = {one["id"]: one["reason"] for one in job["refused"]}
-    assert refused.keys() == {"torn.pdf", "plan.exe", "all.zip/b.pdf"}
+    unknown = {"plan.exe", "rows.csv.gz", "june.txt.zst"}
+    assert refused.keys() == {"torn.pdf", "all.zip/b.pdf"} | unknown
+    assert "docsplit-index" in refused["rows.csv.gz"]
+    assert ".gz" in refused["june.txt.zst"]
+    text = call(server, "GET", f"/indexes/{index}/documents/march.txt.gz")["text"]
+    assert text == "We met in March and spoke of silk."
     assert refused["plan.exe"].endswith(", ".join(KINDS))
     [best] = call(server, "POST", "/passages", {"index": index, "text": "ink and pens", "top_k": 1})
     assert best["id"] == "2026/pens.docx"
     assert best["passages"][0]["heading"] == "Pens"
     # the same files again change nothing, and a changed one replaces its document
     again = ended(server, upload(server, index, files | {"notes.txt": b"We met in June."}))
-    assert again["documents"] == {"written": 1, "unchanged": 2}
-    assert count(server, index) == 3
+    assert again["documents"] == {"written": 1, "unchanged": 3, "marked": 0}
+    assert count(server, index) == 4
     listed = [one["id"] for one in call(server, "GET", "/jobs")["jobs"] if one["index"] == index]
     assert listed == [again["id"], job["id"]]
     # a near-duplicate under another name is left out only if the upload says so
-    text = {"copy.md": b"# Apples\n\nThey grow on trees.", "new.md": b"Bread rises in the oven."}
-    careful = ended(server, upload(server, index, text, on_duplicate="refuse"))
+    further = {"copy.md": b"# Apples\n\nThey grow on trees.", "new.md": b"Bread rises in an oven."}
+    careful = ended(server, upload(server, index, further, on_duplicate="refuse"))
     assert careful["documents"]["written"] == 1
     assert [one["id"] for one in careful["refused"]] == ["copy.md"]
-    assert ended(server, upload(server, index, text))["documents"]["written"] == 1
+    assert ended(server, upload(server, index, further))["documents"]["written"] == 1
     assert spooled(server) == []
+
+
+def test_near_duplicates_are_marked(server: Server, index: str) -> None:
+    apples, bread = b"# Apples\n\nThey grow on old trees.", b"Bread rises in a warm oven."
+    files = {"a.md": apples, "b.md": apples + b" We eat them.", "c.txt": bread}
+    job = ended(server, upload(server, index, files, on_duplicate="mark"))
+    assert job["documents"] == {"written": 3, "unchanged": 0, "marked": 1}
+    # of two documents of one upload the later one is marked
+    [marked] = job["duplicates"]
+    assert marked["id"] == "b.md"
+    assert [one["id"] for one in marked["duplicates"]] == ["a.md"]
+    assert 0.4 <= marked["duplicates"][0]["resemblance"] < 1
+    again = {"c.txt": bread, "d.txt": bread, "e.txt": b"Ships sail west."}
+    job = ended(server, upload(server, index, again, on_duplicate="mark"))
+    assert job["documents"] == {"written": 2, "unchanged": 1, "marked": 1}
+    [marked] = job["duplicates"]
+    assert marked == {"id": "d.txt", "duplicates": [{"id": "c.txt", "resemblance": 1.0}]}
+    # a near-duplicate in the same upload is also refused
+    grapes = b"Grapes ripen in the late summer sun."
+    pair = {
+        "g.txt": grapes,
+        "h.txt": grapes + b" So they do.",
+        "i.txt": b"Snow falls in the hills.",
+    }
+    job = ended(server, upload(server, index, pair, on_duplicate="refuse"))
+    assert job["documents"] == {"written": 2, "unchanged": 0, "marked": 0}
+    assert [one["id"] for one in job["refused"]] == ["h.txt"]
+    assert "g.txt" in job["refused"][0]["reason"]
+    # an upload that does not ask compares nothing
+    job = ended(server, upload(server, index, {"f.txt": bread}))
+    assert (job["documents"]["marked"], job["duplicates"]) == (0, [])
+
+
+def test_links_are_found_in_the_files_and_to_them(server: Server, index: str) -> None:
+    def links(files: dict[str, bytes], **query: str) -> Any:
+        job = ended(server, upload(server, index, files, **query))
+        assert (job["state"], job["error"]) == ("succeeded", None)
+        return job["links"]
+
+    files = {"pep-12.txt": b"See PEP 30 and AB-7.", "pep-20.txt": b"As PEP 12 says, and PEP 44."}
+    assert links(files) is None
+    call(server, "GET", f"/indexes/{index}/links", status=404)
+    # ids end in .txt, and the texts name no document so
+    assert links(files, find_links="true") == 0
+    asked = {"find_links": "true", "link_rule": "pep-*.txt=PEP *"}
+    assert links(files, **asked) == 1
+    # the new file is cited by a former one
+    assert links({"pep-30.txt": b"It stands for itself."}, **asked) == 2
+    assert call(server, "GET", f"/indexes/{index}/links")["links"] == 2
+    [link] = call(server, "GET", f"/indexes/{index}/documents/pep-30.txt/links")["links"]
+    assert (link["id"], link["direction"], link["found"]) == ("pep-12.txt", "cited_by", True)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("find_links=true&link_rule=pep-*", "link_rule"),
+        ("find_links=true&link_rule=a-**=A%20*", "link_rule"),
+        ("find_links=true&" + "link_rule=a=b&" * 33, "link_rule"),
+        ("find_links=true&" + "link_field=doi&" * 9, "link_field"),
+        ("link_rule=pep-*=PEP%20*", "find_links=true"),
+        ("link_field=doi", "find_links=true"),
+        ("on_duplicate=forget", "on_duplicate"),
+    ],
+)
+def test_wrong_options_of_an_upload_are_refused(
+    server: Server, index: str, query: str, said: str
+) -> None:
+    answer = httpx.post(f"{server.url}/indexes/{index}/files?{query}", files=form({"a.txt": b"a"}))
+    assert answer.status_code == 422, answer.text
+    assert said in answer.json()["error"]
 
 
 def test_a_cancelled_job_ends(server: Server, index: str, peps: dict[str, str]) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lancedb.expr import col, lit
 from lancedb.index import IvfHnswSq, IvfRq
-from lancedb.query import AsyncVectorQuery
 
-from service.index import maintenance
+from service.index import documents, maintenance
 from service.index.documents import Index
 from service.index.query import search
+from service.index.query.passage_candidates import by_window
 from tests.integrity import stores
 
 DOCUMENTS = 300
@@ -110,26 +112,29 @@ def test_maintenance_replaces_the_graph_of_a_former_version(
     stores.run(scenario())
 
 
-@pytest.mark.parametrize(("whole", "parts"), [(True, 1), (True, 50), (False, 1)])
+@pytest.mark.parametrize("whole", [True, False])
 def test_a_narrow_filter_finds_every_document_that_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, parts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     rare = {"d1", "d150", "d299"}
 
+    async def one(_: Index, nearest: Callable[[int], Awaitable[pa.Table]], __: str) -> pa.Table:
+        return await nearest(1)
+
     async def scenario() -> None:
         index = await _indexed(tmp_path)
-        config = IvfRq(distance_type="cosine", num_partitions=16)
-        await index.table.create_index("vector", config=config)
+        for column in ("vector", "windows"):
+            config = IvfRq(distance_type="cosine", num_partitions=32)
+            await index.table.create_index(column, config=config)
         where = col("id").isin([lit(name) for name in sorted(rare)])
         query = await search.stored(index, "d7")
         found = {hit.id for hit in await search.cosine(index, query, 10, where)}
         assert (found == rare) is whole
+        near = {one.id for one in await by_window(index, query, 10, where)}
+        assert (near == rare) is whole
 
-    monkeypatch.setattr(search, "FILTERED_PARTS", parts)
+    monkeypatch.setattr(documents, "FILTERED_PARTS", 1)
     if not whole:
         # the control reads one part of the index only
-        most = AsyncVectorQuery.maximum_nprobes
-        monkeypatch.setattr(
-            AsyncVectorQuery, "maximum_nprobes", lambda query, _: most(query.minimum_nprobes(1), 1)
-        )
+        monkeypatch.setattr(Index, "filtered", one)
     stores.run(scenario())

@@ -188,6 +188,39 @@ def test_a_job_is_cancelled_at_another_replica(
     assert (here.ended("cancelled"), here.ended("failed")) == (1.0, 0.0)
 
 
+@pytest.mark.parametrize("fault", [None, TooLargeError("leave out titles")])
+def test_a_search_for_links_ends_with_its_job(tmp_path: Path, fault: Exception | None) -> None:
+    place = Place(tmp_path)
+    searching = asyncio.Event()
+
+    async def find() -> Any:
+        searching.set()
+        if fault is not None:
+            raise fault
+        await asyncio.Event().wait()
+
+    async def search() -> Job | None:
+        uploads = place.uploads()
+        upload = await uploads.open()
+        # no document, so no index is needed
+        body = part("a.exe", b"MZ") + b"--x--\r\n"
+        await form.receive(pieces(body, 100), TYPE, upload, 1000)
+        wish = Wish("index", "uid", None, find=find)
+        job = await uploads.begin(upload, wish, place, "", lambda _: None)  # type: ignore[arg-type]
+        await searching.wait()
+        if fault is None:
+            await place.jobs.cancel(job.id)
+        await until(lambda: not place.jobs._tasks)
+        assert uploads.spool.total == 0
+        return await (await place.jobs.jobs()).get(job.id)
+
+    job = asyncio.run(search())
+    assert job is not None
+    expected = ("cancelled", "") if fault is None else ("failed", str(fault))
+    assert (job.state, job.error) == expected
+    assert (job.progress["failed"], job.details["links"]) == (1, None)
+
+
 def test_only_a_few_uploads_wait(tmp_path: Path) -> None:
     async def crowd() -> None:
         uploads = Place(tmp_path).uploads()

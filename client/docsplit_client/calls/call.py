@@ -115,9 +115,16 @@ def raw(response: httpx2.Response) -> bytes:
 
 
 def path(*segments: str, **query: Any) -> str:
-    """A path from plain segments, which may contain any character, and a query without None."""
-    given = {name: value for name, value in query.items() if value is not None}
-    asked = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in given.items())
+    """A path from plain segments, which may contain any character, and a query without None.
+
+    A list or tuple gives its parameter once for each value.
+    """
+    asked = "&".join(
+        f"{name}={quote(str(one), safe='')}"
+        for name, value in query.items()
+        for one in (value if isinstance(value, list | tuple) else [value])
+        if one is not None
+    )
     whole = "".join(f"/{_segment(one)}" for one in segments)
     return f"{whole}?{asked}" if asked else whole
 

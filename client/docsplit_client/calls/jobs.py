@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Unpack
 
 from docsplit_client.calls.call import Call, parsed, path
-from docsplit_client.options import EmbedOptions, VectorFormat
+from docsplit_client.options import EmbedOptions, OnDuplicate, VectorFormat
 from docsplit_client.stored import FileText, Job, Jobs
 
 _LINES = "application/x-ndjson"
@@ -18,7 +18,10 @@ _TABLE = "application/vnd.apache.parquet"
 def upload(
     index: str,
     files: Mapping[str, bytes | Path] | Iterable[str | PathLike[str]],
-    on_duplicate: Literal["allow", "refuse"] | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    find_links: bool | None = None,
+    link_field: Sequence[str] | None = None,
+    link_rule: Sequence[str] | None = None,
 ) -> Call[Job]:
     """Send files; the answer is a job, which reads and indexes them.
 
@@ -26,10 +29,20 @@ def upload(
         index: its name.
         files: contents or paths by name, or paths, whose last parts are the names. The name of a
             file is the id of its document.
-        on_duplicate: what happens with documents of which the index has near-duplicates.
+        on_duplicate: what happens with documents of which the index has near-duplicates: ``mark``
+            names them in the job, ``refuse`` leaves them out.
+        find_links: whether to find the links in all texts of the index when the files are indexed.
+        link_field: with ``find_links``, metadata with identifiers.
+        link_rule: with ``find_links``, further names of documents, such as ``eip-*=ERC *``.
     """
     named = files if isinstance(files, Mapping) else _named([Path(one) for one in files])
-    place = path("indexes", index, "files", on_duplicate=on_duplicate)
+    place = path(
+        *("indexes", index, "files"),
+        on_duplicate=on_duplicate,
+        find_links=find_links,
+        link_field=link_field,
+        link_rule=link_rule,
+    )
     # a second job finds the documents of the first unchanged
     return Call("POST", place, parsed, files=named)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,14 @@ from ranking.bags import title_in
 from service import executors
 from service.index.documents import Index
 from service.index.query.bags import stored
-from service.index.query.filters import Where, live
+from service.index.query.filters import Where, live, sql
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, best_scores
 from service.index.query.reading import Query
 from service.index.rows import checksums, vectors
 from service.index.rows.checksums import Part, texts
+
+if TYPE_CHECKING:
+    from lancedb.query import AsyncVectorQuery
 
 # documents whose texts a search by words reads: those that contain most of the query's words
 READ = 64
@@ -59,13 +62,18 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
         return []
     if not vectors.searchable(index.schema):
         return await _by_every_window(index, query, limit, where)
-    search = index.table.query().nearest_to(query.vector).column("windows")
-    search = search.distance_type("cosine")
-    if where is not None:
-        # as in a search by vector
-        search = search.where(where).maximum_nprobes(0)
-    search = search.select([*_COLUMNS, "_distance"]).limit(_OVERSAMPLE * limit)
-    found = await search.with_row_id().to_arrow()
+
+    def nearest() -> AsyncVectorQuery:
+        search = index.table.query().nearest_to(query.vector).column("windows")
+        search = search.distance_type("cosine").select([*_COLUMNS, "_distance"])
+        return search.limit(_OVERSAMPLE * limit).with_row_id()
+
+    if where is None:
+        found = await nearest().to_arrow()
+    else:
+        found = await index.filtered(
+            lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
+        )
     return _candidates(found, query, limit, 1 - np.asarray(found["_distance"]))
 
 

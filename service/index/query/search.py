@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from ranking import fusion, tokens
 from ranking.fusion import DEEP
@@ -17,21 +18,19 @@ from service import executors
 from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
-from service.index.query.filters import Where
+from service.index.query.filters import Where, sql
 from service.index.query.reading import Hit, Query, Ranks, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
 if TYPE_CHECKING:
-    from lancedb.query import AsyncStandardQuery
+    from lancedb.query import AsyncVectorQuery
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
 # a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
 # whole documents"
 SHORT = 100
-# least number of an index's parts that a search with a filter reads; without a filter it reads 20
-FILTERED_PARTS = 50
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
 # LanceDB's refine_factor does the same in a separate stage, in twice the time
@@ -169,12 +168,20 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
     most = _most(query, wide)
-    search = index.table.query().nearest_to(query.vector).column("vector").distance_type("cosine")
-    if where is not None:
-        # a filter may leave few rows in the nearest parts: read further ones until there are enough
-        search = search.maximum_nprobes(0).minimum_nprobes(FILTERED_PARTS)
-    # an index of a former version refuses to consider fewer neighbours than it returns
-    return await _rows(search.ef(max(100, most)), most, where, "_distance")
+
+    def nearest() -> AsyncVectorQuery:
+        search = index.table.query().nearest_to(query.vector).column("vector")
+        # an index of a former version refuses to consider fewer neighbours than it returns
+        search = search.distance_type("cosine").ef(max(100, most))
+        return search.select(["_distance"]).with_row_id().limit(most)
+
+    if where is None:
+        found = await nearest().to_arrow()
+    else:
+        found = await index.filtered(
+            lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
+        )
+    return _ranks(found, "_distance")
 
 
 async def _by_words(
@@ -184,7 +191,10 @@ async def _by_words(
     chosen = frequencies.top_terms if brief else frequencies.deep_terms
     words = await executors.STORE.run(chosen, query.text)
     search = index.table.query().nearest_to_text(words, columns=["text"])
-    return await _rows(search, _most(query, limit), where, "_score")
+    if where is not None:
+        search = search.where(where)
+    found = await search.select(["_score"]).with_row_id().limit(_most(query, limit)).to_arrow()
+    return _ranks(found, "_score")
 
 
 def _most(query: Query, limit: int) -> int:
@@ -192,8 +202,5 @@ def _most(query: Query, limit: int) -> int:
     return limit + len(query.exclude) + 1
 
 
-async def _rows(search: AsyncStandardQuery, most: int, where: Where | None, rank: str) -> Ranks:
-    if where is not None:
-        search = search.where(where)
-    found = await search.select([rank]).with_row_id().limit(most).to_arrow()
+def _ranks(found: pa.Table, rank: str) -> Ranks:
     return dict(zip(found["_rowid"].to_pylist(), found[rank].to_pylist(), strict=True))

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
+from service.server.bodies.document_bodies import DuplicateOut
+
 if TYPE_CHECKING:
     from service.jobs.table import Job
 
-# refusals that a job tells
+# refusals, and documents with near-duplicates, that a job names
 MOST_REFUSALS = 100
+MOST_MARKED = 100
+# near-duplicates that it names of each document
+MOST_MATCHES = 3
 
 
 class JobFilesOut(BaseModel):
@@ -28,6 +33,10 @@ class JobDocumentsOut(BaseModel):
 
     written: int
     unchanged: int = Field(description="documents that the index already had")
+    marked: int = Field(
+        description="with `on_duplicate=mark`: written documents of which the index has "
+        "near-duplicates; else 0"
+    )
 
 
 class JobTextsOut(BaseModel):
@@ -68,6 +77,15 @@ class RefusalOut(BaseModel):
     reason: str
 
 
+class JobDuplicatesOut(BaseModel):
+    """A written document of which the index has near-duplicates."""
+
+    id: str
+    duplicates: list[DuplicateOut] = Field(
+        max_length=MOST_MATCHES, description="the most similar first"
+    )
+
+
 class JobStepOut(BaseModel):
     """How far the computation of a map is."""
 
@@ -80,6 +98,13 @@ class JobOut(JobHead):
 
     step: JobStepOut | None = Field(description="of a job of the kind map; else null")
     refused: list[RefusalOut] = Field(max_length=MOST_REFUSALS, description="the first of them")
+    duplicates: list[JobDuplicatesOut] = Field(
+        max_length=MOST_MARKED, description="the first of the marked documents"
+    )
+    links: int | None = Field(
+        description="with `find_links`: the pairs of documents with a link in a text, in the whole "
+        "index; else null, and until the job has looked for them"
+    )
 
 
 class JobsOut(BaseModel):
@@ -94,12 +119,18 @@ def head_of(job: Job) -> JobHead:
 
 
 def out_of(job: Job) -> JobOut:
-    """A job of the table at this moment, with its refusals."""
+    """A job of the table at this moment, with its refusals and near-duplicates."""
     refused = [{"id": name, "reason": reason} for name, reason in job.details.get("refused", ())]
+    marked = [
+        {"id": name, "duplicates": [{"id": one, "resemblance": share} for one, share in near]}
+        for name, near in job.details.get("duplicates", ())
+    ]
     step = None
     if job.kind == "map":
         step = {"name": job.details.get("step", "waiting"), "done": job.details.get("share", 0.0)}
-    return JobOut.model_validate(_fields(job) | {"refused": refused, "step": step})
+    lists = {"refused": refused, "duplicates": marked}
+    links = job.details.get("links")
+    return JobOut.model_validate(_fields(job) | lists | {"step": step, "links": links})
 
 
 def _fields(job: Job) -> dict[str, object]:
@@ -115,7 +146,12 @@ def _fields(job: Job) -> dict[str, object]:
         "index": job.index or None,
         "state": job.state,
         "files": {"total": count["files"], "done": count["done"], "failed": count["failed"]},
-        "documents": {"written": count["written"], "unchanged": count["unchanged"]},
+        "documents": {
+            "written": count["written"],
+            "unchanged": count["unchanged"],
+            # only jobs that index files count them
+            "marked": count.get("marked", 0),
+        },
         "texts": texts,
         "refusals": count["refused"],
         "error": job.error or None,

@@ -41,13 +41,16 @@ class Turn:
             )
 
     @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
+    async def taken(self, *, patient: bool = False) -> AsyncIterator[None]:
         """Wait for the turn, and keep it during the block.
+
+        Args:
+            patient: whether to wait behind any number of requests, as a job may.
 
         Raises:
             OverloadedError: too many requests wait.
         """
-        if self._lock.locked():
+        if self._lock.locked() and not patient:
             self.check_room()
         self._waiting += 1
         try:

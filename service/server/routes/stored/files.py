@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from ranking.references import Rule
 from service.embedding.prompts import resolve
-from service.errors import UnavailableError
+from service.errors import InvalidError, UnavailableError
 from service.server.bodies.document_bodies import THRESHOLD
+from service.server.bodies.fields import valid_text
 from service.server.bodies.job_bodies import JobOut, out_of
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
+from service.server.routes.stored import links
 from service.uploads import form
 from service.uploads.background import Wish
+
+if TYPE_CHECKING:
+    from service.index.links.found import Report
+    from service.index.links.search import Names
 
 router = APIRouter(
     prefix="/indexes/{name}/files",
@@ -57,6 +65,42 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+def _rule(given: str) -> str:
+    Rule.parsed(given)
+    return given
+
+
+LinkRule = Annotated[str, BeforeValidator(valid_text), AfterValidator(_rule), Field(max_length=600)]
+
+
+async def _names(
+    find_links: Annotated[
+        bool, Query(description="at the end find the links in all texts of the index, again")
+    ] = False,
+    link_field: Annotated[
+        list[links.FieldName],
+        Query(max_length=8, description="with `find_links`: metadata with identifiers"),
+    ] = [],  # noqa: B006 FastAPI copies it
+    link_rule: Annotated[
+        list[LinkRule],
+        Query(
+            max_length=32,
+            description="with `find_links`: a further name of documents, as `IDS=NAME` or "
+            "`IDS=NAME@TEXTS`, such as `eip-*=ERC *`",
+        ),
+    ] = [],  # noqa: B006
+) -> Names | None:
+    """The names to look for in texts when all files are indexed; None for no search."""
+    if not find_links:
+        for name, given in (("link_field", link_field), ("link_rule", link_rule)):
+            if given:
+                raise InvalidError(f"{name}: it needs find_links=true: add it", name)
+        return None
+    from service.index.links.search import Names
+
+    return Names(fields=tuple(link_field), rules=tuple(map(Rule.parsed, link_rule)))
+
+
 @router.post(
     "",
     status_code=202,
@@ -67,9 +111,13 @@ async def upload_files(
     request: Request,
     response: Response,
     name: Name,
+    names: Annotated[Any, Depends(_names)],
     on_duplicate: Annotated[
-        Literal["allow", "refuse"],
-        Query(description="`refuse` leaves out documents of which the index has near-duplicates"),
+        Literal["allow", "mark", "refuse"],
+        Query(
+            description="compare each new text with other documents of the index: `mark` names "
+            "near-duplicates in the job, `refuse` leaves out documents that have any"
+        ),
     ] = "allow",
 ) -> JobOut:
     """Upload files: PDF, office files, HTML, mail, text, and archives of these.
@@ -95,8 +143,15 @@ async def upload_files(
     except BaseException:
         service.uploads.close_upload(upload)
         raise
-    threshold = THRESHOLD if on_duplicate == "refuse" else None
-    wish = Wish(name, index.identity.uid, threshold)
+    threshold = None if on_duplicate == "allow" else THRESHOLD
+    uid = index.identity.uid
+
+    async def find() -> Report:
+        async with links.SEARCHES.taken(patient=True):
+            return await links.renew(service.store, name, names, uid)
+
+    mark = on_duplicate == "mark"
+    wish = Wish(name, uid, threshold, mark, None if names is None else find)
     prompt = resolve(encoder.manifest, None)
     count = partial(service.metrics.embedded, model=encoder.name)
     async with deadline.within(request):

@@ -23,8 +23,10 @@ from service.server.routes.stored import documents
 from service.server.routes.trainings import Turn
 
 if TYPE_CHECKING:
+    from service.index.links.found import Report
     from service.index.links.listing import Entry
     from service.index.links.search import Names
+    from service.index.store import Store
 
 router = APIRouter(
     route_class=BodyRoute,
@@ -133,16 +135,29 @@ async def find_links(request: Request, name: Name, body: FindRequest) -> FoundOu
 
     It reads every text: send a long deadline.
     """
-    service = inference.service_of(request)
     async with deadline.within(request), SEARCHES.taken():
-        indexes = await service.store.indexes()
-        index = await indexes.open(name)
-        from service.index.links import search
-
-        rows, report = await search.find(index, _names(body))
-        (await indexes.open(name)).require(index.identity.uid)
-        await indexes.found_links.replace(index.identity.uid, rows, report)
+        report = await renew(inference.service_of(request).store, name, _names(body))
     return FoundOut(**asdict(report))
+
+
+async def renew(store: Store, name: str, names: Names, uid: str | None = None) -> Report:
+    """Find the links of an index, and store them in place of those found before.
+
+    Args:
+        store: of the indexes.
+        name: of the index.
+        names: to look for.
+        uid: which index of that name it must be; None takes the present one.
+    """
+    indexes = await store.indexes()
+    index = await indexes.open(name)
+    index.require(uid or index.identity.uid)
+    from service.index.links import search
+
+    rows, report = await search.find(index, names)
+    (await indexes.open(name)).require(index.identity.uid)
+    await indexes.found_links.replace(index.identity.uid, rows, report)
+    return report
 
 
 def _names(body: FindRequest) -> Names:
