@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,30 +89,33 @@ async def opened(folder: Path, dimensions: int) -> Indexes:
     return Indexes(databases[0], databases[1], Model("benchmark", "0" * 64, dimensions))
 
 
-async def build(folder: Path, rows: Vectors, console: Console) -> None:
-    """Write all rows, then do what maintenance does."""
+async def build(
+    folder: Path, rows: Vectors, console: Console, text: Callable[[int], str] = lambda _: "text"
+) -> None:
+    """Write all rows, with texts by their numbers; then do what maintenance does."""
     indexes = await opened(folder, rows.shape[1])
     await indexes.create(NAME, FIELDS)
     index = await indexes.open(NAME)
     began = time.perf_counter()
     for first in track(range(0, len(rows), PART), "writing", console=console):
         part = np.array(rows[first : first + PART])
-        await index.put([record(first + place, vector) for place, vector in enumerate(part)])
+        numbered = enumerate(part, first)
+        await index.put([record(number, vector, text(number)) for number, vector in numbered])
     console.print(f"written in {time.perf_counter() - began:.0f} s")
     began = time.perf_counter()
     await maintenance.optimize(index.table, step=lambda what: console.print(what))
     console.print(f"optimized in {time.perf_counter() - began:.0f} s")
 
 
-def record(number: int, vector: Vectors) -> Record:
+def record(number: int, vector: Vectors, text: str = "text") -> Record:
     """A document of one window."""
     return Record(
         id=str(number),
-        text="text",
+        text=text,
         title=None,
         metadata={"bucket": number % SHARE},
         links=[],
-        encoding=Encoding(vector, vector[None], [4]),
+        encoding=Encoding(vector, vector[None], [len(text)]),
     )
 
 

@@ -1,6 +1,6 @@
-"""Search among 100,000 vectors with this service's index, exact search, faiss and pgvector.
+"""Search among 100,000 vectors with this service's index, exact search and other engines.
 
-    pip install faiss-cpu pgserver "psycopg[binary]"
+    pip install faiss-cpu pgserver "psycopg[binary]" pymilvus milvus-lite
     python -m benchmarks.index.vector_search --vectors vectors.npy
 
 Vectors come from a ``.npy`` file (float32 ``[rows, dimensions]``), or are random: topics in a space
@@ -18,28 +18,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import os
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-Vectors = NDArray[np.float32]
+from benchmarks.index.peers import EF, SHARE, K, Peer, Vectors, installed
+
 Search = Callable[[Vectors, bool], list[int]]
 
-K = 10
-SHARE = 100
 # queries of a side before the next side's turn; turns of one query would let the sides evict each
 # other's data from the processor's caches
 BLOCK = 50
@@ -70,12 +66,12 @@ def main() -> None:
     console = Console()
     with tempfile.TemporaryDirectory() as work:
         sides = [exact(rows)]
-        for package, make in (("lancedb", docsplit), ("faiss", faiss), ("pgserver", pgvector)):
-            if importlib.util.find_spec(package) is None:
-                console.print(f"{package} is not installed: left out")
-                continue
-            with console.status(f"building: {make.__name__}"):
-                sides.append(make(rows, Path(work)))
+        with console.status("building: docsplit"):
+            sides.append(docsplit(rows, Path(work)))
+        sides += [
+            Side(peer.name, _with_ef(peer), peer.build_seconds)
+            for peer in installed(rows, Path(work) / "peers", console)
+        ]
         measure(sides, queries)
     report(sides, rows, queries, given.json, console)
 
@@ -94,6 +90,10 @@ def data(path: Path | None, rows: int, queries: int) -> tuple[Vectors, Vectors]:
         found = near @ basis + 0.5 * draw.standard_normal((rows + queries, 384))
     unit = (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
     return unit[queries:], unit[:queries]
+
+
+def _with_ef(peer: Peer) -> Search:
+    return lambda query, filtered: peer.search(query, filtered, EF)
 
 
 def exact(rows: Vectors) -> Side:
@@ -159,64 +159,6 @@ def docsplit(rows: Vectors, work: Path) -> Side:
         lambda query, filtered: loop.run_until_complete(one(query, filtered)),
         time.perf_counter() - started,
     )
-
-
-def faiss(rows: Vectors, work: Path) -> Side:
-    """HNSW with 8-bit codes, the same kind of index. A filter is a selector of ids."""
-    import faiss as library
-
-    started = time.perf_counter()
-    index = library.IndexHNSWSQ(
-        rows.shape[1], library.ScalarQuantizer.QT_8bit, 32, library.METRIC_INNER_PRODUCT
-    )
-    index.hnsw.efConstruction = 200
-    index.train(rows)
-    index.add(rows)
-    chosen = library.IDSelectorBatch(np.arange(0, len(rows), SHARE))
-    plain = library.SearchParametersHNSW(efSearch=200)
-    some = library.SearchParametersHNSW(efSearch=200, sel=chosen)
-
-    def search(query: Vectors, filtered: bool) -> list[int]:
-        _, found = index.search(query[None], K, params=some if filtered else plain)
-        return [int(i) for i in found[0]]
-
-    return Side("faiss HNSW SQ8", search, time.perf_counter() - started)
-
-
-def pgvector(rows: Vectors, work: Path) -> Side:
-    """PostgreSQL with an HNSW index. Filters scan it iteratively if the version supports it."""
-    import pgserver
-    import psycopg
-
-    started = time.perf_counter()
-    server = pgserver.get_server(work / "postgres", cleanup_mode="stop")
-    connection = psycopg.connect(server.get_uri(), autocommit=True)
-    connection.execute("CREATE EXTENSION vector")
-    width = rows.shape[1]
-    connection.execute(f"CREATE TABLE rows (id int PRIMARY KEY, bucket int, v vector({width}))")
-    with connection.cursor().copy("COPY rows FROM STDIN") as copy:
-        for number, row in enumerate(rows):
-            copy.write_row((number, number % SHARE, _text(row)))
-    connection.execute("SET maintenance_work_mem = '1GB'")
-    connection.execute("CREATE INDEX ON rows USING hnsw (v vector_ip_ops)")
-    connection.execute("CREATE INDEX ON rows (bucket)")
-    connection.execute("ANALYZE rows")
-    connection.execute("SET hnsw.ef_search = 200")
-    with suppress(psycopg.Error):
-        connection.execute("SET hnsw.iterative_scan = strict_order")
-
-    def search(query: Vectors, filtered: bool) -> list[int]:
-        where = "WHERE bucket = 0" if filtered else ""
-        found = connection.execute(
-            f"SELECT id FROM rows {where} ORDER BY v <#> %s::vector LIMIT {K}", (_text(query),)
-        )
-        return [row[0] for row in found]
-
-    return Side("pgvector HNSW", search, time.perf_counter() - started)
-
-
-def _text(row: Vectors) -> str:
-    return "[" + ",".join(f"{value:.7g}" for value in row.tolist()) + "]"
 
 
 def measure(sides: list[Side], queries: Vectors) -> None:

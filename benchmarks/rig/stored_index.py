@@ -7,20 +7,23 @@ from lancedb import connect_async
 from service.index.generations import by_index
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows import schema
-from service.index.storage.database import table_names
+from service.index.storage.database import bounded, table_names
 
 
-async def opened(index_path: Path, name: str) -> Indexes:
+async def opened(index_path: Path, name: str, cache_bytes: int | None = None) -> Indexes:
     """The indexes of the bundle that made the first table of an index.
 
     Args:
         index_path: as `docsplit-index` takes it.
         name: of the index.
+        cache_bytes: limit of LanceDB's caches; without it, LanceDB's own.
 
     Raises:
         SystemExit: there is no such index.
     """
-    databases = [await connect(f"{index_path}/{part}") for part in ("indexes", "leases")]
+    session = None if cache_bytes is None else bounded(cache_bytes)
+    parts = ("indexes", "leases")
+    databases = [await connect(f"{index_path}/{part}", session=session) for part in parts]
     tables = by_index(await table_names(databases[0]))
     if name not in tables:
         raise SystemExit(f"no index {name} in {index_path}")
