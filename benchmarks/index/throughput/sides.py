@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.index.peers import K, Peer
 from benchmarks.index.size import FIELDS, NAME
 from benchmarks.rig import server
 from benchmarks.rig.client import Client, Load
+from benchmarks.rig.peers import K, Peer
 from benchmarks.rig.server import Service
 from service.index.indexes import Indexes
 from service.index.query import search
