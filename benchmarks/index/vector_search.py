@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.index.peers import EF, SHARE, K, Peer, Vectors, installed
+from benchmarks.rig.peers import EF, SHARE, K, Peer, Vectors, installed
 
 Search = Callable[[Vectors, bool], list[int]]
 

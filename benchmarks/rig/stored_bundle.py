@@ -1,12 +1,9 @@
 """The service, as if its bundle had embedded an index that is of another one.
 
-    BUNDLE=name REVISION=digest python -m benchmarks.rig.stored_bundle --index-path=FOLDER
-
 Only searches for stored documents make sense, because they embed nothing.
 """
 
 import os
-import sys
 
 from service import __main__ as service
 from service.index import indexes
@@ -18,6 +15,7 @@ class _Stored(Model):
         super().__init__(os.environ["BUNDLE"], os.environ["REVISION"], dimensions)
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> int:
+    """Start the service with these flags; the variables BUNDLE and REVISION name the bundle."""
     setattr(indexes, "Model", _Stored)  # noqa: B010 the store makes its models by this name
-    sys.exit(service.main())
+    return service.main(arguments)

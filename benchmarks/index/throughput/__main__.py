@@ -35,9 +35,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.index.peers import K, Vectors, installed
 from benchmarks.index.size import CACHE_BYTES, NAME, build, exact
-from benchmarks.index.throughput_sides import (
+from benchmarks.index.throughput.sides import (
     FILTERED,
     MODES,
     Engine,
@@ -51,6 +50,7 @@ from benchmarks.index.throughput_sides import (
 from benchmarks.index.vector_search import data
 from benchmarks.rig import documents
 from benchmarks.rig.client import Client
+from benchmarks.rig.peers import K, Vectors, installed
 from benchmarks.rig.stored_index import opened
 from benchmarks.rig.verdict import Verdict
 from service.index.indexes import Indexes

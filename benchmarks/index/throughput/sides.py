@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.index.peers import K, Peer
 from benchmarks.index.size import FIELDS, NAME
 from benchmarks.rig import server
 from benchmarks.rig.client import Client, Load
+from benchmarks.rig.peers import K, Peer
 from benchmarks.rig.server import Service
 from service.index.indexes import Indexes
 from service.index.query import search
@@ -210,7 +210,7 @@ class Engine:
 
 def started(folder: Path, model: tuple[str, str]) -> AbstractContextManager[Service]:
     """The service for an index, whatever bundle embedded it; ``model`` is name and revision."""
-    module = "benchmarks.rig.stored_bundle"
-    command = [sys.executable, "-m", module, "--port={port}", "--drain-seconds=0"]
+    program = "import sys; from benchmarks.rig.stored_bundle import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", program, "--port={port}", "--drain-seconds=0"]
     environment = dict(zip(("BUNDLE", "REVISION"), model, strict=True))
     return server.launched([*command, f"--index-path={folder}"], "/readyz", env=environment)

@@ -1,0 +1,1 @@
+"""Searches a second with several clients at once."""
