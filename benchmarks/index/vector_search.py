@@ -1,6 +1,6 @@
 """Search among 100,000 vectors with this service's index, exact search and other engines.
 
-    pip install faiss-cpu pgserver "psycopg[binary]" pymilvus milvus-lite
+    pip install faiss-cpu pgserver "psycopg[binary]"
     python -m benchmarks.index.vector_search --vectors vectors.npy
 
 Vectors come from a ``.npy`` file (float32 ``[rows, dimensions]``), or are random: topics in a space

@@ -134,43 +134,7 @@ def _text(row: Vectors) -> str:
     return "[" + ",".join(f"{value:.7g}" for value in row.tolist()) + "]"
 
 
-def milvus(rows: Vectors, work: Path) -> Peer:
-    """Milvus Lite with an HNSW index."""
-    from pymilvus import DataType, MilvusClient
-
-    started = time.perf_counter()
-    client = MilvusClient(str(work / "milvus.db"))
-    if not client.has_collection("rows"):
-        schema = client.create_schema()
-        schema.add_field("id", DataType.INT64, is_primary=True)
-        schema.add_field("bucket", DataType.INT64)
-        schema.add_field("v", DataType.FLOAT_VECTOR, dim=rows.shape[1])
-        index = client.prepare_index_params()
-        wanted = {"M": 16, "efConstruction": 200}
-        index.add_index("v", index_type="HNSW", metric_type="IP", params=wanted)
-        client.create_collection("rows", schema=schema, index_params=index)
-        for first in range(0, len(rows), 1000):
-            part = enumerate(rows[first : first + 1000], first)
-            client.insert("rows", [{"id": n, "bucket": n % SHARE, "v": row} for n, row in part])
-        # searches copy rows that are not in a file yet
-        client.flush("rows")
-    client.load_collection("rows")
-
-    def search(query: Vectors, filtered: bool, ef: int) -> list[int]:
-        [hits] = client.search(
-            "rows",
-            [query],
-            filter="bucket == 0" if filtered else "",
-            limit=K,
-            search_params={"params": {"ef": ef}},
-        )
-        return [int(hit["id"]) for hit in hits]
-
-    return Peer("Milvus Lite HNSW", search, time.perf_counter() - started)
-
-
 ENGINES: dict[tuple[str, ...], Callable[[Vectors, Path], Peer]] = {
     ("faiss",): faiss,
     ("pgserver", "psycopg"): pgvector,
-    ("pymilvus", "milvus_lite"): milvus,
 }

@@ -1,6 +1,6 @@
 """Searches a second with 1, 4 and 16 clients at once, in process, over HTTP, and by other engines.
 
-    pip install faiss-cpu pgserver "psycopg[binary]" pymilvus milvus-lite
+    pip install faiss-cpu pgserver "psycopg[binary]"
     python -m benchmarks.index.throughput FOLDER --vectors vectors.npy
 
 FOLDER is one of ``benchmarks.index.size``, with the same ``--vectors``. Without an index there, the
