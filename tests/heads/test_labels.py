@@ -148,6 +148,8 @@ def test_the_first_training_decides_whether_a_document_may_have_several_labels(
         len({*labels, "pep-241", "pep-484"}),
     )
     place = f"/classifiers/{name}/retrain?multi_label=false"
+    # see ``learn``
+    wait_until(lambda: httpx.post(f"{server.url}{place}", timeout=60).status_code != 409, 60)
     refused = call(server, "POST", place, status=422)["error"]
     assert "leave multi_label out" in refused
     # without examples, labels of the other kind are refused, too

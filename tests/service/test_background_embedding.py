@@ -34,9 +34,10 @@ class Faulty:
         self.batches: list[list[str]] = []
 
     async def embed(
-        self, texts: Sequence[str], deadline: float, *, prompt: str, refuse: bool
+        self, texts: Sequence[str], deadline: float, *, prompt: str, refuse: bool, **cut: object
     ) -> Embedded:
         assert refuse
+        assert not cut["truncate"]
         assert lasting.current()
         assert clients.current() is clients.BACKGROUND
         if self.full:
