@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.conftest import ROOT
+
 # an index over equal vectors: the library warns about empty clusters
 WARNED = """
 import asyncio, sys
@@ -44,3 +46,22 @@ def test_the_library_writes_no_lines_unless_asked_and_loads_its_client_late(
     )
     assert ("KMeans" in done.stderr) == (level == "warn")
     assert done.stdout.split() == ["False", "TableApi"]
+
+
+SUBPROCESS = """
+import asyncio, sys, {module}
+import lancedb.background_loop, uvloop
+
+async def run():
+    await (await asyncio.create_subprocess_exec(sys.executable, "-c", "")).wait()
+
+uvloop.run(run())
+"""
+
+
+@pytest.mark.parametrize("module", ["service.index.storage.database", "lancedb"])
+def test_a_subprocess_adds_no_warning_to_the_log(module: str) -> None:
+    """The control imports lancedb without the service's filter."""
+    command = [sys.executable, "-c", SUBPROCESS.format(module=module)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ("fork support" in done.stderr) is (module == "lancedb")

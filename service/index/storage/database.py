@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,10 @@ from prometheus_client import Gauge
 
 from service.errors import StoreError, disk_fault
 from service.index.storage.volume import Volume
+
+# uvloop runs lancedb's hook for forks before a subprocess begins its own program: the warning
+# would stand between the lines of the service's log
+warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
 
 
 async def connect(
