@@ -167,6 +167,11 @@ class BackboneSettings(_Section):
     attention on a CPU too"""
     trust_remote_code: bool = False
     """run modelling code in the folder of the start weights"""
+    static_width: Annotated[int | None, Field(ge=8)] = None
+    """train vectors of this width for the tokens, one for each whatever its context, and join
+    their weighted mean to the vector of the encoder, which stays as it is"""
+    static_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """share of the joined vectors in the cosine of the result"""
 
 
 class OptimisationSettings(_Section):
@@ -242,6 +247,23 @@ class Settings(_Section):
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     optimisation: OptimisationSettings = Field(default_factory=OptimisationSettings)
     run: RunSettings
+
+    @model_validator(mode="after")
+    def _static(self) -> Self:
+        if self.backbone.static_width is None:
+            return self
+        if self.objective.mlm_factor:
+            raise ValueError(
+                "backbone.static_width: vectors without context predict no masked words; set "
+                "objective.mlm_weight to 0"
+            )
+        for name, given in (
+            ("objective.teacher", self.objective.teacher),
+            ("backbone.extend_to", self.backbone.extend_to),
+        ):
+            if given is not None:
+                raise ValueError(f"backbone.static_width trains no encoder; leave out {name}")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -13,7 +13,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields
 from training.__main__ import main
 from training.data.sentences import split_sentences
-from training.whitening.fitting import Floats, fit, measure
+from training.whitening.fitting import Floats, fit, measure, reduced
 from training.whitening.halves import draw, split
 
 FIELDS = Fields()
@@ -91,6 +91,35 @@ def test_power_a_half_whitens_the_differences() -> None:
     assert spread(np.eye(32, dtype=np.float32)) > spread(fit([(first, second)], 0.25, 1e-6)) > 3
 
 
+def test_principal_components_keep_most_of_the_cosines() -> None:
+    rng = np.random.default_rng(0)
+    scales = np.geomspace(1, 0.02, 32)
+    pair = tuple(unit((rng.normal(size=(300, 32)) * scales).astype(np.float32)) for _ in range(2))
+    kept = reduced([(pair[0], pair[1])], np.eye(32, dtype=np.float32), 12)
+    cosines = pair[0] @ pair[1].T
+    short = unit(pair[0] @ kept) @ unit(pair[1] @ kept).T
+    others = unit(pair[0] @ kept[::-1]) @ unit(pair[1] @ kept[::-1]).T
+    assert np.abs(short - cosines).mean() < 0.1 * np.abs(others - cosines).mean()
+    # in falling order, so a prefix is the best map of its length
+    fewer = reduced([(pair[0], pair[1])], np.eye(32, dtype=np.float32), 5)
+    np.testing.assert_allclose(kept[:, :5], fewer, atol=1e-6)
+    whole = reduced([(pair[0], pair[1])], np.eye(32, dtype=np.float32), 32)
+    np.testing.assert_allclose(whole @ whole.T, np.eye(32), atol=1e-5)
+
+
+def test_shortened_vectors_are_those_of_the_folder(
+    tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "short"
+    command = ["whiten", str(tiny_model), str(corpus), "--output", str(out)]
+    assert main([*command, "--power", "0", "--dimensions", "8", "--max-tokens", "32"]) == 0
+    assert json.loads((out / "config.json").read_text())["matryoshka_dimensions"] == []
+    long = unit(SentenceTransformer(str(tiny_model), device="cpu").encode(texts(3)))
+    short = SentenceTransformer(str(out), device="cpu").encode(texts(3))
+    assert short.shape == (3, 8)
+    assert np.abs(short @ short.T - long @ long.T).max() < 0.05
+
+
 def test_every_corpus_counts_the_same() -> None:
     one, other = noisy(0), noisy(1, noise=0.1)
     thrice = (np.tile(one[0], (3, 1)), np.tile(one[1], (3, 1)))
@@ -136,6 +165,7 @@ def test_the_result_is_the_encoder_and_the_map(
     ("flags", "said"),
     [
         (["--power", "0"], "--power must be above 0"),
+        (["--power", "-1", "--dimensions", "8"], "--power must be above 0"),
         (["--ridge", "nan"], "--ridge must be above 0"),
         (["--documents", "5"], "--documents must be at least 20"),
     ],

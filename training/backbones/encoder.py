@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokeniz
 from transformers.utils.hub import cached_file
 
 from training.backbones.extend import extend
+from training.backbones.static import StaticBackbone
 from training.errors import SettingsError
 from training.settings import BackboneSettings
 
@@ -98,6 +99,9 @@ def open_start(settings: BackboneSettings) -> Start:
         backbone = extend(backbone, settings.extend_to, settings.attention_window)
         tokenizer.model_max_length = settings.extend_to
     _check_length(backbone.config, settings)
+    if settings.static_width is not None:
+        table = StaticBackbone(tokenizer, settings.static_width)
+        return Start(Encoder(table, "mean"), tokenizer, {})
     return Start(Encoder(backbone, _pooling(settings)), tokenizer, _masked_lm_weights(settings))
 
 

@@ -1,10 +1,10 @@
 """Keep the best model of a run, and decide on early stopping."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from training.evaluation.validation import Validation
@@ -16,12 +16,16 @@ class BestModel:
 
     Args:
         settings: ``metric``, ``patience``, ``keep_best``.
-        folder: the folder of the best model with ``keep_best``.
-        save: writes the current model to a folder, only on the main process.
+        backbone: the trained model.
+        path: the file of the best weights with ``keep_best``.
+        writes: whether this process writes the file.
     """
 
-    def __init__(self, settings: RunSettings, folder: Path, save: Callable[[Path], None]) -> None:
-        self._settings, self._folder, self._save = settings, folder, save
+    def __init__(
+        self, settings: RunSettings, backbone: nn.Module, path: Path, *, writes: bool
+    ) -> None:
+        self._settings, self._backbone, self._path = settings, backbone, path
+        self._writes = writes
         self._value = -math.inf
         self._since = 0
 
@@ -32,19 +36,19 @@ class BestModel:
         value = float(getattr(found, self._settings.metric))
         if value > self._value:
             self._value, self._since = value, 0
-            if self._settings.keep_best:
-                self._save(self._folder)
+            if self._settings.keep_best and self._writes:
+                draft = self._path.with_suffix(".partial")
+                torch.save(self._backbone.state_dict(), draft)
+                draft.replace(self._path)
             return False
         self._since += 1
         return 0 < self._settings.patience <= self._since
 
-    def restore(self, backbone: nn.Module) -> None:
-        """Load the weights of the best model, if one was kept, into ``backbone``."""
-        from transformers import AutoModel
-
-        if self._settings.keep_best and self._folder.is_dir():
-            held = AutoModel.from_pretrained(self._folder, trust_remote_code=False)
-            backbone.load_state_dict(held.state_dict())
+    def restore(self) -> None:
+        """Load the best weights, if any were kept."""
+        if self._settings.keep_best and self._path.is_file():
+            held = torch.load(self._path, map_location="cpu", weights_only=True)
+            self._backbone.load_state_dict(held)
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint."""

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
@@ -27,7 +26,7 @@ from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
 from training.trainer.opening import open_run
 from training.trainer.order import open_neighbourhood, open_order
-from training.trainer.output import save_model, write_record
+from training.trainer.output import save_result, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
 from training.trainer.result import RunResult
@@ -85,7 +84,12 @@ class TrainingRun:
         self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
         self._first: Validation | None = None
         self._latest: Validation | None = None
-        self._best = BestModel(settings.run, self.output / "best", self._save_model)
+        self._best = BestModel(
+            settings.run,
+            self.encoder.backbone,
+            self.output / "best.pt",
+            writes=self.processes.is_main,
+        )
         self._seen = {"documents": 0, "tokens": 0, "padded_tokens": 0, "cut_tokens": 0}
 
     def run(self, stop_after: int | None = None) -> RunResult:
@@ -274,10 +278,10 @@ class TrainingRun:
         last = self._latest
         if run.keep_best or last is None:
             self.processes.barrier()
-            self._best.restore(self.encoder.backbone)
+            self._best.restore()
             last = self.validation()
-        self._save_model(folder)
         if self.processes.is_main:
+            save_result(self.encoder, self.tokenizer, self.settings.backbone, folder)
             record = run_record(
                 self.settings,
                 self._opened,
@@ -295,10 +299,6 @@ class TrainingRun:
             plot_run(self.output, self._chance)
         self.processes.barrier()
         return last
-
-    def _save_model(self, folder: Path) -> None:
-        if self.processes.is_main:
-            save_model(self.encoder, self.tokenizer, self.settings.backbone.max_tokens, folder)
 
     def _save(self, step: int) -> None:
         failure: CheckpointError | None = None

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from training.backbones.encoder import Encoder, Start, open_start
+from training.backbones.static import StaticBackbone
 from training.data.build import open_cache
 from training.data.cache import Numbers, TokenCache
 from training.errors import SettingsError
@@ -53,6 +54,8 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     start = open_start(settings.backbone)
     cache = _open_cache(settings, start, processes)
     train, held = cache.select(settings.data.held_out)
+    if isinstance(start.encoder.backbone, StaticBackbone):
+        start.encoder.backbone.weigh(cache, train)
     _check_documents(settings, cache, train, held)
     head, origin = _open_head(settings, start)
     if head is not None:

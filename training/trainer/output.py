@@ -3,15 +3,32 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from export.checkpoint import static_branch
+from export.checkpoint.static_branch import StaticBranch
 from training.backbones.encoder import Encoder
+from training.backbones.static import StaticBackbone
+from training.settings import BackboneSettings
 
 RECORD = "training.json"
+
+
+def save_result(
+    encoder: Encoder, tokenizer: PreTrainedTokenizerBase, settings: BackboneSettings, folder: Path
+) -> None:
+    """Write what a run trained as a folder that ``docsplit-export`` opens: the encoder, or the
+    encoder at ``settings.path`` with the trained vectors of tokens. Replaces ``folder``."""
+    if isinstance(encoder.backbone, StaticBackbone):
+        save_joined(encoder.backbone, settings, folder)
+    else:
+        save_model(encoder, tokenizer, settings.max_tokens, folder)
 
 
 def save_model(
@@ -27,9 +44,13 @@ def save_model(
         max_tokens: longest input, special tokens included.
         folder: the target. The function replaces an existing model.
     """
-    draft = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    with _complete(folder) as draft:
+        _save(encoder, tokenizer, max_tokens, draft)
+
+
+def _save(
+    encoder: Encoder, tokenizer: PreTrainedTokenizerBase, max_tokens: int, draft: Path
+) -> None:
     encoder.backbone.save_pretrained(draft)
     # Programs that read only tokenizer.json should get whole texts; max_seq_length is below.
     tokenizer.backend_tokenizer.no_truncation()
@@ -64,6 +85,47 @@ def save_model(
         },
     )
     (draft / "2_Normalize").mkdir()
+
+
+def save_joined(backbone: StaticBackbone, settings: BackboneSettings, folder: Path) -> None:
+    """Write the encoder at ``settings.path`` with the trained vectors as its static branch.
+
+    The folder opens in ``SentenceTransformer`` with ``trust_remote_code=True``, and without it in
+    ``docsplit-export`` and ``docsplit-evaluate``.
+
+    Args:
+        backbone: the trained vectors.
+        settings: path of the encoder, window and share of the branch.
+        folder: the target. The function replaces an existing model.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    with _complete(folder) as draft:
+        model = SentenceTransformer(settings.path, revision=settings.revision, device="cpu")
+        model.max_seq_length = settings.max_tokens
+        vectors = backbone.vectors()
+        branch = StaticBranch(len(vectors), vectors.shape[1], settings.static_share)
+        branch.fill(vectors)
+        model.append(branch)
+        model.append(Normalize())
+        model.save_pretrained(str(draft), create_model_card=False)
+        shutil.copyfile(static_branch.__file__, draft / static_branch.FILE)
+        listed = draft / "modules.json"
+        modules = json.loads(listed.read_text(encoding="utf-8"))
+        for module in modules:
+            if module["type"].endswith(StaticBranch.__name__):
+                module["type"] = static_branch.REFERENCE
+        listed.write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _complete(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which replaces ``folder`` when all is written."""
+    draft = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    yield draft
     if folder.exists():
         shutil.rmtree(folder)
     os.replace(draft, folder)

@@ -13,23 +13,28 @@ from rich.console import Console
 from rich.table import Table
 
 from corpora.fields import Fields, add_field_flags
+from export.checkpoint.own_code import only_own_code
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
 from training.evaluation.progress import EmbeddingProgress
 from training.trainer.output import write_record
-from training.whitening.fitting import Floats, Gain, Pair, fit, measure
+from training.whitening.fitting import Floats, Gain, Pair, fit, measure, reduced
 from training.whitening.halves import Halves, draw
 
+# lengths of prefixes of principal components that the result declares
+_PREFIXES = (512, 256, 128, 64)
 DESCRIPTION = """\
 Fit a linear map after an encoder, without labels, in minutes on a CPU: DocSplit in closed form.
 Directions in which the two halves of a document differ count less afterwards.
 
   docsplit-train whiten all-MiniLM-L6-v2 news.parquet papers.jsonl --output runs/whitened
 
-Every corpus counts the same. A tenth of the documents does not fit the map and shows its gain:
-the first half of a document should find its second half. The result is a sentence-transformers
-folder for docsplit-export. To continue an interrupted run, repeat the same command.
+--dimensions also shortens the vectors, to their principal components; with --power 0 it does
+nothing else. Every corpus counts the same. A tenth of the documents does not fit the map and shows
+its gain: the first half of a document should find its second half. The result is a
+sentence-transformers folder for docsplit-export. To continue an interrupted run, repeat the same
+command.
 """
 
 
@@ -43,9 +48,13 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     if given.output.exists():
         raise SettingsError(f"{given.output} exists; take another --output or remove it")
-    for flag, value, low in (("power", given.power, 0), ("ridge", given.ridge, 0)):
-        if not value > low or not np.isfinite(value):
-            raise SettingsError(f"--{flag} must be above {low}, not {value}")
+    shortened = given.dimensions is not None
+    if not np.isfinite(given.power) or given.power < 0 or (given.power == 0 and not shortened):
+        raise SettingsError(
+            f"--power must be above 0, not {given.power}; 0 needs --dimensions, or nothing changes"
+        )
+    if not given.ridge > 0 or not np.isfinite(given.ridge):
+        raise SettingsError(f"--ridge must be above 0, not {given.ridge}")
     if given.documents < 20:
         raise SettingsError(f"--documents must be at least 20, not {given.documents}")
     console = Console(highlight=False)
@@ -59,6 +68,11 @@ def main(arguments: Sequence[str]) -> int:
         fitting = [_vectors(representation, one.fitting) for one in corpora]
         held_out = [_vectors(representation, one.held_out) for one in corpora]
     weights = fit(fitting, given.power, given.ridge)
+    if shortened:
+        width = len(weights)
+        if not 0 < given.dimensions <= width:
+            raise SettingsError(f"--dimensions must be 1 to {width}, not {given.dimensions}")
+        weights = reduced(fitting, weights, given.dimensions)
     gains = [measure(pair, weights) for pair in held_out]
     _save(given.encoder, given.max_tokens, weights, given.output)
     write_record(given.output, {"whiten": _record(given, corpora, gains)})
@@ -81,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--power", type=float, default=0.25, help="of the map: 0.5 whitens (default: 0.25)"
+    )
+    parser.add_argument(
+        "--dimensions",
+        type=int,
+        help="of the result, its principal components (default: those of the encoder)",
     )
     parser.add_argument(
         "--ridge",
@@ -108,13 +127,17 @@ def _save(encoder: str, max_tokens: int | None, weights: Floats, folder: Path) -
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
-    model = SentenceTransformer(encoder, device="cpu")
+    model = SentenceTransformer(encoder, device="cpu", trust_remote_code=only_own_code(encoder))
     if max_tokens is not None:
         model.max_seq_length = max_tokens
     if not isinstance(model[-1], Normalize):
         model.append(Normalize())
-    width = len(weights)
-    dense = Dense(width, width, bias=False, activation_function=torch.nn.Identity())
+    inputs, outputs = weights.shape
+    if outputs < inputs:
+        transformer: Any = model[0]
+        shorter = [length for length in _PREFIXES if length < outputs]
+        transformer.auto_model.config.matryoshka_dimensions = shorter
+    dense = Dense(inputs, outputs, bias=False, activation_function=torch.nn.Identity())
     dense.linear.weight = torch.nn.Parameter(torch.from_numpy(weights.T.copy()))
     model.append(dense)
     model.append(Normalize())
@@ -128,6 +151,7 @@ def _record(
         "encoder": given.encoder,
         "power": given.power,
         "ridge": given.ridge,
+        "dimensions": given.dimensions,
         "seed": given.seed,
         "corpora": [
             {

@@ -42,6 +42,30 @@ def fit(corpora: Sequence[Pair], power: float, ridge: float) -> Floats:
     return weights
 
 
+def reduced(corpora: Sequence[Pair], weights: Floats, dimensions: int) -> Floats:
+    """A map that also keeps only the principal components of what ``weights`` gives.
+
+    The components are those of the second moments of unit vectors, not of their covariance:
+    cosines compare directions from the origin. They come in falling order, so shorter prefixes of
+    the vectors are good vectors too.
+
+    Args:
+        corpora: every corpus counts the same, whatever its number of documents.
+        weights: float32 ``[inputs, outputs]``.
+        dimensions: components to keep, at most ``outputs``.
+
+    Returns:
+        float32 ``[inputs, dimensions]``.
+    """
+    moments = np.zeros((weights.shape[1], weights.shape[1]))
+    for pair in corpora:
+        mapped = _unit(np.concatenate(pair) @ weights).astype(np.float64)
+        moments += mapped.T @ mapped / len(mapped)
+    _, directions = np.linalg.eigh(moments)
+    kept: Floats = (weights @ directions[:, ::-1][:, :dimensions]).astype(np.float32)
+    return kept
+
+
 @dataclass(frozen=True)
 class Gain:
     """How first halves find their second halves among those of all held-out documents.

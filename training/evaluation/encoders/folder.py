@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from export.checkpoint.own_code import only_own_code
 from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
@@ -51,7 +52,8 @@ class FolderEncoder:
         import training.backbones.extend  # noqa: F401
 
         try:
-            self._model = SentenceTransformer(path, trust_remote_code=trust_remote_code)
+            trusted = trust_remote_code or only_own_code(path)
+            self._model = SentenceTransformer(path, trust_remote_code=trusted)
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SettingsError(
