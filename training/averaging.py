@@ -48,9 +48,14 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
     import torch
     from sentence_transformers import SentenceTransformer
 
+    from export.checkpoint.own_code import only_own_code, save_with_code
+
     if folder.exists():
         raise AveragingError(f"{folder} exists; take another --output or remove it")
-    first, *others = [SentenceTransformer(model, device="cpu") for model in models]
+    first, *others = [
+        SentenceTransformer(model, device="cpu", trust_remote_code=only_own_code(model))
+        for model in models
+    ]
     parts = [model.state_dict() for model in (first, *others)]
     for name, part in zip(models[1:], parts[1:], strict=True):
         if _shapes(part) != _shapes(parts[0]):
@@ -68,7 +73,7 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
             summed += part[key].double() * (share / total)
         mean[key] = summed.to(value.dtype)
     first.load_state_dict(mean)
-    first.save_pretrained(str(folder), create_model_card=False)
+    save_with_code(first, folder)
     made = [{"model": m, "share": s / total} for m, s in zip(models, shares, strict=True)]
     write_record(folder, {"average": made})
 

@@ -11,10 +11,13 @@ from torch import nn
 
 from bundles.manifest import Pooling
 from export.checkpoint.onnx_folder import OnnxTransformer
+from export.checkpoint.static_branch import StaticBranch
 from export.errors import ExportError
 
-EXPORTED = "Transformer → Pooling, then Dense and Normalize in any order"
+EXPORTED = "Transformer → Pooling, then Dense, Normalize and StaticBranch in any order"
 _FEATURE = "sentence_embedding"
+# not the class itself: a checkpoint may bring a copy of it along
+BRANCH = StaticBranch.__name__
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Tail:
 
     Attributes:
         pooling: how token vectors become one vector.
-        after: Dense and Normalize modules after the pooling, in order.
+        after: Dense, Normalize and StaticBranch modules after the pooling, in order.
     """
 
     pooling: Pooling
@@ -47,7 +50,10 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
         kinds[0] = "Transformer"
         if modules[0].auto_model.roles.pooled:
             return Tail("graph", ())
-    extra = [k for k in kinds if k not in ("Transformer", "Pooling", "Dense", "Normalize")]
+    known = {"Transformer", "Pooling", "Dense", "Normalize", BRANCH}
+    if isinstance(modules[0], OnnxTransformer):
+        known.remove(BRANCH)
+    extra = [k for k in kinds if k not in known]
     if extra or kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Pooling") > 1:
         raise ExportError(
             f"{source}: unsupported module {', '.join(extra) or ' → '.join(kinds)}; "
@@ -62,12 +68,15 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
 
 def describe(after: tuple[nn.Module, ...]) -> str:
     """The modules after the pooling in words, e.g. ``Dense 768→256 Tanh, Normalize``."""
-    return ", ".join(
-        f"Dense {m.in_features}→{m.out_features} {type(m.activation_function).__name__}"
-        if type(m).__name__ == "Dense"
-        else type(m).__name__
-        for m in after
-    )
+    return ", ".join(map(_described, after))
+
+
+def _described(module: Any) -> str:
+    kind = type(module).__name__
+    if kind == "Dense":
+        activation = type(module.activation_function).__name__
+        return f"Dense {module.in_features}→{module.out_features} {activation}"
+    return f"{kind} +{module.width}, share {module.share}" if kind == BRANCH else kind
 
 
 def _pooling(module: nn.Module, source: str) -> Pooling:

@@ -13,8 +13,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from bundles.manifest import Pooling
 from export.checkpoint.card import matryoshka
 from export.checkpoint.files import locate
-from export.checkpoint.modules import Tail, read_tail
+from export.checkpoint.modules import BRANCH, Tail, read_tail
 from export.checkpoint.onnx_folder import UNVERIFIED, graph_of, open_graph
+from export.checkpoint.own_code import only_own_code
 from export.checkpoint.requirements import (
     check_family,
     check_size,
@@ -56,7 +57,7 @@ class Source:
         encoder: the transformer of ``model``.
         tokenizer: its fast tokenizer.
         pooling: how token vectors become one vector.
-        after: Dense and Normalize modules after the pooling, in order.
+        after: Dense, Normalize and StaticBranch modules after the pooling, in order.
         normalises: whether the last module is a Normalize.
         trained_tokens: the window that its authors configured, special tokens included.
         max_tokens: the window of this export, special tokens included.
@@ -160,7 +161,7 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
             model = SentenceTransformer(
                 source,
                 device="cpu",
-                trust_remote_code=trust_remote_code,
+                trust_remote_code=trust_remote_code or only_own_code(source),
                 model_kwargs={"attn_implementation": "eager"},
             )
     except Exception as error:  # four libraries raise different errors
@@ -185,8 +186,13 @@ def _load_graph(graph: Path, source: str, half: bool) -> SentenceTransformer:
 
 
 def _dimensions(tail: Tail, encoder: PreTrainedModel) -> int:
-    dense = [int(cast(Any, m).out_features) for m in tail.after if type(m).__name__ == "Dense"]
-    return dense[-1] if dense else int(encoder.config.hidden_size)
+    dimensions = int(encoder.config.hidden_size)
+    for module in cast(tuple[Any, ...], tail.after):
+        if type(module).__name__ == "Dense":
+            dimensions = int(module.out_features)
+        elif type(module).__name__ == BRANCH:
+            dimensions += int(module.width)
+    return dimensions
 
 
 def _default_prompt(model: SentenceTransformer) -> str | None:

@@ -27,7 +27,7 @@ class PoolAndNormalise(nn.Module):
     """Turn token vectors into unit vectors, in fp32.
 
     The poolings are those of Sentence-BERT (Reimers and Gurevych 2019, section 3), and the last
-    token of decoders. ``after`` holds the checkpoint's Dense and Normalize modules.
+    token of decoders. ``after`` holds the checkpoint's modules behind its pooling.
     """
 
     def __init__(self, pooling: Pooling, after: Sequence[nn.Module] = ()) -> None:
@@ -35,10 +35,12 @@ class PoolAndNormalise(nn.Module):
         self.pooling = pooling
         self.after = nn.ModuleList(after)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor, input_ids: Tensor | None = None
+    ) -> Tensor:
         """``hidden`` float ``[batch, tokens, dimensions]``, ``attention_mask`` int64
-        ``[batch, tokens]`` → float32 ``[batch, outputs]`` of length 1. The last Dense module sets
-        ``outputs``; without one it equals ``dimensions``."""
+        ``[batch, tokens]`` → float32 ``[batch, outputs]`` of length 1. The modules behind the
+        pooling decide ``outputs``; only a static branch reads ``input_ids``, like the mask."""
         hidden = hidden.float()
         mask = attention_mask.unsqueeze(-1).float()
         if self.pooling == "graph":
@@ -53,9 +55,12 @@ class PoolAndNormalise(nn.Module):
             pooled = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
         else:
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
+        features = {"sentence_embedding": pooled, "attention_mask": attention_mask}
+        if input_ids is not None:
+            features["input_ids"] = input_ids
         for module in self.after:
-            pooled = module({"sentence_embedding": pooled})["sentence_embedding"]
-        return nn.functional.normalize(pooled, p=2.0, dim=1)
+            features = module(features)
+        return nn.functional.normalize(features["sentence_embedding"], p=2.0, dim=1)
 
 
 class SentenceEncoder(nn.Module):
@@ -71,7 +76,7 @@ class SentenceEncoder(nn.Module):
         """int64 ``[batch, tokens]`` twice → float32 ``[batch, dimensions]``."""
         types = {"token_type_ids": torch.zeros_like(input_ids)} if self.takes_token_types else {}
         hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types)
-        vectors: Tensor = self.tail(hidden.last_hidden_state, attention_mask)
+        vectors: Tensor = self.tail(hidden.last_hidden_state, attention_mask, input_ids)
         return vectors
 
 

@@ -9,9 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from export.checkpoint import static_branch
+from export.checkpoint.own_code import save_with_code
 from export.checkpoint.static_branch import StaticBranch
 from training.backbones.encoder import Encoder
 from training.backbones.static import StaticBackbone
@@ -26,7 +27,7 @@ def save_result(
     """Write what a run trained as a folder that ``docsplit-export`` opens: the encoder, or the
     encoder at ``settings.path`` with the trained vectors of tokens. Replaces ``folder``."""
     if isinstance(encoder.backbone, StaticBackbone):
-        save_joined(encoder.backbone, settings, folder)
+        save_joined(encoder.backbone.vectors(), settings, folder)
     else:
         save_model(encoder, tokenizer, settings.max_tokens, folder)
 
@@ -87,14 +88,14 @@ def _save(
     (draft / "2_Normalize").mkdir()
 
 
-def save_joined(backbone: StaticBackbone, settings: BackboneSettings, folder: Path) -> None:
-    """Write the encoder at ``settings.path`` with the trained vectors as its static branch.
+def save_joined(vectors: Tensor, settings: BackboneSettings, folder: Path) -> None:
+    """Write the encoder at ``settings.path`` with vectors of tokens as its static branch.
 
     The folder opens in ``SentenceTransformer`` with ``trust_remote_code=True``, and without it in
     ``docsplit-export`` and ``docsplit-evaluate``.
 
     Args:
-        backbone: the trained vectors.
+        vectors: float ``[tokens, width]``, a row for each token; zero for special tokens.
         settings: path of the encoder, window and share of the branch.
         folder: the target. The function replaces an existing model.
     """
@@ -104,19 +105,11 @@ def save_joined(backbone: StaticBackbone, settings: BackboneSettings, folder: Pa
     with _complete(folder) as draft:
         model = SentenceTransformer(settings.path, revision=settings.revision, device="cpu")
         model.max_seq_length = settings.max_tokens
-        vectors = backbone.vectors()
         branch = StaticBranch(len(vectors), vectors.shape[1], settings.static_share)
         branch.fill(vectors)
         model.append(branch)
         model.append(Normalize())
-        model.save_pretrained(str(draft), create_model_card=False)
-        shutil.copyfile(static_branch.__file__, draft / static_branch.FILE)
-        listed = draft / "modules.json"
-        modules = json.loads(listed.read_text(encoding="utf-8"))
-        for module in modules:
-            if module["type"].endswith(StaticBranch.__name__):
-                module["type"] = static_branch.REFERENCE
-        listed.write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+        save_with_code(model, draft)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corpora.fields import Fields, add_field_flags
-from export.checkpoint.own_code import only_own_code
+from export.checkpoint.own_code import only_own_code, save_with_code
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
@@ -141,7 +141,7 @@ def _save(encoder: str, max_tokens: int | None, weights: Floats, folder: Path) -
     dense.linear.weight = torch.nn.Parameter(torch.from_numpy(weights.T.copy()))
     model.append(dense)
     model.append(Normalize())
-    model.save_pretrained(str(folder), create_model_card=False)
+    save_with_code(model, folder)
 
 
 def _record(
