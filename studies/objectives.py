@@ -10,6 +10,10 @@ measurements, so that an interrupted study continues.
 
 All recipes add the loss of the masked language model at the trainer's default weight; ``mlm`` has
 no other loss. All leave out dropout of attention weights, so that torch can use fused attention.
+
+With ``--static-width`` the recipes train a static branch, on whole documents, without masked words
+(2026-11-25). The branch is measured almost by itself: its share is .999, and START may be a tiny
+encoder with random weights, whose tokenizer is all that matters.
 """
 
 from __future__ import annotations
@@ -49,34 +53,42 @@ RECIPES: dict[str, dict[str, Any]] = {
     "docsplit+laser-window": {"view": "docsplit", "mix": "laser-window"},
 }
 START = "start"
+_STATIC_CHUNK = 131_072
 
 
 def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
     """A run of the study. All other settings are the trainer's defaults."""
-    return Settings.model_validate(
-        {
-            "data": {"path": str(given.documents), "cache": given.out / "cache"},
-            "backbone": {
-                "path": given.start,
-                "max_tokens": given.max_tokens,
-                "attention_dropout": 0.0,
-            },
-            "objective": RECIPES[recipe],
-            "optimisation": {
-                "batch_size": given.batch,
-                "max_steps": given.steps,
-                "learning_rate": given.learning_rate,
-                "precision": given.precision,
-            },
-            "run": {
-                "output": given.out / "runs" / f"{recipe}-{seed}",
-                "seed": seed,
-                "checkpoint_every": 100,
-                "evaluate_every": 1_000_000,
-                "tensorboard": False,
-            },
-        }
-    )
+    made: dict[str, dict[str, Any]] = {
+        "data": {"path": str(given.documents), "cache": given.out / "cache"},
+        "backbone": {
+            "path": given.start,
+            "max_tokens": given.max_tokens,
+            "attention_dropout": 0.0,
+        },
+        "objective": {
+            **RECIPES[recipe],
+            "temperature": given.temperature,
+            "windows": given.windows,
+        },
+        "optimisation": {
+            "batch_size": given.batch,
+            "max_steps": given.steps,
+            "learning_rate": given.learning_rate,
+            "precision": given.precision,
+        },
+        "run": {
+            "output": given.out / "runs" / f"{recipe}-{seed}",
+            "seed": seed,
+            "checkpoint_every": 100,
+            "evaluate_every": 1_000_000,
+            "tensorboard": False,
+        },
+    }
+    if given.static_width is not None:
+        made["backbone"] |= {"static_width": given.static_width, "static_share": 0.999}
+        made["objective"] |= {"mlm_weight": 0.0}
+        made["optimisation"] |= {"chunk_tokens": _STATIC_CHUNK, "length_group": 1}
+    return Settings.model_validate(made)
 
 
 def trained(given: argparse.Namespace, recipe: str, seed: int) -> Path | None:
@@ -169,6 +181,9 @@ def main() -> int:
     add("--steps", type=int, default=60)
     add("--batch", type=int, default=32)
     add("--learning-rate", type=float, default=5e-5)
+    add("--temperature", type=float, default=0.05)
+    add("--windows", type=int, default=1, help="windows of a view")
+    add("--static-width", type=int, help="train a static branch of this width instead")
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add(
         "--max-tokens",

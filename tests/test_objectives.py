@@ -19,10 +19,15 @@ def test_every_recipe_is_a_separate_run(tmp_path: Path) -> None:
         steps=10,
         learning_rate=5e-5,
         precision="fp32",
+        temperature=0.05,
+        windows=1,
+        static_width=None,
     )
     made = [settings(given, recipe, seed) for recipe in RECIPES for seed in (0, 1)]
     assert len({str(run.run.output) for run in made}) == len(made)
     assert len({run.objective.model_dump_json() for run in made}) == len(RECIPES)
+    static = settings(Namespace(**vars(given) | {"static_width": 64}), "docsplit", 0)
+    assert (static.backbone.static_width, static.objective.mlm_weight) == (64, 0)
 
 
 def test_a_recipe_is_a_row_with_its_interval_over_the_seeds(tmp_path: Path) -> None:
