@@ -10,6 +10,7 @@ from torch import Tensor
 from export.tasks.ranking import rank
 
 _RESAMPLES = 2_000
+_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,22 @@ def difference_interval(
     before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]
 ) -> tuple[float, float]:
     """95 % interval of the mean paired difference, by bootstrap over the queries."""
-    rng = np.random.default_rng(0)
-    difference = after - before
-    draws = rng.integers(len(difference), size=(_RESAMPLES, len(difference)))
-    low, high = np.quantile(difference[draws].mean(1), [0.025, 0.975])
+    return middle_95(resampled_means(after - before, _RESAMPLES))
+
+
+def resampled_means(
+    values: npt.NDArray[np.float64], resamples: int, seed: int = 0
+) -> npt.NDArray[np.float64]:
+    """Means of draws with replacement, each of as many values as there are, ``[resamples]``."""
+    rng = np.random.default_rng(seed)
+    count = len(values)
+    # a few resamples at once, so that memory is bounded and the caches of the processor suffice
+    rows = max(1, _AT_ONCE // count)
+    sizes = [min(rows, resamples - first) for first in range(0, resamples, rows)]
+    return np.concatenate([values[rng.integers(count, size=(n, count))].mean(1) for n in sizes])
+
+
+def middle_95(means: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The interval that holds the middle 95 % of the values."""
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

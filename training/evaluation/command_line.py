@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from training.evaluation.run import Request
 
 _INTERRUPTED = 130
+_WIDEST = 1000
 _CONTROLS = ("random", "tf-idf")
 
 DESCRIPTION = """\
@@ -58,18 +61,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace, console: Console) -> int:
     # Imported only after the command line is checked: torch takes seconds to import.
+    from training.evaluation.report.differences import HEADING, rows
     from training.evaluation.report.writing import write_report
 
-    left_out: list[str] = []
+    baseline = given.baseline
     if given.encoders or given.data:
-        from training.evaluation.run import evaluate
+        from training.evaluation.run import carry_out
 
-        left_out = evaluate(_request(given), console)
-    for line in left_out:
-        console.print(f"left out: {line}", markup=False, soft_wrap=True)
-    path = write_report(given.out)
-    Console(highlight=False).print(f"report: {path}", markup=False, soft_wrap=True)
+        evaluated = carry_out(_request(given), console)
+        baseline = baseline or evaluated.first
+        for line in evaluated.left_out:
+            console.print(f"left out: {line}", markup=False, soft_wrap=True)
+    report = write_report(given.out, baseline)
+    output = Console(highlight=False)
+    cells = rows(report.differences)
+    if cells:
+        output.print(f"Differences to {report.baseline}", markup=False, soft_wrap=True)
+        _print_table(HEADING, cells, output)
+    output.print(f"report: {report.path}", markup=False, soft_wrap=True)
     return 0
+
+
+def _print_table(heading: Sequence[str], cells: Sequence[Sequence[str]], output: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in heading:
+        table.add_column(name, no_wrap=True)
+    for line in cells:
+        table.add_row(*map(Text, line))
+    # lines longer than the terminal are better than cut cells
+    output.print(table, width=max(output.width, _WIDEST), crop=False)
 
 
 def _request(given: argparse.Namespace) -> Request:
@@ -161,6 +181,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, action="append", metavar="DIR", help="folder or file; may be repeated")
     add("--tasks", type=_names, metavar="A,B", help="default: all tasks that fit the data")
     add("--sets", type=_names, metavar="A,B", help="sets of --data, by name; default: all")
+    add(
+        "--baseline",
+        metavar="NAME",
+        help="encoder to compare the others with, by its name; default: the first one given",
+    )
     add("--out", type=Path, default=Path("runs/evaluation"), help="default: runs/evaluation")
     add(
         "--cache",

@@ -35,6 +35,22 @@ class Series(_Strict):
     deviation: list[float] | None = None
 
 
+class Items(_Strict):
+    """The outcomes whose mean is a figure, so that two encoders can be compared item by item.
+
+    Attributes:
+        digest: of the items and of all that their outcomes depend on besides the encoder. Outcomes
+            may be compared only if it is the same.
+        outcomes: of each document, query or pair, by the name of the figure.
+        draws: of each draw of training examples over all items, by the name of the figure; empty
+            if there is nothing to draw.
+    """
+
+    digest: str
+    outcomes: dict[str, list[float]]
+    draws: dict[str, list[float]] = Field(default_factory=dict)
+
+
 class Measured(_Strict):
     """The measurements of a task.
 
@@ -43,12 +59,15 @@ class Measured(_Strict):
         series: curves by name.
         samples: values whose distribution the report plots.
         counts: number of documents, pairs or queries.
+        items: the outcomes behind the figures; None for a task without, and in results of versions
+            that kept none.
     """
 
     figures: dict[str, Figure]
     series: dict[str, Series] = Field(default_factory=dict)
     samples: dict[str, list[float]] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
+    items: Items | None = None
 
 
 class Result(_Strict):
@@ -95,7 +114,7 @@ def write(path: Path, result: Result) -> None:
     """Write a result atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
-    draft.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    draft.write_text(result.model_dump_json() + "\n", encoding="utf-8")
     draft.replace(path)
 
 

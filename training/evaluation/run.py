@@ -44,11 +44,26 @@ class Request:
     trust_remote_code: bool = False
 
 
-def evaluate(request: Request, console: Console) -> list[str]:
-    """Measure what has no result yet, and write each result at once.
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation did.
 
-    Returns:
-        One line for each measurement that was left out, with the reason.
+    Attributes:
+        first: name of the first encoder that has a result; None if none has.
+        left_out: one line for each measurement that was left out, with the reason.
+    """
+
+    first: str | None
+    left_out: list[str]
+
+
+def evaluate(request: Request, console: Console) -> list[str]:
+    """Measure as ``carry_out`` does; returns the lines of ``Evaluated.left_out``."""
+    return carry_out(request, console).left_out
+
+
+def carry_out(request: Request, console: Console) -> Evaluated:
+    """Measure what has no result yet, and write each result at once.
 
     Raises:
         TrainingError: an encoder or a set cannot be read.
@@ -73,16 +88,17 @@ def evaluate(request: Request, console: Console) -> list[str]:
                 )
             taken[name] = given
             evaluation.of(representation, tasks)
-    return evaluation.left_out
+    return Evaluated(evaluation.first, evaluation.left_out)
 
 
 class _Evaluation:
-    """The sets, read on first use, and the measurements that were left out."""
+    """The sets, read on first use, and what ``Evaluated`` says."""
 
     def __init__(self, request: Request, console: Console) -> None:
         self._request, self._console = request, console
         self._held: dict[str, AnySet] = {}
         self.left_out: list[str] = []
+        self.first: str | None = None
 
     def of(self, representation: Representation, tasks: Sequence[Task]) -> None:
         """Measure one encoder."""
@@ -101,6 +117,9 @@ class _Evaluation:
                     _measure(task, representation, data, self._request, self._console)
                 except UnfitError as error:
                     self.left_out.append(f"{name}, {task.name}: {error}")
+                    continue
+                if self.first is None and not task.of_texts:
+                    self.first = name
 
 
 def called(representation: Representation, options: Options) -> str:

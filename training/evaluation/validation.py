@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from training.data.cache import Numbers, TokenCache
-from training.evaluation.metrics.thresholds import two_fold_accuracy
+from training.evaluation.metrics.thresholds import two_fold
 from training.settings import ObjectiveSettings
 from training.views.docsplit import docsplit
 from training.views.types import Ids, View, ViewContext, tokens_of
@@ -90,7 +90,7 @@ def same_document_accuracy(first: Tensor, second: Tensor) -> float:
     """
     same = (first * second).sum(1).numpy()
     other = (first * second.roll(-1, 0)).sum(1).numpy()
-    return two_fold_accuracy(same, other)
+    return float(two_fold(same, other).mean())
 
 
 def mean_reciprocal_rank(queries: Tensor, candidates: Tensor) -> float:

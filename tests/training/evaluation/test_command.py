@@ -43,7 +43,7 @@ def test_the_report_has_every_task_and_encoder(done: Path) -> None:
         assert f"## {task.title}\n\nSource: {task.source}.\n\n{task.differences}" in report
     for encoder in ("tiny", "random", "tf-idf"):
         assert f"\n| {encoder} |" in report
-    rows = json.loads((done / "out" / "report.json").read_text(encoding="utf-8"))
+    rows = json.loads((done / "out" / "report.json").read_text(encoding="utf-8"))["results"]
     assert {(row["task"], row["encoder"]) for row in rows} >= {
         (task.name, encoder) for task in tasks for encoder in ("tiny", "random")
     }
@@ -51,6 +51,43 @@ def test_the_report_has_every_task_and_encoder(done: Path) -> None:
     shown = figure(Figure(**probe["measured"]["figures"]["accuracy"]))
     section = report.split("## Probe classification")[1].split("\n## ")[0]
     assert f"| tiny | {shown} |" in section
+
+
+def test_the_report_compares_with_the_first_encoder(
+    done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = (done / "out" / "report.md").read_text(encoding="utf-8")
+    section = report.split("## Differences to tiny\n")[1].split("\n## ")[0]
+    found = {tuple(line.split(" | ")[:4]) for line in section.splitlines() if "| " in line}
+    for data, task, column in (
+        ("topics", "probe", "accuracy"),
+        ("papers", "citation-retrieval", "MRR"),
+        ("claims", "retrieval", "nDCG@10"),
+        ("plain", "halves", "MRR"),
+    ):
+        for encoder in ("random", "tf-idf"):
+            assert (f"| {data}", task, column, encoder) in found
+    assert "not comparable" not in section
+    assert main(["--out", str(done / "out"), "--baseline", "random"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Differences to random\n")
+    assert re.search(r"^claims +retrieval +nDCG@10 +tf-idf .* above *$", shown, re.MULTILINE)
+    assert main(["--out", str(done / "out"), "--baseline", "tiny"]) == 0
+    assert (done / "out" / "report.md").read_text(encoding="utf-8") == report
+    assert main(["--out", str(done / "out"), "--baseline", "tidy"]) == 1
+    assert "no such encoder" in capsys.readouterr().err
+
+
+def test_other_options_are_not_compared(tiny_model: Path, data: Path, tmp_path: Path) -> None:
+    few = ["--tasks", "few-shot", "--sets", "topics", "--shots", "5"]
+    assert run(tiny_model, data, tmp_path, *few, "--no-controls") == 0
+    more = ["tf-idf", "--data", str(data), *QUICK, *few, "--no-controls"]
+    more += ["--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+    report = tmp_path / "out" / "report.md"
+    assert main([*more, "--baseline", "tiny"]) == 0
+    assert "not comparable" not in report.read_text(encoding="utf-8")
+    assert main([*more, "--draws", "3", "--baseline", "tiny"]) == 0
+    assert "| – | not comparable |" in report.read_text(encoding="utf-8")
 
 
 def test_plots_are_written_and_shown(done: Path) -> None:

@@ -19,7 +19,7 @@ from training.evaluation.metrics.geometry import (
     row_cosines,
     uniformity,
 )
-from training.evaluation.metrics.thresholds import best_threshold, threshold_accuracy
+from training.evaluation.metrics.thresholds import best_threshold, right_sides, two_fold
 
 
 def unit(rows: int, width: int, seed: int = 0, shift: float = 0.0) -> np.ndarray:
@@ -73,9 +73,17 @@ def test_row_cosines_of_dense_and_of_sparse_rows() -> None:
 def test_no_threshold_beats_the_best_one(seed: int) -> None:
     draw = np.random.default_rng(seed)
     positive, negative = draw.normal(0.5, 1, 15), draw.normal(0, 1, 15)
-    found = threshold_accuracy(positive, negative, best_threshold(positive, negative))
+    found = right_sides(positive, negative, best_threshold(positive, negative)).mean()
     values = np.sort(np.concatenate([positive, negative]))
     every = [values[0] - 1, *((a + b) / 2 for a, b in combinations(values, 2)), values[-1] + 1]
     tried = [(sum(p >= t for p in positive) + sum(n < t for n in negative)) / 30 for t in every]
     assert found == pytest.approx(max(tried))
     assert found > min(tried)
+
+
+def test_each_half_of_the_pairs_is_judged_by_the_threshold_of_the_other() -> None:
+    # thresholds: .5 from the rows 0 and 2, .1 from the rows 1 and 3
+    positive, negative = np.asarray([0.8, 0.2, 0.8, 0.2]), np.asarray([0.2, 0.0, 0.2, 0.0])
+    assert best_threshold(positive[::2], negative[::2]) == pytest.approx(0.5)
+    found = two_fold(positive, negative)
+    assert found.tolist() == [True, False, True, False, False, True, False, True]

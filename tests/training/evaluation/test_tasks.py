@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,16 @@ from corpora.fields import Fields
 from corpora.sets import AnySet, Documents, Labelled, Linked
 from tests.training.evaluation.conftest import TOPICS
 from training.evaluation.encoders.cached import CachedEncoder
-from training.evaluation.encoders.interface import Representation
+from training.evaluation.encoders.interface import Reading, Representation, Vectors
 from training.evaluation.encoders.opening import opened
 from training.evaluation.encoders.random_vectors import RandomVectors
 from training.evaluation.encoders.store import Store
+from training.evaluation.probes.pairs import split_pairs
 from training.evaluation.results import Measured
 from training.evaluation.tasks.citation_links import by_perceptron
 from training.evaluation.tasks.elongation import repeated
 from training.evaluation.tasks.geometry import similarities
 from training.evaluation.tasks.length import BUCKETS, bucket_of
-from training.evaluation.tasks.pairs import split_pairs
 from training.evaluation.tasks.registry import TASKS
 from training.evaluation.tasks.same_document import span_pairs
 from training.evaluation.tasks.task import Options, UnfitError
@@ -57,7 +57,21 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Representation]:
 
 def figures(task: str, representation: Representation, data: Any) -> dict[str, float]:
     measured: Measured = TASKS[task].run(representation, data, OPTIONS)
-    return {name: found.value for name, found in measured.figures.items()}
+    found = {name: figure.value for name, figure in measured.figures.items()}
+    check_items(task, measured, found)
+    return found
+
+
+def check_items(task: str, measured: Measured, found: dict[str, float]) -> None:
+    """The kept outcomes have the figures as their means."""
+    kept = measured.items
+    if TASKS[task].main in found:
+        assert kept is not None
+        assert TASKS[task].main in kept.outcomes
+    if kept is not None:
+        for name, outcomes in [*kept.outcomes.items(), *kept.draws.items()]:
+            assert np.mean(outcomes) == pytest.approx(found[name], abs=1e-5)
+        assert len(set(map(len, kept.outcomes.values()))) == 1
 
 
 CHANCE = 1 / TOPICS
@@ -133,7 +147,8 @@ def test_the_perceptron_learns_that_links_stay_within_a_topic(sets: dict[str, An
     found = []
     for rows in (topics + 0.1 * draw.standard_normal(topics.shape), draw.standard_normal((80, 8))):
         unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-        found.append(by_perceptron(unit, splits, True, Options(steps=3000)))
+        right = by_perceptron(unit, splits, True, Options(steps=3000))
+        found.append([float(one.mean()) for one in right])
     assert min(found[0]) > 0.75
     assert max(found[1]) < 0.7
 
@@ -228,6 +243,66 @@ def test_same_document(
     assert abs(found["random"] - 0.5) < 0.12
 
 
+class Known:
+    """Gives texts with one first word the same direction. It remembers what it has encoded."""
+
+    name, kind, revision = "known", "test", "known"
+
+    def __init__(self, words: dict[str, int]) -> None:
+        self._words = words
+        self.details: dict[str, str] = {}
+        self.texts: set[str] = set()
+
+    def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
+        del reading
+        self.texts |= set(texts)
+        rows = [self._words[text.split()[0]] for text in texts]
+        return np.asarray(np.eye(64)[rows], dtype=np.float32)
+
+
+def by_known(
+    tmp_path: Path, words: dict[str, int], documents: list[str], seed: int = 0
+) -> tuple[Measured, set[str]]:
+    encoder = Known(words)
+    store = Store(tmp_path / str(len(list(tmp_path.iterdir()))), "known")
+    data = Documents("known", documents)
+    measured = TASKS["halves"].run(CachedEncoder(encoder, store), data, Options(seed=seed))
+    store.close()
+    return measured, encoder.texts
+
+
+def test_halves_of_known_vectors(tmp_path: Path) -> None:
+    documents = [" ".join(f"D{d} says {s}." for s in range(6)) for d in range(20)]
+    given = [*documents, documents[3], "D4 is alone."]
+    measured, _ = by_known(tmp_path, {f"D{d}": d for d in range(20)}, given)
+    assert measured.counts == {"documents": 20}
+    assert [measured.figures[name].value for name in ("mrr", "accuracy")] == [1.0, 1.0]
+    # all vectors equal: the own half is first for one document, second for one, and so on
+    measured, _ = by_known(tmp_path, {f"D{d}": 0 for d in range(20)}, given)
+    assert measured.figures["accuracy"].value == pytest.approx(1 / 20)
+    assert measured.figures["mrr"].value == pytest.approx(sum(1 / n for n in range(1, 21)) / 20)
+
+
+def test_halves_depend_on_the_document_and_the_seed_alone(tmp_path: Path) -> None:
+    words = {f"D{d}": d for d in range(9)}
+    documents = [" ".join(f"D{d} says {s}." for s in range(6)) for d in range(9)]
+    _, drawn = by_known(tmp_path, words, documents)
+    _, reversed_order = by_known(tmp_path, words, documents[::-1])
+    _, other_seed = by_known(tmp_path, words, documents, seed=1)
+    assert len(drawn) == 18
+    assert drawn == reversed_order != other_seed
+
+
+def test_halves(
+    sets: dict[str, AnySet], model: Representation, noise: Representation, words: Representation
+) -> None:
+    found = {r.name: figures("halves", r, sets["plain"]) for r in (model, noise, words)}
+    for name in ("mrr", "accuracy"):
+        assert found["tf-idf"][name] > found[model.name][name] > found["random"][name]
+    # the mean of 1 / rank over 60 candidates is .078
+    assert found["random"]["mrr"] == pytest.approx(0.078, abs=0.06)
+
+
 def test_spans_do_not_overlap() -> None:
     documents = [" ".join(f"{d}-{i}" for i in range(40 + 20 * d)) for d in range(8)]
     first, second = span_pairs(documents, 8, seed=0)
@@ -238,7 +313,7 @@ def test_spans_do_not_overlap() -> None:
     assert lengths == [20, 30, 40, 48, 48, 48, 48, 48]
 
 
-@pytest.mark.parametrize("task", ["elongation", "geometry", "same-document"])
+@pytest.mark.parametrize("task", ["elongation", "geometry", "same-document", "halves"])
 def test_unfit_sets_are_refused(task: str, noise: Representation) -> None:
     with pytest.raises(UnfitError, match="fewer than"):
         TASKS[task].run(noise, Documents("tiny", ["One."] * 5), OPTIONS)

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
+Right = npt.NDArray[np.bool_]
 
 
 def best_threshold(positive: Floats, negative: Floats) -> float:
@@ -22,22 +23,24 @@ def best_threshold(positive: Floats, negative: Floats) -> float:
     return float(candidates[best[len(best) // 2]])
 
 
-def threshold_accuracy(positive: Floats, negative: Floats, threshold: float) -> float:
-    """Share of the scores on the correct side of a threshold."""
-    right = (positive >= threshold).sum() + (negative < threshold).sum()
-    return float(right / (len(positive) + len(negative)))
+def right_sides(positive: Floats, negative: Floats, threshold: float) -> Right:
+    """Whether each score is on the correct side of a threshold, the positive ones first."""
+    return np.concatenate([positive >= threshold, negative < threshold])
 
 
-def two_fold_accuracy(positive: Floats, negative: Floats) -> float:
-    """Twofold cross-validated accuracy of a threshold: fitted on one half, measured on the other.
+def two_fold(positive: Floats, negative: Floats) -> Right:
+    """Whether a threshold that is fitted on the other half of the pairs classifies a pair right.
 
     Args:
         positive, negative: scores of equally many pairs, two or more each. Row i of both
             belongs to the same half.
+
+    Returns:
+        bool ``[2 * pairs]``, the positive ones first.
     """
     even = np.arange(len(positive)) % 2 == 0
-    right = 0.0
+    right = np.zeros((2, len(positive)), dtype=bool)
     for fit, test in ((even, ~even), (~even, even)):
         threshold = best_threshold(positive[fit], negative[fit])
-        right += threshold_accuracy(positive[test], negative[test], threshold) * float(test.mean())
-    return right
+        right[:, test] = right_sides(positive[test], negative[test], threshold).reshape(2, -1)
+    return right.ravel()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from training.evaluation.report.differences import Difference, rows, section
 from training.evaluation.report.papers import reported
 from training.evaluation.report.text import figure, number, table
 from training.evaluation.results import Figure, Result
@@ -9,14 +10,20 @@ from training.evaluation.tasks.registry import TASKS
 from training.evaluation.tasks.task import Task
 
 
-def render(results: Sequence[Result], plots: Sequence[str]) -> str:
-    """Markdown: a list of the encoders, an overview, a section for each task, the plots.
+def render(
+    results: Sequence[Result], plots: Sequence[str], baseline: str, found: Sequence[Difference]
+) -> str:
+    """Markdown: encoders, an overview, the differences, a section for each task, the plots.
 
     Args:
         results: results of any encoders, tasks and sets.
         plots: file names, relative to the report.
+        baseline: name of the encoder that the others are compared with.
+        found: differences to it.
     """
     parts = ["# Evaluation", _encoders(results), "## Overview", _overview(results)]
+    if rows(found):
+        parts.append(section(found, baseline))
     for task in TASKS.values():
         own = [r for r in results if r.task == task.name]
         if own:

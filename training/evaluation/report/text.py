@@ -10,6 +10,12 @@ def number(value: float) -> str:
     return f"−{shown}" if value < 0 and shown != ".000" else shown
 
 
+def change(value: float) -> str:
+    """A difference with its sign, as in ``+.012``."""
+    shown = number(value)
+    return shown if value <= 0 or shown == ".000" else f"+{shown}"
+
+
 def figure(found: Figure | None) -> str:
     """A figure with its deviation; a dash if there is no figure."""
     if found is None:

@@ -1,6 +1,6 @@
 """Do two documents have a citation link?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,12 +10,11 @@ from torch import Tensor
 
 from corpora.sets import Linked
 from training.evaluation.encoders.interface import Features, Representation
-from training.evaluation.metrics.classification import accuracy
 from training.evaluation.metrics.geometry import row_cosines
-from training.evaluation.metrics.thresholds import best_threshold, threshold_accuracy
+from training.evaluation.metrics.thresholds import Right, best_threshold, right_sides
+from training.evaluation.probes.pairs import Pairs, PairSplit, split_pairs
 from training.evaluation.probes.perceptron import Rows, predict, train
 from training.evaluation.results import Measured
-from training.evaluation.tasks.pairs import Pairs, PairSplit, split_pairs
 from training.evaluation.tasks.task import Options, Task, UnfitError, over_draws
 
 TEST_SHARE = 0.4
@@ -43,6 +42,7 @@ class CitationLinks(Task):
     }
     kinds = (Linked,)
     uses = ("seed", "reading", "draws", "epochs", "steps")
+    version = 2
     main = "product_accuracy"
 
     def run(self, representation: Representation, data: Linked, options: Options) -> Measured:
@@ -60,15 +60,42 @@ class CitationLinks(Task):
         else:
             for name, product in (("accuracy", False), ("product_accuracy", True)):
                 found[name] = by_perceptron(vectors, splits, product, options)
+        citing = np.unique(np.concatenate([split.test[:, 0] for split in splits]))
         return Measured(
-            figures={name: over_draws(values) for name, values in found.items()},
+            figures={name: over_draws([float(r.mean()) for r in v]) for name, v in found.items()},
             counts={
                 "documents": len(data.documents),
                 "links": len(data.pairs),
                 "test pairs a draw": round(float(np.mean([len(s.test) for s in splits]))),
                 "draws": options.draws,
             },
+            items=self.items(
+                data,
+                options,
+                [data.documents[i] for i in citing],
+                {
+                    name: by_citing(right, splits)[citing] * len(citing)
+                    for name, right in found.items()
+                },
+            ),
         )
+
+
+def by_citing(right: Sequence[Right], splits: Sequence[PairSplit]) -> npt.NDArray[np.float64]:
+    """What the pairs of each citing document add to the mean accuracy over the splits.
+
+    Pairs of one citing document, in any split, are not independent; citing documents are units.
+
+    Args:
+        right: for each split whether each test pair is classified right.
+        splits: pairs of documents.
+
+    Returns:
+        float64 ``[documents]``, up to the last that cites; the sum is the accuracy.
+    """
+    owner = np.concatenate([split.test[:, 0] for split in splits])
+    shares = [found / (len(found) * len(splits)) for found in right]
+    return np.bincount(owner, np.concatenate(shares))
 
 
 def halves(pairs: Pairs) -> npt.NDArray[np.int64]:
@@ -96,8 +123,8 @@ def pair_rows(vectors: npt.NDArray[np.float32], pairs: Pairs, product: bool) -> 
 
 def by_perceptron(
     vectors: npt.NDArray[np.float32], splits: list[PairSplit], product: bool, options: Options
-) -> list[float]:
-    """Test accuracy of an MLP on each split; with ``product`` on ``[u; v; u * v]``."""
+) -> list[Right]:
+    """Whether an MLP classifies each test pair right; with ``product`` on ``[u; v; u * v]``."""
     every = np.concatenate([part for split in splits for part in (split.train, split.test)])
     labels = np.concatenate([halves(part) for s in splits for part in (s.train, s.test)])
     rows = pair_rows(vectors, every, product)
@@ -113,23 +140,23 @@ def by_perceptron(
         first += len(split.test)
     model = train(rows, labels, pools, classes=2, seed=options.seed, schedule=options.schedule)
     return [
-        accuracy(labels[test], predict(model, rows, test, member))
+        np.asarray(labels[test] == predict(model, rows, test, member))
         for member, test in enumerate(tests)
     ]
 
 
-def _by_cosine(vectors: Features, split: PairSplit) -> float:
+def _by_cosine(vectors: Features, split: PairSplit) -> Right:
     linked, other = (_cosines(vectors, part) for part in np.split(split.train, 2))
     threshold = best_threshold(linked, other)
     linked, other = (_cosines(vectors, part) for part in np.split(split.test, 2))
-    return threshold_accuracy(linked, other, threshold)
+    return right_sides(linked, other, threshold)
 
 
 def _cosines(vectors: Features, pairs: Pairs) -> npt.NDArray[np.float64]:
     return row_cosines(vectors[pairs[:, 0]], vectors[pairs[:, 1]])
 
 
-def _linear(vectors: Any, split: PairSplit) -> float:
+def _linear(vectors: Any, split: PairSplit) -> Right:
     from scipy.sparse import hstack
     from sklearn.svm import LinearSVC
 
@@ -137,4 +164,4 @@ def _linear(vectors: Any, split: PairSplit) -> float:
         return hstack([vectors[pairs[:, 0]], vectors[pairs[:, 1]]]).tocsr()
 
     model = LinearSVC(random_state=0).fit(features(split.train), halves(split.train))
-    return accuracy(halves(split.test), model.predict(features(split.test)))
+    return np.asarray(halves(split.test) == model.predict(features(split.test)))

@@ -9,10 +9,10 @@ import numpy.typing as npt
 from corpora.sets import Linked
 from export.tasks.ranking import Ranked, rank
 from training.evaluation.encoders.interface import Features, Representation
+from training.evaluation.probes.pairs import balanced
 from training.evaluation.probes.perceptron import scores, train
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.citation_links import halves, pair_rows
-from training.evaluation.tasks.pairs import balanced
 from training.evaluation.tasks.task import Options, Task
 
 _FOLDS = 5
@@ -43,6 +43,7 @@ class CitationRetrieval(Task):
     }
     kinds = (Linked,)
     uses = ("seed", "reading", "epochs", "steps")
+    version = 2
     main = "mrr"
 
     def run(self, representation: Representation, data: Linked, options: Options) -> Measured:
@@ -51,16 +52,17 @@ class CitationRetrieval(Task):
         vectors = own.features(data.documents, options.reading)
         queries = np.asarray(sorted(data.links))
         similar = cosines(vectors, queries)
-        figures = _figures(rank(similar, _relevant(data, queries)), "")
+        outcomes = _outcomes(rank(similar, _relevant(data, queries)), "")
         if not own.sparse:
-            figures |= _figures(_reranked(vectors, data, queries, similar, options), "mlp_")
+            outcomes |= _outcomes(_reranked(vectors, data, queries, similar, options), "mlp_")
         return Measured(
-            figures=figures,
+            figures={name: Figure(value=float(v.mean())) for name, v in outcomes.items()},
             counts={
                 "documents": len(data.documents),
                 "citing": len(queries),
                 "links": len(data.pairs),
             },
+            items=self.items(data, options, [data.documents[i] for i in queries], outcomes),
         )
 
 
@@ -126,9 +128,9 @@ def _standard(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     return np.asarray((wide - wide.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1))
 
 
-def _figures(found: Ranked, prefix: str) -> dict[str, Figure]:
+def _outcomes(found: Ranked, prefix: str) -> dict[str, npt.NDArray[np.float64]]:
     return {
-        f"{prefix}mrr": Figure(value=float(found.reciprocal_rank.mean())),
-        f"{prefix}recall_10": Figure(value=float(found.recall.mean())),
-        f"{prefix}ndcg_10": Figure(value=float(found.ndcg.mean())),
+        f"{prefix}mrr": found.reciprocal_rank,
+        f"{prefix}recall_10": found.recall,
+        f"{prefix}ndcg_10": found.ndcg,
     }

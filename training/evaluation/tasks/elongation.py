@@ -46,6 +46,7 @@ class Elongation(Task):
     }
     kinds = (Labelled, Linked, Judged, Documents)
     uses = ("seed", "copies", "reading")
+    version = 2
     main = "self"
 
     def run(self, representation: Representation, data: AnySet, options: Options) -> Measured:
@@ -89,7 +90,13 @@ class Elongation(Task):
             "related, repeated": most.related.tolist(),
         }
         counts = {"texts": len(texts), "unrelated pairs": len(once.unrelated), "copies": copies[-1]}
-        return Measured(figures=figures, series=series, samples=samples, counts=counts)
+        return Measured(
+            figures=figures,
+            series=series,
+            samples=samples,
+            counts=counts,
+            items=self.items(data, options, texts, {"self": itself[copies[-1]]}),
+        )
 
 
 class _Cosines:

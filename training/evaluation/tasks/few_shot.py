@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from corpora.sets import Labelled
 from training.evaluation.encoders.interface import Representation
-from training.evaluation.metrics.classification import accuracy, macro_f1
+from training.evaluation.metrics.classification import macro_f1
 from training.evaluation.probes.classifier import classify, drawn
 from training.evaluation.results import Figure, Measured, Series
 from training.evaluation.tasks.task import Options, Task, UnfitError, over_draws
@@ -33,6 +34,7 @@ class FewShot(Task):
     }
     kinds = (Labelled,)
     uses = ("seed", "reading", "draws", "shots", "epochs", "steps")
+    version = 2
     main = "accuracy_5"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
@@ -52,6 +54,8 @@ class FewShot(Task):
         tests = own.features(data.test, options.reading)
         figures: dict[str, Figure] = {}
         curve: list[tuple[int, Figure]] = []
+        by_document: dict[str, npt.NDArray[np.float64]] = {}
+        by_draw: dict[str, npt.NDArray[np.float64]] = {}
         for shots in options.shots:
             pools = drawn(data.train_labels, shots, options.draws, options.seed)
             if pools is None:
@@ -65,9 +69,11 @@ class FewShot(Task):
                 seed=options.seed,
                 schedule=options.schedule,
             )
-            found = over_draws([accuracy(data.test_labels, p) for p in predicted])
-            curve.append((shots, found))
-            figures[f"accuracy_{shots}"] = found
+            right = np.stack(predicted) == data.test_labels
+            name = f"accuracy_{shots}"
+            by_document[name], by_draw[name] = right.mean(axis=0), right.mean(axis=1)
+            figures[name] = over_draws(by_draw[name].tolist())
+            curve.append((shots, figures[name]))
             figures[f"macro_f1_{shots}"] = over_draws(
                 [macro_f1(data.test_labels, p, len(data.classes)) for p in predicted]
             )
@@ -80,4 +86,5 @@ class FewShot(Task):
             figures=figures,
             series={"accuracy": series},
             counts={"draws": options.draws, "test": len(data.test), "classes": len(data.classes)},
+            items=self.items(data, options, data.test, by_document, by_draw),
         )

@@ -40,6 +40,7 @@ class Length(Task):
     }
     kinds = (Labelled, Linked)
     uses = ("seed", "epochs", "steps")
+    version = 2
 
     def run(
         self, representation: Representation, data: Labelled | Linked, options: Options
@@ -71,7 +72,12 @@ class Length(Task):
             for name, values in found.items()
         }
         counts = {f"{BUCKETS[i]} words": int((buckets == i).sum()) for i in range(len(BUCKETS))}
-        return Measured(figures=figures, series=series, counts=counts)
+        return Measured(
+            figures=figures,
+            series=series,
+            counts=counts,
+            items=self.items(data, options, texts, found),
+        )
 
 
 def _right(

@@ -40,6 +40,7 @@ class Probe(Task):
     }
     kinds = (Labelled,)
     uses = ("seed", "reading", "epochs", "steps")
+    version = 2
     main = "accuracy"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
@@ -62,9 +63,10 @@ class Probe(Task):
             choose=True,
         )
         honest, controls = predicted[:starts], predicted[starts:]
+        right = np.stack(honest) == data.test_labels
         return Measured(
             figures={
-                "accuracy": over_draws([accuracy(data.test_labels, p) for p in honest]),
+                "accuracy": over_draws(right.mean(axis=1).tolist()),
                 "macro_f1": over_draws(
                     [macro_f1(data.test_labels, p, len(data.classes)) for p in honest]
                 ),
@@ -75,4 +77,5 @@ class Probe(Task):
                 "test": len(data.test),
                 "classes": len(data.classes),
             },
+            items=self.items(data, options, data.test, {"accuracy": right.mean(axis=0)}),
         )

@@ -10,6 +10,7 @@ from training.evaluation.tasks.citation_retrieval import CitationRetrieval
 from training.evaluation.tasks.elongation import Elongation
 from training.evaluation.tasks.few_shot import FewShot
 from training.evaluation.tasks.geometry import Geometry
+from training.evaluation.tasks.halves import Halves
 from training.evaluation.tasks.length import Length
 from training.evaluation.tasks.probe import Probe
 from training.evaluation.tasks.redundancy import Redundancy
@@ -29,6 +30,7 @@ TASKS: dict[str, Task] = {
         Length(),
         Geometry(),
         SameDocument(),
+        Halves(),
         Redundancy(),
         Attention(),
     )

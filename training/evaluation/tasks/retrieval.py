@@ -28,6 +28,7 @@ class Retrieval(Task):
         "mrr": "MRR",
     }
     kinds = (Judged,)
+    version = 2
     main = "ndcg_10"
 
     def run(self, representation: Representation, data: Judged, options: Options) -> Measured:
@@ -38,11 +39,13 @@ class Retrieval(Task):
         found = rank(
             product if isinstance(product, np.ndarray) else product.toarray(), data.relevant
         )
+        outcomes = {
+            "ndcg_10": found.ndcg,
+            "recall_10": found.recall,
+            "mrr": found.reciprocal_rank,
+        }
         return Measured(
-            figures={
-                "ndcg_10": Figure(value=float(found.ndcg.mean())),
-                "recall_10": Figure(value=float(found.recall.mean())),
-                "mrr": Figure(value=float(found.reciprocal_rank.mean())),
-            },
+            figures={name: Figure(value=float(v.mean())) for name, v in outcomes.items()},
             counts={"documents": len(data.documents), "queries": len(data.queries)},
+            items=self.items(data, options, data.queries, outcomes),
         )

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.geometry import row_cosines
-from training.evaluation.metrics.thresholds import two_fold_accuracy
+from training.evaluation.metrics.thresholds import two_fold
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.task import Options, Task, UnfitError, sampled
 from training.evaluation.validation import two_spans
@@ -34,6 +34,7 @@ class SameDocument(Task):
     columns: ClassVar[Mapping[str, str]] = {"accuracy": "accuracy", "auc": "area under ROC"}
     kinds = (Labelled, Linked, Judged, Documents)
     uses = ("seed", "sample")
+    version = 2
     main = "accuracy"
 
     def run(self, representation: Representation, data: AnySet, options: Options) -> Measured:
@@ -44,13 +45,17 @@ class SameDocument(Task):
         same, other = row_cosines(one, two), row_cosines(one, _rolled(two))
         truth = np.repeat([1, 0], len(same))
         area = roc_auc_score(truth, np.concatenate([same, other]))
+        right = two_fold(same, other)
+        pairs = [*zip(first, second, strict=True)]
+        pairs += zip(first, second[1:] + second[:1], strict=True)
         return Measured(
             figures={
-                "accuracy": Figure(value=two_fold_accuracy(same, other)),
+                "accuracy": Figure(value=float(right.mean())),
                 "auc": Figure(value=float(area)),
             },
             samples={"same document": same.tolist(), "other document": other.tolist()},
             counts={"documents": len(first)},
+            items=self.items(data, options, list(map("\n".join, pairs)), {"accuracy": right}),
         )
 
 

@@ -12,7 +12,9 @@ from corpora.sets import AnySet
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.linguistics import DEFAULT_MODEL
 from training.evaluation.probes.perceptron import Schedule
-from training.evaluation.results import Figure, Measured
+from training.evaluation.results import Figure, Items, Measured, key
+
+_DIGITS = 5
 
 
 class UnfitError(DataError):
@@ -101,6 +103,37 @@ class Task:
             UnfitError: the set lacks what the task needs.
         """
         raise NotImplementedError
+
+    def items(
+        self,
+        data: AnySet,
+        options: Options,
+        texts: Sequence[str],
+        outcomes: Mapping[str, npt.ArrayLike],
+        draws: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> Items:
+        """Outcomes to keep. Only the encoder and its reading may differ where their digest agrees.
+
+        Args:
+            data: the set.
+            options: options of the run.
+            texts: the text of each document, query or pair; it identifies the item.
+            outcomes: float ``[texts]``, by the name of the figure that is their mean.
+            draws: mean outcome of each draw, by the name of the figure.
+        """
+        facts = {name: options.facts()[name] for name in self.uses if name != "reading"}
+        return Items(
+            digest=key(self.name, self.version, data.digest, facts, list(texts)),
+            outcomes=_rounded(outcomes),
+            draws=_rounded(draws or {}),
+        )
+
+
+def _rounded(values: Mapping[str, npt.ArrayLike]) -> dict[str, list[float]]:
+    return {
+        name: np.round(np.asarray(found, dtype=np.float64), _DIGITS).tolist()
+        for name, found in values.items()
+    }
 
 
 def over_draws(values: Sequence[float]) -> Figure:
