@@ -37,7 +37,8 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
     report = Report()
     if root is not None and name is None:
         report.findings += await executors.STORE.run(own.faults, root)
-    with Reader() as reader:
+    # an index may be large
+    with Reader(seconds=None) as reader:
         await _tables(indexes, root, name, report, reader, record=record)
     return report
 

@@ -34,10 +34,10 @@ class Reader:
     Use it as a context manager.
 
     Args:
-        seconds: that a call may take.
+        seconds: that a call may take; None means any time.
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float | None = SECONDS) -> None:
         self._seconds = seconds
         self._started: tuple[Connection, multiprocessing.context.ForkServerProcess] | None = None
 

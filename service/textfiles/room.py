@@ -68,7 +68,7 @@ class Room:
         if overflow(self._capacity, total, mine, amount) > 0:
             raise OverloadedError(
                 _RETRY_SECONDS,
-                "overloaded: the texts and vectors in jobs of this client, or of all clients, leave "
+                "overloaded: the texts and vectors of jobs of this client, or of all, leave "
                 "no space for this file (max_job_bytes); remove a job with DELETE /jobs/{job_id}, "
                 "send a smaller file, or try again",
             )
