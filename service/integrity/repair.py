@@ -3,7 +3,6 @@
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ class Repair:
     ) -> None:
         """Write the readable rows of damaged files again, and name the documents of the others."""
         name = f"indexes/{index.table.name}"
-        take = partial(self._reader.run, reading.take, str(folder.parent), index.table.name)
+        take = salvage.through(self._reader, str(folder.parent), index.table.name)
         unnamed, files_of_them = 0, list[str]()
         for fragment in newest.fragments:
             if not bad.intersection(fragment.paths) and await salvage.readable(
@@ -272,7 +271,7 @@ class Repair:
         held = manifest.read(folder / next(iter(layout.manifests(folder).values())))
         opened = await (await connect(f"{self._root}/{database}")).open_table(table)
         schema = await opened.schema()
-        take = partial(self._reader.run, reading.take, f"{self._root}/{database}", table)
+        take = salvage.through(self._reader, f"{self._root}/{database}", table)
         for fragment in held.fragments:
             if fragment.deletions in bad and fragment.deletions is not None:
                 table_files.write_no_deletions(folder / fragment.deletions)

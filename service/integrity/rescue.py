@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,7 +41,7 @@ async def rescue(
         newest: its newest version.
     """
     table = str(folder.parent), folder.name.removesuffix(".lance")
-    take = partial(reader.run, reading.take, *table)
+    take = salvage.through(reader, *table)
     found = await salvage.salvage(take, schema, fragment.number, fragment.rows)
     read = set(found["_rowid"].to_pylist())
     missing, lost = fragment.rows - fragment.deleted - len(read), list[str]()

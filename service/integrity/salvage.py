@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.integrity.reader import EndedError
+from service.integrity import reading
+from service.integrity.reader import EndedError, Reader
 
 # Reads columns of rows by their row ids, with the column ``_rowid``, without deleted rows. On
 # damage it raises any error.
@@ -19,6 +20,15 @@ _FEW = 4096
 _STEP = 256
 _ENDED_STEP = 64
 _BATCH = 1024
+
+
+def through(reader: Reader, database: str, table: str) -> Take:
+    """Reads of a table in another process."""
+
+    async def take(columns: Sequence[str], rows: Sequence[int]) -> pa.Table:
+        return await reader.run(reading.take, database, table, columns, rows)
+
+    return take
 
 
 async def salvage(take: Take, schema: pa.Schema, fragment: int, rows: int) -> pa.Table:
