@@ -107,7 +107,7 @@ def test_no_runtime_leaves_anything_in_the_home_directory(
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    with serving(tmp_path / "log", "--engine", engine) as server:
+    with serving(tmp_path / "log", "--engine", engine, fresh=True) as server:
         assert httpx.post(f"{server.url}/embed", json={"inputs": "a"}).status_code == 200
     assert list(home.rglob("*")) == []
 
