@@ -41,6 +41,7 @@ class Forked:
         self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
     ) -> None:
         begin()
+        log.write_bytes(b"")
         given = (list(arguments), log, dict(environment), folder)
         self._process = _CONTEXT.Process(target=_serve, args=given)
         self._process.start()
@@ -78,7 +79,7 @@ class Forked:
 
 
 def _serve(arguments: list[str], log: Path, environment: dict[str, str], folder: Path) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
     os.chdir(folder)
