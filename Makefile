@@ -25,7 +25,11 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP_INSTALL) --editable '.[cpu,map]'
 	@touch $@
 
+# One pip installs one package after the other, so four begin at once. The packages of CUDA belong to
+# some builds of torch only.
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	awk '!/^(cuda-|nvidia-|triton)/ { print > ("$(VENV)/.part-" NR % 4) }' constraints.txt
+	printf '%s\n' $(VENV)/.part-? | xargs -n 1 -P 4 $(PIP_INSTALL) --no-compile --no-deps --requirement
 	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,mcp,map,charts,docs,dev]'
 	@touch $@ $(VENV)/.serve $(VENV)/.docs
 

@@ -30,13 +30,14 @@ class Passages(NamedTuple):
 
 
 def read_passages(
-    path: Path | None, *, parity: int, calibration: int = CALIBRATION, max_tokens: int = 512
+    path: Path | None, *, parity: int, calibration: int | None = None, max_tokens: int = 512
 ) -> Passages:
     """Cut ``calibration`` + ``parity`` passages from the documents of a file; deterministic.
 
     Args:
         path: a table with a column ``text``, or UTF-8 text with one document per line, compressed
             or not. None means the Python Enhancement Proposals of ``examples/peps``.
+        calibration: by default ``CALIBRATION``.
         max_tokens: the window that the longest passages should fill.
 
     Raises:
@@ -47,6 +48,7 @@ def read_passages(
         path = PEPS
         if not path.is_file():
             raise ExportError(f"{path}: no such file; give real text with --calibration FILE")
+    calibration = CALIBRATION if calibration is None else calibration
     wanted = calibration + parity
     found = list(dict.fromkeys(_passages(list(_documents(path)), wanted, _lengths(max_tokens))))
     if len(found) < wanted:

@@ -22,7 +22,7 @@ from export.checks.thresholds import check_figures
 from export.destination import check_destination, put_in_place
 from export.errors import ExportError
 from export.graphs.graph import OPSET, write_graph
-from export.passages import CALIBRATION, PEPS, read_passages
+from export.passages import PEPS, read_passages
 from export.precisions import Forms
 from export.progress import Report, unreported
 from export.tasks.held_out import HeldOut, read_tasks
@@ -202,7 +202,7 @@ def export(
                 name: Precision.model_validate(form) for name, form in written.forms.items()
             },
             licence=terms,
-            lineage=_lineage(source, request),
+            lineage=_lineage(source, request, len(passages.calibration)),
         )
         put_in_place(bundle, dest, scratch, failed=written.failed.keys())
     written.check_complete(dest)
@@ -231,7 +231,7 @@ def _check_accepted(request: Request, source: Source, precisions: Sequence[Preci
         )
 
 
-def _lineage(source: Source, request: Request) -> dict[str, object]:
+def _lineage(source: Source, request: Request, calibration: int) -> dict[str, object]:
     return {
         "source": source.name,
         "source_sha256": source.weights_digest(),
@@ -242,7 +242,7 @@ def _lineage(source: Source, request: Request) -> dict[str, object]:
             "source_modules": describe(source.after),
             "opset": OPSET,
             "calibration": request.calibration.name if request.calibration else "examples/peps",
-            "calibration_passages": CALIBRATION,
+            "calibration_passages": calibration,
             "keep_float": request.keep_float or "",
         },
         "packages": versions(),

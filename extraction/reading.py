@@ -7,7 +7,6 @@ import tempfile
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import IO
 
 from extraction.content import CONTENT, Content, Limits, UnreadableError
@@ -38,12 +37,7 @@ class Reader:
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

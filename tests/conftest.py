@@ -24,7 +24,7 @@ import httpx
 import hypothesis
 import pytest
 
-from tests import storage
+from tests import forked, storage
 
 if TYPE_CHECKING:
     from tests.fault_proxy import FaultProxy
@@ -96,7 +96,7 @@ class Server:
     """A running service."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forked.Forked
     log: Path
 
     def metric(self, name: str) -> float:
@@ -173,10 +173,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(log: Path, *flags: str, tree: Path = ROOT) -> Iterator[Server]:
-    """Start ``python -m service`` of a checkout, wait until it is ready, end it afterwards."""
+def serving(log: Path, *flags: str, tree: Path = ROOT, fresh: bool = False) -> Iterator[Server]:
+    """Start a service, wait until it is ready, end it afterwards.
+
+    Args:
+        log: gets its log.
+        flags: of ``docsplit-serve``.
+        tree: checkout of the code.
+        fresh: run ``python -m service`` itself, see ``tests.forked``.
+    """
     port = free_port()
-    command = [sys.executable, "-m", "service", "--port", str(port), "--drain-seconds", "0"]
+    command = ["--port", str(port), "--drain-seconds", "0"]
     # calibrated starts have their own test; with streams set, no single-stream engine is compiled,
     # unlike for the fixture `server`
     command += ["--calibrate", "0", "--streams", "2"]
@@ -184,8 +191,15 @@ def serving(log: Path, *flags: str, tree: Path = ROOT) -> Iterator[Server]:
     paths = [place + 1 for place, flag in enumerate(command) if flag == "--index-path"]
     command = [storage.placed(v) if place in paths else v for place, v in enumerate(command)]
     env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, stderr=stream, cwd=tree, env=env)
+    process: subprocess.Popen[bytes] | forked.Forked
+    # workers import everything again, and the measuring of coverage begins with a new program
+    measured = any(name.startswith("COVERAGE_PROCESS") for name in env)
+    if fresh or measured or tree != ROOT or "--workers" in flags:
+        start = [sys.executable, "-m", "service", *command]
+        with log.open("wb") as stream:
+            process = subprocess.Popen(start, stderr=stream, cwd=tree, env=env)
+    else:
+        process = forked.Forked(command, log, env, tree)
     server = Server(f"http://127.0.0.1:{port}", process, log)
     try:
         wait_ready(server)
@@ -234,7 +248,8 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The service as `make serve` starts it."""
-    with serving(tmp_path_factory.mktemp("server") / "log", "--streams", "0") as running:
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serving(log, "--streams", "0", fresh=True) as running:
         yield running
 
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -67,12 +66,7 @@ class Client:
         self._pool = ProcessPoolExecutor(1, mp_context=spawn)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def send(self, load: Load) -> list[Answer]:

@@ -13,7 +13,7 @@ from export.checks.finite import check_weights
 from export.checks.thresholds import check_figures
 from export.destination import put_in_place
 from export.graphs.graph import OPSET
-from export.passages import CALIBRATION, read_passages
+from export.passages import read_passages
 from export.pipeline import Request, prepare, versions
 from export.precisions import Forms
 from export.progress import Report, unreported
@@ -96,14 +96,14 @@ def export_reranker(
                 name: RankedPrecision.model_validate(form) for name, form in written.forms.items()
             },
             licence=terms,
-            lineage=_lineage(source, request),
+            lineage=_lineage(source, request, len(passages.calibration)),
         )
         put_in_place(bundle, dest, scratch, failed=written.failed.keys())
     written.check_complete(dest)
     return manifest
 
 
-def _lineage(source: PairSource, request: Request) -> dict[str, object]:
+def _lineage(source: PairSource, request: Request, calibration: int) -> dict[str, object]:
     return {
         "source": source.name,
         "source_sha256": source.weights_digest(),
@@ -113,7 +113,7 @@ def _lineage(source: PairSource, request: Request) -> dict[str, object]:
             "source_activation": source.activation,
             "opset": OPSET,
             "calibration": request.calibration.name if request.calibration else "examples/peps",
-            "calibration_passages": CALIBRATION,
+            "calibration_passages": calibration,
             "keep_float": request.keep_float or "",
         },
         "packages": versions(),

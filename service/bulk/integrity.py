@@ -80,6 +80,7 @@ async def _check(settings: Settings, name: str | None, record: bool) -> Report:
 
 async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report]:
     from service.integrity.check import INDEXES, check, tables
+    from service.integrity.reader import Reader
     from service.integrity.repair import Repair
 
     held, root = open_one(settings), root_of(settings)
@@ -99,11 +100,12 @@ async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report
         return await open_indexes(settings, held)
 
     try:
-        repair = Repair(root, opened, engine)
-        if name is None:
-            await repair.shared()
-        found = await tables(await opened(), root, name)
-        await repair.index([table for database, table in found if database == INDEXES])
+        with Reader() as reader:
+            repair = Repair(root, reader, opened, engine)
+            if name is None:
+                await repair.shared()
+            found = await tables(await opened(), root, name)
+            await repair.index([table for database, table in found if database == INDEXES])
         return repair.outcome, await check(await opened(), root, name, record=True)
     finally:
         if service is not None:

@@ -11,7 +11,8 @@ from service.index.indexes import Indexes, connect
 from service.index.storage import files, layout
 from service.index.storage.findings import Finding, Report
 from service.index.storage.ledger import Recorder
-from service.integrity import own, rows
+from service.integrity import own, reading, rows
+from service.integrity.reader import EndedError, Reader
 
 INDEXES = "indexes"
 # LanceDB can end the process when it reads such a file
@@ -36,8 +37,26 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
     report = Report()
     if root is not None and name is None:
         report.findings += await executors.STORE.run(own.faults, root)
+    # an index may be large
+    with Reader(seconds=None) as reader:
+        await _tables(indexes, root, name, report, reader, record=record)
+    return report
+
+
+async def _tables(
+    indexes: Indexes,
+    root: Path | None,
+    name: str | None,
+    report: Report,
+    reader: Reader,
+    *,
+    record: bool,
+) -> None:
     for database, table in await tables(indexes, root, name):
         before = len(report.findings)
+        if root is not None and not layout.folder(root, database, table).is_dir():
+            # dropped since the listing
+            continue
         report.tables += 1
         if root is not None:
             await _files(root, database, table, report)
@@ -46,13 +65,12 @@ async def check(indexes: Indexes, root: Path | None, name: str | None, *, record
                 Finding(f"{database}/{table}", "its rows were not read: repair its files first")
             )
         elif database == INDEXES:
-            await _rows(indexes, table, report)
+            await _rows(indexes, root, table, report, reader)
         elif database == "heads" and root is not None:
             await _heads(root, table, report)
         if record and root is not None and len(report.findings) == before:
             recorded = await executors.STORE.run(Recorder(root).record, database, table)
             report.unrecorded -= recorded
-    return report
 
 
 async def _files(root: Path, database: str, table: str, report: Report) -> None:
@@ -88,7 +106,7 @@ async def tables(indexes: Indexes, root: Path | None, name: str | None) -> list[
             raise NotFoundError("there is no index of that name")
     found = [(INDEXES, table) for table in held]
     if name is None and root is not None:
-        found += [(d, t) for d, t in layout.tables(root) if d in ("leases", "heads")]
+        found += [(d, t) for d, t in layout.tables(root) if d in layout.SHARED]
     return found
 
 
@@ -100,15 +118,28 @@ async def _dropped(registry: Registry) -> dict[str, float]:
         return {}
 
 
-async def _rows(indexes: Indexes, table: str, report: Report) -> None:
+async def _rows(
+    indexes: Indexes, root: Path | None, table: str, report: Report, reader: Reader
+) -> None:
     name = f"{INDEXES}/{table}"
     try:
         index = await indexes.table(table)
     except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
         report.findings.append(Finding(name, f"it cannot be opened: {rows.outline(error)}"))
         return
-    if index is not None:
+    if index is None:
+        return
+    if root is None:
         await rows.check(index, name, report)
+        return
+    try:
+        read = await reader.run(reading.check, f"{root}/{INDEXES}", table, name)
+    except (EndedError, RuntimeError) as error:
+        report.findings.append(Finding(name, f"rows cannot be read: {rows.outline(error)}"))
+        return
+    report.rows += read.rows
+    report.unverified += read.unverified
+    report.findings += read.findings
 
 
 async def _heads(root: Path, table: str, report: Report) -> None:

@@ -18,11 +18,12 @@ from service.index.rows.record import Record
 from service.index.rows.versions import microseconds
 from service.index.storage import files, layout, manifest, pins
 from service.index.storage.ledger import Recorder, read
-from service.integrity import own, rows, salvage, table_files
+from service.integrity import names, own, reading, rows, salvage, table_files
 from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
+from service.integrity.reader import Reader
+from service.integrity.rescue import rescue
 
-_SHARED = ("leases", "heads")
 # almost zero: LanceDB warns about zero itself
 _NO_TIME = timedelta(milliseconds=1)
 _BATCH = 1024
@@ -33,6 +34,7 @@ class Repair:
 
     Args:
         root: ``index_path``.
+        reader: reads damaged files.
         open_indexes: connects again: LanceDB keeps what it read before a repair.
         engine: starts the served bundle's engine; called only if documents must be embedded.
     """
@@ -40,10 +42,12 @@ class Repair:
     def __init__(
         self,
         root: Path,
+        reader: Reader,
         open_indexes: Callable[[], Awaitable[Indexes]],
         engine: Callable[[], Awaitable[Embed]],
     ) -> None:
         self._root = root
+        self._reader = reader
         self._open_indexes = open_indexes
         self._engine = engine
         self._embed: Embed | None = None
@@ -55,10 +59,10 @@ class Repair:
             await self._table(table)
 
     async def shared(self) -> None:
-        """Repair the tables that all indexes share, and the classifiers."""
+        """Repair the tables that all indexes share, the classifiers, and files of texts."""
         await executors.STORE.run(own.repair, self._root, self.outcome)
         for database, table in layout.tables(self._root):
-            if database in _SHARED:
+            if database in layout.SHARED:
                 bad = await executors.STORE.run(
                     table_files.repair, self._root, database, table, self.outcome
                 )
@@ -74,8 +78,7 @@ class Repair:
         if not held:
             return
         newest = manifest.read(folder / next(iter(held.values())))
-        fragments = {fragment.number: fragment for fragment in newest.fragments}
-        substituted = [f for f in fragments.values() if f.deletions in bad]
+        substituted = [f for f in newest.fragments if f.deletions in bad]
         for fragment in substituted:
             if fragment.deletions is not None:
                 table_files.write_no_deletions(folder / fragment.deletions)
@@ -84,20 +87,59 @@ class Repair:
         if index is None:
             self.outcome.left.append(f"indexes/{table}: it cannot be opened")
             return
-        for fragment in fragments.values():
-            broken = bool(bad.intersection(fragment.paths))
-            if broken or not await salvage.readable(
-                index.table, index.schema.names, fragment.number, fragment.rows
-            ):
-                await self._rescue(index, fragment)
-                bad.update(fragment.paths)
+        unindexed = any(path.startswith("_indices/") for path in bad)
+        if unindexed:
+            # a write would read them
+            await _drop_indexes(index)
+        await self._fragments(index, folder, newest, bad)
         for fragment in substituted:
             await self._forget_again(index, fragment)
-        if any(path.startswith("_indices/") for path in bad):
-            await _rebuild_indexes(index)
+        if unindexed:
+            await prepare(index.table)
             self.outcome.repaired.append(f"indexes/{table}: its indexes built again")
         await self._rows(index)
         await self._finish(index, table, bad)
+
+    async def _fragments(
+        self, index: Index, folder: Path, newest: manifest.Manifest, bad: set[str]
+    ) -> None:
+        """Write the readable rows of damaged files again, and name the documents of the others."""
+        name = f"indexes/{index.table.name}"
+        take = salvage.through(self._reader, str(folder.parent), index.table.name)
+        unnamed, files_of_them = 0, list[str]()
+        for fragment in newest.fragments:
+            if not bad.intersection(fragment.paths) and await salvage.readable(
+                take, index.schema.names, fragment.number, fragment.rows
+            ):
+                continue
+            rescued = await rescue(self._reader, folder, newest, index.schema, fragment)
+            judged = judge(rescued.rows, index, distrust=True)
+            await self._replace(index, reading.within(fragment.number), rescued.rows, judged)
+            where = f"file {', '.join(fragment.paths)}"
+            self.outcome.repaired.append(
+                f"{name}: {where}: {rescued.rows.num_rows} rows taken out of it"
+            )
+            self.outcome.lost += [
+                f"{name}: document {document!r}: its row in {where} cannot be read"
+                for document in rescued.lost
+            ]
+            bad.update(fragment.paths)
+            if rescued.unnamed:
+                unnamed += rescued.unnamed
+                files_of_them += fragment.paths
+        if not unnamed:
+            return
+        ids = (await index.table.query().select(["id"]).to_arrow())["id"].to_pylist()
+        former = await names.by_versions(self._reader, folder, newest, set(ids))
+        self.outcome.lost += [
+            f"{name}: document {document!r}: version {version} had it, and its row cannot be read"
+            for document, version in sorted(former.items())
+        ]
+        if unnamed > len(former):
+            self.outcome.lost.append(
+                f"{name}: file {', '.join(files_of_them)}: rows whose ids cannot be read: "
+                f"{unnamed - len(former)}"
+            )
 
     async def _finish(self, index: Index, table: str, bad: set[str]) -> None:
         """Remove all versions that need a damaged file, and record the current files."""
@@ -122,23 +164,6 @@ class Repair:
         recorder.record(database, table)
         if files.hint(folder) and (held := layout.manifests(folder)):
             table_files.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
-
-    async def _rescue(self, index: Index, fragment: manifest.Fragment) -> None:
-        """Read the readable rows of a damaged file, and write them again."""
-        found = await salvage.salvage(index.table, index.schema, fragment.number, fragment.rows)
-        expected = fragment.rows - fragment.deleted
-        where = f"indexes/{index.table.name}: file {', '.join(fragment.paths)}"
-        if found.num_rows < expected:
-            missing = expected - found.num_rows
-            self.outcome.lost.append(f"{where}: {missing} rows whose ids cannot be read")
-        first = fragment.number << 32
-        await self._replace(
-            index,
-            f"_rowid >= {first} AND _rowid < {first + (1 << 32)}",
-            found,
-            judge(found, index, distrust=True),
-        )
-        self.outcome.repaired.append(f"{where}: {found.num_rows} rows taken out of it")
 
     async def _rows(self, index: Index) -> None:
         """Repair the damaged rows of readable files."""
@@ -226,6 +251,11 @@ class Repair:
         ]
         if gone:
             await index.table.delete(f"_rowid IN ({', '.join(map(str, gone))})")
+        else:
+            # the version still counts deleted rows that the empty list does not have
+            where = reading.within(fragment.number)
+            whole = await index.table.query().where(where).select(index.schema.names).to_arrow()
+            await self._replace(index, where, whole, judge(whole, index))
         name = f"indexes/{index.table.name}: file {fragment.deletions}"
         if len(gone) < fragment.deleted:
             self.outcome.lost.append(
@@ -241,17 +271,17 @@ class Repair:
         held = manifest.read(folder / next(iter(layout.manifests(folder).values())))
         opened = await (await connect(f"{self._root}/{database}")).open_table(table)
         schema = await opened.schema()
+        take = salvage.through(self._reader, f"{self._root}/{database}", table)
         for fragment in held.fragments:
             if fragment.deletions in bad and fragment.deletions is not None:
                 table_files.write_no_deletions(folder / fragment.deletions)
                 Recorder(self._root).forget(database, table, [fragment.deletions])
             broken = bool(bad.intersection(fragment.paths))
             if not broken and await salvage.readable(
-                opened, schema.names, fragment.number, fragment.rows
+                take, schema.names, fragment.number, fragment.rows
             ):
                 continue
-            first = fragment.number << 32
-            await opened.delete(f"_rowid >= {first} AND _rowid < {first + (1 << 32)}")
+            await opened.delete(reading.within(fragment.number))
             bad.update(fragment.paths)
             missing = fragment.rows - fragment.deleted
             self.outcome.lost.append(f"{database}/{table}: {missing} rows of a damaged file")
@@ -260,7 +290,6 @@ class Repair:
         await executors.STORE.run(self._close, database, table, bad)
 
 
-async def _rebuild_indexes(index: Index) -> None:
+async def _drop_indexes(index: Index) -> None:
     for built in await index.table.list_indices():
         await index.table.drop_index(built.name)
-    await prepare(index.table)

@@ -1,68 +1,101 @@
 """Reads the readable rows of damaged files."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-from lancedb.table import AsyncTable
+
+from service.integrity import reading
+from service.integrity.reader import EndedError, Reader
+
+# Reads columns of rows by their row ids, with the column ``_rowid``, without deleted rows. On
+# damage it raises any error.
+Take = Callable[[Sequence[str], Sequence[int]], Awaitable[pa.Table]]
 
 # fragments with more rows are read in steps: each failure costs a read
 _FEW = 4096
 _STEP = 256
+_ENDED_STEP = 64
+_BATCH = 1024
 
 
-async def salvage(table: AsyncTable, schema: pa.Schema, fragment: int, rows: int) -> pa.Table:
+def through(reader: Reader, database: str, table: str) -> Take:
+    """Reads of a table in another process."""
+
+    async def take(columns: Sequence[str], rows: Sequence[int]) -> pa.Table:
+        return await reader.run(reading.take, database, table, columns, rows)
+
+    return take
+
+
+async def salvage(take: Take, schema: pa.Schema, fragment: int, rows: int) -> pa.Table:
     """The undeleted rows of a fragment, with fillers for unreadable values.
 
     A filler does not match the checksums of its row. A row without a readable id is left out.
+
+    Returns:
+        The columns of the schema, and ``_rowid``.
     """
     first = fragment << 32
-    ids = await _column(table, "id", list(range(first, first + rows)), rows)
+    ids = await _column(take, "id", list(range(first, first + rows)), rows)
     found = list(ids)
     columns = {"id": pa.array([ids[row] for row in found], pa.string())}
     for field in schema:
         if field.name != "id":
-            held = await _column(table, field.name, found, rows)
+            held = await _column(take, field.name, found, rows)
             values = [held.get(row, _filler(field)) for row in found]
             columns[field.name] = pa.array(values, field.type)
-    return pa.table([columns[name] for name in schema.names], schema=schema)
+    whole = pa.table([columns[name] for name in schema.names], schema=schema)
+    return whole.append_column("_rowid", pa.array(found, pa.uint64()))
 
 
-async def readable(table: AsyncTable, columns: Sequence[str], fragment: int, rows: int) -> bool:
+async def readable(take: Take, columns: Sequence[str], fragment: int, rows: int) -> bool:
     """Whether a whole fragment can be read."""
-    taken = list(range(fragment << 32, (fragment << 32) + rows))
+    first, end = fragment << 32, (fragment << 32) + rows
     try:
-        await table.take_row_ids(taken).select(list(columns)).to_arrow()
+        for start in range(first, end, _BATCH):
+            await take(columns, range(start, min(start + _BATCH, end)))
     except Exception:  # noqa: BLE001 LanceDB panics on some damage
         return False
     return True
 
 
-async def _column(table: AsyncTable, name: str, rows: list[int], total: int) -> dict[int, Any]:
-    if not rows:
-        return {}
+async def _column(take: Take, name: str, rows: list[int], total: int) -> dict[int, Any]:
+    """A column's readable values, by row id."""
+    held: dict[int, Any] = {}
+    smallest = 1 if total <= _FEW else _STEP
+    if rows and await _some(take, name, rows):
+        for start in range(0, len(rows), _BATCH):
+            held |= await _part(take, name, rows[start : start + _BATCH], smallest)
+    return held
+
+
+async def _part(take: Take, name: str, rows: list[int], smallest: int) -> dict[int, Any]:
     try:
-        query = table.take_row_ids(rows).select([name]).with_row_id()
-        held = await query.to_arrow()
+        held = await take([name], rows)
         values = held[name].to_pylist()
         return dict(zip(held["_rowid"].to_pylist(), values, strict=True))
-    except Exception:  # noqa: BLE001 LanceDB panics on some damage
-        if len(rows) <= (1 if total <= _FEW else _STEP):
-            return {}
-    half = len(rows) // 2
-    if len(rows) == total and not await _some(table, name, rows):
+    except EndedError:
+        # the next process takes longer than many reads
+        smallest = max(smallest, _ENDED_STEP)
+    except Exception:  # noqa: BLE001, S110 LanceDB panics on some damage
+        pass
+    if len(rows) <= smallest:
         return {}
-    first = await _column(table, name, rows[:half], total)
-    return first | await _column(table, name, rows[half:], total)
+    half = len(rows) // 2
+    first = await _part(take, name, rows[:half], smallest)
+    return first | await _part(take, name, rows[half:], smallest)
 
 
-async def _some(table: AsyncTable, name: str, rows: list[int]) -> bool:
+async def _some(take: Take, name: str, rows: list[int]) -> bool:
     """Whether the first, the middle or the last row can be read."""
     for row in (rows[0], rows[len(rows) // 2], rows[-1]):
         # LanceDB panics on some damage
         with suppress(Exception):
-            await table.take_row_ids([row]).select([name]).to_arrow()
+            await take([name], [row])
             return True
     return False
 

@@ -50,7 +50,11 @@ def repair(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
             outcome.repaired.append(f"{name}: file {layout.HINT}: written again")
     needed: set[str] = set()
     for path in layout.manifests(folder).values():
-        needed.update(manifest.read(folder / path).paths)
+        held = manifest.read(folder / path)
+        if not needed:
+            # the newest version comes first
+            bad.update(files.miscounted(folder, held))
+        needed.update(held.paths)
     bad.update(p for p in needed if not (folder / p).exists() and "_transactions" not in p)
     return {path for path in bad if path.startswith(("data/", "_deletions/", "_indices/"))}
 

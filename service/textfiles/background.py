@@ -14,6 +14,7 @@ import structlog
 
 from service.embedding.batching import clients
 from service.errors import NotFoundError, UnavailableError
+from service.index.storage.layout import TEXTS
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
 from service.keys.rate import Bucket
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("docsplit.textfiles")
 
-# the folder of the tables, next to that of the indexes
-PART = "texts"
 # how often a replica looks for jobs that ended with their replicas
 LOOK_SECONDS = 5.0
 # how often it removes tables that no job needs
@@ -117,7 +116,8 @@ class TextFiles:
         """
         found = None
         if job.holds(time.time()):
-            found = await (await self._tables()).vectors(_place(job))
+            blocks = Progress.of(job).blocks
+            found = await (await self._tables()).vectors(_place(job), blocks)
         if found is None:
             raise NotFoundError("the vectors of this job are gone: they are kept for a day")
         return found
@@ -236,7 +236,7 @@ class TextFiles:
             log.warning("texts_not_removed", job=place.job, outline=outline(error))
 
     async def _tables(self) -> Tables:
-        database = await self._store.database(PART)
+        database = await self._store.database(TEXTS)
         from service.textfiles.tables import Tables
 
         return Tables(database)
@@ -249,4 +249,4 @@ def _place(job: Job) -> Place:
 
 
 def _may_hold_texts(path: str) -> bool:
-    return "://" in path or Path(path, PART).exists()
+    return "://" in path or Path(path, TEXTS).exists()

@@ -52,8 +52,8 @@ class Room:
         if overflow(MOST_JOBS, total, self._jobs[owner] + self._arriving[owner], 1) > 0:
             raise OverloadedError(
                 _RETRY_SECONDS,
-                "overloaded: too many jobs of this client or of all clients embed files or keep "
-                "vectors; DELETE /jobs/{job_id} removes one, or try again",
+                "overloaded: too many jobs of this client, or of all clients, embed files or keep "
+                "vectors; remove one with DELETE /jobs/{job_id}, or try again",
             )
         self._arriving[owner] += 1
 
@@ -68,9 +68,9 @@ class Room:
         if overflow(self._capacity, total, mine, amount) > 0:
             raise OverloadedError(
                 _RETRY_SECONDS,
-                "overloaded: the texts and vectors of jobs, of this client or of all clients, take "
-                "the space that this file needs (max_job_bytes); DELETE /jobs/{job_id} removes "
-                "those of a job, or send a smaller file, or try again",
+                "overloaded: the texts and vectors of jobs of this client, or of all, leave "
+                "no space for this file (max_job_bytes); remove a job with DELETE /jobs/{job_id}, "
+                "send a smaller file, or try again",
             )
         self._arriving_bytes[owner] += amount
 

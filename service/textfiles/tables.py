@@ -1,21 +1,26 @@
 """Texts and vectors of jobs, in two tables for each job, which every replica sees.
 
-A row holds a block. A write appends rows, so a process that ends leaves whole blocks. Two
-replicas may append the same block if one of them seemed to be gone: the first row of a block
-counts. No block is missing before another, because a writer appends a block only after it has
-written or found all blocks before it.
+A row holds a block and its checksum. A write appends rows, so a process that ends leaves whole
+blocks. Two replicas may append the same block if one of them seemed to be gone: the first row of a
+block counts. No block is missing before another, because a writer appends a block only after it
+has written or found all blocks before it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from service.errors import StoreError
 from service.index.storage.database import Database, table_names
+
+# after the bytes of a block, whose readers stop at its end; earlier versions wrote none
+_MARK, _SUM = b"blk1", 16
 
 _SCHEMA = pa.schema(
     [
@@ -101,11 +106,17 @@ class Tables:
         await self._database.sync()
 
     async def texts(self, place: Place, block: int) -> bytes:
-        """A block of texts."""
+        """A block of texts.
+
+        Raises:
+            StoreError: it is damaged.
+        """
         table = await self._database.open_table(_name(place, "texts"))
-        found = await table.take_offsets([block]).select(["data"]).to_arrow()
-        data: bytes = found["data"][0].as_py()
-        return data
+        rows = (await table.take_offsets([block]).to_arrow()).to_pylist()
+        held = _sound(rows[0]) if rows else None
+        if held is None or held.number != block:
+            raise StoreError("the texts of this job are damaged: send the file again", "damaged")
+        return held.data
 
     async def find(self, place: Place) -> Written | None:
         """How much of a job's vectors is written; None if its tables are gone."""
@@ -119,11 +130,16 @@ class Tables:
             len(first), sum(row["rows"] for row in blocks), sum(row["failed"] for row in blocks)
         )
 
-    async def vectors(self, place: Place) -> AsyncIterator[bytes] | None:
-        """The blocks of vectors in their order, one at a time; None if the tables are gone."""
+    async def vectors(self, place: Place, blocks: int) -> AsyncIterator[bytes] | None:
+        """The blocks of vectors in their order, one at a time; None if the tables are gone.
+
+        Args:
+            blocks: how many the job has. The iterator raises StoreError where one is damaged or
+                missing.
+        """
         if await self._database.find(_name(place, "vectors")) is None:
             return None
-        return self._blocks(place)
+        return self._blocks(place, blocks)
 
     async def drop(self, place: Place, *kinds: Kind) -> None:
         """Remove the tables of a job, or those of some kinds, even if the volume is full."""
@@ -136,23 +152,42 @@ class Tables:
         found = map(_NAME.fullmatch, await table_names(self._database))
         return {Place(int(one[1]), one[2]) for one in found if one is not None}
 
-    async def _blocks(self, place: Place) -> AsyncIterator[bytes]:
+    async def _blocks(self, place: Place, blocks: int) -> AsyncIterator[bytes]:
         offset = block = 0
-        while True:
+        while block < blocks:
             table = await self._database.open_table(_name(place, "vectors"))
-            rows = await table.take_offsets([offset]).select(["block", "data"]).to_arrow()
-            if not rows.num_rows:
-                return
+            rows = (await table.take_offsets([offset]).to_arrow()).to_pylist()
+            held = _sound(rows[0]) if rows else None
+            if held is None or held.number > block:
+                raise StoreError(
+                    "the vectors of this job are damaged: send the file again", "damaged"
+                )
             offset += 1
-            if rows["block"][0].as_py() == block:
+            if held.number == block:
                 block += 1
-                yield rows["data"][0].as_py()
+                yield held.data
 
     async def _add(self, name: str, blocks: Sequence[Block]) -> None:
         table = await self._database.open_table(name)
-        columns = dict(zip(_SCHEMA.names, zip(*blocks, strict=True), strict=True))
+        sealed = [block._replace(data=block.data + _MARK + _sum(block)) for block in blocks]
+        columns = dict(zip(_SCHEMA.names, zip(*sealed, strict=True), strict=True))
         await table.add(pa.table(columns, schema=_SCHEMA))
 
 
 def _name(place: Place, kind: Kind) -> str:
     return f"{place.began}_{place.job}_{kind}"
+
+
+def _sum(block: Block) -> bytes:
+    head = b"%d %d %d " % block[:3]
+    return hashlib.blake2b(head + block.data, digest_size=_SUM).digest()
+
+
+def _sound(row: dict[str, Any]) -> Block | None:
+    """The block of a row; None if it is damaged."""
+    block = Block(row["block"], row["rows"], row["failed"], row["data"])
+    end = len(block.data) - _SUM
+    if block.data[end - len(_MARK) : end] != _MARK:
+        return block
+    held = block._replace(data=block.data[: end - len(_MARK)])
+    return held if block.data[end:] == _sum(held) else None

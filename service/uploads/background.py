@@ -84,8 +84,8 @@ class Uploads:
         if overflow(MOST_JOBS, total, self._places[client], 1) > 0:
             raise OverloadedError(
                 max(1.0, self._seconds),
-                "overloaded: too many uploads, of this client or of all clients, arrive or wait to "
-                "be read; try again",
+                "overloaded: too many uploads of this client, or of all clients, are arriving or "
+                "wait for a reader; try again",
             )
         self._places[client] += 1
         try:

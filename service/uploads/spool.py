@@ -61,8 +61,8 @@ class Spool:
         if overflow(self._capacity, self.total, self._held[client], amount) > 0:
             raise OverloadedError(
                 _RETRY_SECONDS,
-                "overloaded: uploaded files, of this client or of all clients, take the disk space "
-                "that this upload needs (max_upload_disk_bytes); send less, or try again",
+                "overloaded: the uploaded files of this client, or of all clients, leave no disk "
+                "space for this upload (max_upload_disk_bytes); send less, or try again",
             )
         self.total += amount
         self._held[client] += amount

@@ -21,6 +21,7 @@ from transformers import (
     RobertaModel,
 )
 
+from export import passages
 from export.checks.thresholds import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,14 @@ SIZES: dict[str, Any] = {
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_passages() -> Iterator[None]:
+    """Calibrate with fewer passages: int8 reads each three times, and the encoders are tiny."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passages, "CALIBRATION", 32)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,11 @@ from export.errors import ExportError
 from export.passages import read_passages
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_passages() -> None:
+    """The number that the commands take."""
+
+
 def test_the_peps_give_two_disjoint_sets_of_mixed_length() -> None:
     passages = read_passages(None, parity=300)
     assert (len(passages.calibration), len(passages.parity)) == (256, 300)

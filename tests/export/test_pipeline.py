@@ -14,6 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from bundles.format import Bundle, load, seal
+from export import passages
 from export.__main__ import main
 from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
@@ -24,7 +25,6 @@ from export.graphs import fp16
 from export.graphs.fp16 import Fused
 from export.graphs.graph import INPUTS, OUTPUT
 from export.graphs.packed import write_packed
-from export.passages import CALIBRATION
 from export.pipeline import Request
 from export.pipeline import export as run
 from tests.export.checkpoints import encode
@@ -82,7 +82,7 @@ def test_the_manifest_describes_the_bundle(bundle: Bundle, bert_folder: Path) ->
     assert made.precisions["int8"].ranges is None
     ranges = made.precisions["fp16"].ranges
     assert ranges is not None
-    assert (ranges.passages, ranges.fp32_nodes) == (CALIBRATION, {})
+    assert (ranges.passages, ranges.fp32_nodes) == (passages.CALIBRATION, {})
     assert 1 < ranges.largest < ranges.limit
     for name, precision in made.precisions.items():
         assert precision.parity.paragraphs == 200

@@ -24,8 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
     """Two replicas."""
     with (
-        serving(folder / "log") as one,
-        serving(folder / "log2", "--index-path", str(folder / "index")) as two,
+        serving(folder / "log", fresh=True) as one,
+        serving(folder / "log2", "--index-path", str(folder / "index"), fresh=True) as two,
     ):
         yield one, two
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.integrity import stores
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _reader() -> None:
+    """Let the reader of damaged files and services share what they are forked from."""
+    forked.begin()
 
 
 @pytest.fixture(scope="session")

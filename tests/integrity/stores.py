@@ -27,6 +27,7 @@ from service.index.storage.findings import Report
 from service.index.storage.ledger import Recorder
 from service.integrity.check import check, tables
 from service.integrity.outcome import Outcome
+from service.integrity.reader import Reader
 from service.integrity.repair import Repair
 from service.learning.store import Head, Heads
 from windowing.pooling import Vectors, normalise
@@ -34,6 +35,7 @@ from windowing.pooling import Vectors, normalise
 REVISION = "a" * 64
 DIMENSIONS = 8
 WINDOW = 40
+READER = Reader()
 FIELDS: dict[str, FieldType] = {"year": "integer", "draft": "boolean"}
 
 
@@ -126,7 +128,7 @@ async def checked(root: Path, name: str | None = None) -> Report:
 
 
 async def repaired(root: Path, name: str | None = None) -> Outcome:
-    repair = Repair(root, lambda: open_indexes(root), engine)
+    repair = Repair(root, READER, lambda: open_indexes(root), engine)
     if name is None:
         await repair.shared()
     found = await tables(await open_indexes(root), root, name)

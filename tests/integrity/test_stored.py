@@ -100,7 +100,7 @@ def test_a_former_store_is_repaired(stored: tuple[str, Path]) -> None:
         async def engine():  # type: ignore[no-untyped-def]
             return embed
 
-        repair = Repair(root, lambda: opened(root), engine)
+        repair = Repair(root, stores.READER, lambda: opened(root), engine)
         await repair.index([index.table.name])
         assert len(repair.outcome.lost) == 1
         assert "'d4'" in repair.outcome.lost[0]

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.index.storage.database import connect
+from service.index.storage.layout import TEXTS as FOLDER
 from service.jobs.table import LOST_SECONDS, Jobs
-from service.textfiles.background import PART
 from service.textfiles.tables import Tables
 from tests.conftest import Server, serving, wait_until
 
@@ -170,7 +170,7 @@ async def silent_for_long(folder: Path, job_id: str) -> int:
     jobs = Jobs(await connect(str(folder / "leases")))
     before = time.time() - LOST_SECONDS - 1
     assert await jobs._table.change(f"id = '{job_id}'", heartbeat=before)
-    tables = Tables(await connect(str(folder / PART)))
+    tables = Tables(await connect(str(folder / FOLDER)))
     [place] = [one for one in await tables.places() if one.job == job_id]
     written = await tables.find(place)
     return 0 if written is None else written.blocks

@@ -47,7 +47,7 @@ def test_the_import_check_can_fail() -> None:
 def test_sigterm_answers_requests_in_progress_and_drains(
     tmp_path: Path, long_document: str
 ) -> None:
-    with serving(tmp_path / "log", "--drain-seconds", "1.5") as server:
+    with serving(tmp_path / "log", "--drain-seconds", "1.5", fresh=True) as server:
         answers: list[httpx.Response] = []
 
         def ask() -> None:
@@ -107,7 +107,7 @@ def test_no_runtime_leaves_anything_in_the_home_directory(
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    with serving(tmp_path / "log", "--engine", engine) as server:
+    with serving(tmp_path / "log", "--engine", engine, fresh=True) as server:
         assert httpx.post(f"{server.url}/embed", json={"inputs": "a"}).status_code == 200
     assert list(home.rglob("*")) == []
 
@@ -129,7 +129,7 @@ def test_onnx_runtime_returns_the_same_vectors(tmp_path: Path) -> None:
 
 
 def test_logs_are_json_and_contain_the_request_id(tmp_path: Path) -> None:
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", fresh=True) as server:
         sent = {"x-request-id": "abc-123", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
         answer = httpx.post(f"{server.url}/embed", json={"inputs": "a"}, headers=sent)
         assert answer.headers["x-request-id"] == "abc-123"

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.embedder import Document, Embedded
-from service.errors import EngineFailedError, OverloadedError, TooLargeError
+from service.errors import EngineFailedError, OverloadedError, StoreError, TooLargeError
+from service.index.storage import layout
 from service.index.storage.database import connect
 from service.jobs import runner
 from service.jobs.runner import Runner
 from service.jobs.table import KEEP_SECONDS, LOST_SECONDS, Job, Jobs
 from service.metrics import Metrics
-from service.textfiles import arrival, background, room
+from service.textfiles import arrival, room
 from service.textfiles.background import STRAY_SECONDS, TextFiles
 from service.textfiles.blocks import Texts, rows
 from service.textfiles.embedding import Model
@@ -44,7 +46,7 @@ class Replica:
         self.runner = Runner(self, Metrics())  # type: ignore[arg-type]
         self.files = TextFiles(self, self.runner, self, 1 << 20, lambda _: None)  # type: ignore[arg-type]
         self.seen: list[str] = []
-        self.stands_at = ""
+        self.stands_at, self.stands = "", False
         self.goes_on = asyncio.Event()
 
     async def database(self, part: str) -> Any:
@@ -58,6 +60,7 @@ class Replica:
 
     async def embed(self, texts: Sequence[str], *_: Any, **__: Any) -> Embedded:
         if self.stands_at in texts:
+            self.stands = True
             await self.goes_on.wait()
         if "bad" in texts:
             raise EngineFailedError("bad")
@@ -88,7 +91,7 @@ class Replica:
         return [None if one["vector"] is None else one["vector"][0] for one in found]
 
     async def places(self) -> set[Place]:
-        return await Tables(await self.database(background.PART)).places()
+        return await Tables(await self.database(layout.TEXTS)).places()
 
 
 async def silence(replica: Replica, job: Job) -> None:
@@ -150,7 +153,7 @@ def test_a_replica_that_comes_back_changes_nothing(tmp_path: Path) -> None:
         assert here.seen == ["1", "2"]
         after = await there.job(job)
         assert (after, after.state) == (before, "succeeded")
-        tables = await connect(f"{tmp_path}/{background.PART}")
+        tables = await connect(f"{tmp_path}/{layout.TEXTS}")
         written = await tables.open_table(f"{job.details['began']}_{job.id}_vectors")
         # the second block is there twice
         assert await written.count_rows() == 4
@@ -198,7 +201,7 @@ def test_a_job_whose_texts_are_gone_fails(tmp_path: Path) -> None:
         job = await here.begun(["1"])
         await silence(here, job)
         [place] = await here.places()
-        await Tables(await here.database(background.PART)).drop(place)
+        await Tables(await here.database(layout.TEXTS)).drop(place)
         await there.files.take_over()
         await there.idle()
         failed = await there.job(job)
@@ -240,6 +243,86 @@ def test_an_engine_that_fails_on_one_text_embeds_the_others(tmp_path: Path) -> N
     asyncio.run(fail())
 
 
+Rows = list[dict[str, Any]]
+
+
+async def change(folder: Path, job: Job, kind: str, changed: Callable[[Rows], object]) -> None:
+    """Change the rows of a job's table, which LanceDB then writes as sound files."""
+    database = await connect(f"{folder}/{layout.TEXTS}")
+    name = f"{job.details['began']}_{job.id}_{kind}"
+    held = await (await database.open_table(name)).to_arrow()
+    rows = held.to_pylist()
+    changed(rows)
+    await database.drop_table(name)
+    await database.create_table(name, pa.Table.from_pylist(rows, schema=held.schema))
+
+
+def flip(rows: Rows) -> None:
+    data = bytearray(rows[1]["data"])
+    data[len(data) // 2] ^= 1
+    rows[1]["data"] = bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Rows], object]] = {
+    "a wrong bit": flip,
+    "a wrong number of a block": lambda rows: rows[1].update(block=5),
+    "a wrong number of rows": lambda rows: rows[1].update(rows=7),
+    "a block is missing": lambda rows: rows.pop(1),
+    "the last block is missing": lambda rows: rows.pop(),
+    "all blocks are missing": lambda rows: rows.clear(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_vectors_are_not_served(tmp_path: Path, damage: str) -> None:
+    async def read() -> None:
+        here = Replica(tmp_path)
+        job = await here.begun(["1"], ["2"], ["3"])
+        await here.idle()
+        # a control: the same changes of the files without damage, and a repeated block
+        await change(tmp_path, job, "vectors", lambda rows: rows.insert(1, rows[0]))
+        assert await here.values(job) == [1, 2, 3]
+        await change(tmp_path, job, "vectors", lambda rows: rows.pop(1))
+        await change(tmp_path, job, "vectors", DAMAGES[damage])
+        with pytest.raises(StoreError, match="vectors of this job are damaged"):
+            await here.values(job)
+
+    asyncio.run(read())
+
+
+def test_a_job_with_damaged_texts_fails(tmp_path: Path) -> None:
+    async def embed() -> None:
+        here = Replica(tmp_path)
+        here.stands_at = "1"
+        job = await here.begun(["1"], ["2"], ["3"])
+        await until(lambda: here.stands)
+        await change(tmp_path, job, "texts", flip)
+        here.goes_on.set()
+        await here.idle()
+        failed = await here.job(job)
+        assert (failed.state, here.seen) == ("failed", ["1"])
+        assert "texts of this job are damaged" in failed.error
+
+    asyncio.run(embed())
+
+
+def test_blocks_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    """They end without a checksum."""
+
+    def unseal(rows: Rows) -> None:
+        for row in rows:
+            row["data"] = row["data"][:-20]
+
+    async def read() -> None:
+        here = Replica(tmp_path)
+        job = await here.begun(["1"], ["2"])
+        await here.idle()
+        await change(tmp_path, job, "vectors", unseal)
+        assert await here.values(job) == [1, 2]
+
+    asyncio.run(read())
+
+
 def test_tables_that_no_job_needs_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +332,7 @@ def test_tables_that_no_job_needs_are_removed(
         await here.idle()
         now = int(time.time())
         young, old = Place(now, "a" * 32), Place(now - int(STRAY_SECONDS) - 1, "b" * 32)
-        tables = Tables(await here.database(background.PART))
+        tables = Tables(await here.database(layout.TEXTS))
         for place in (young, old):
             await tables.create(place)
         table = (await here.runner.jobs())._table

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
+
+import pyarrow as pa
 
 from service.index.storage import layout, ledger, manifest
 from service.index.storage.findings import Finding, Report
+
+# The beginnings of a roaring bitmap, and the entry of each of its parts. The second beginning also
+# holds the number of parts, in its upper half, and a bit for each part follows.
+_PLAIN, _RUNS = 12346, 12347
+_PART = struct.Struct("<HH")
+
+_MISCOUNTED = "damaged: it does not hold as many deleted rows as a version names"
 
 # files up to this size are compared before a table is opened, in some hundredths of a second
 _OPENED_BYTES = 32 * 2**20
@@ -32,7 +42,11 @@ def check(root: Path, database: str, table: str, report: Report) -> None:
     held = layout.manifests(folder)
     for path in held.values():
         try:
-            needed |= dict.fromkeys(manifest.read(folder / path).paths)
+            version = manifest.read(folder / path)
+            needed |= dict.fromkeys(version.paths)
+            if path == next(iter(held.values())):
+                wrong_lists = [f for f in miscounted(folder, version) if f not in found]
+                report.findings += [Finding(name, _MISCOUNTED, f) for f in wrong_lists]
         except (OSError, manifest.TornError) as error:
             if path not in found:
                 report.findings.append(Finding(name, f"unreadable: {error}", path))
@@ -62,9 +76,15 @@ def first_damaged(root: Path, database: str, table: str) -> str | None:
         return None
     known = ledger.read(root, database, table).entries
     try:
-        needed = [newest, *manifest.read(folder / newest).paths]
+        version = manifest.read(folder / newest)
     except (OSError, manifest.TornError):
         needed = [newest]
+    else:
+        needed = [newest, *version.paths]
+        # those of the last seconds have no record yet
+        for path in miscounted(folder, version):
+            if path not in known:
+                return path
     held = sorted((known[path][0].size, path) for path in needed if path in known)
     total = 0
     for size, path in held:
@@ -74,6 +94,42 @@ def first_damaged(root: Path, database: str, table: str) -> str | None:
         if changed(folder / path, known[path]) is not None:
             return path
     return None
+
+
+def miscounted(folder: Path, held: manifest.Manifest) -> list[str]:
+    """Lists of deleted rows whose length is not the one that a version names."""
+    found = []
+    for fragment in held.fragments:
+        if fragment.deletions is None:
+            continue
+        try:
+            if _deleted(folder / fragment.deletions) != fragment.deleted:
+                found.append(fragment.deletions)
+        except FileNotFoundError:
+            # ``ledger.lost`` and the needs of the versions show it
+            continue
+        except (pa.ArrowException, OSError, struct.error):
+            found.append(fragment.deletions)
+    return found
+
+
+def _deleted(file: Path) -> int:
+    """The number of rows in a list of deleted rows; allocates nothing by its lengths."""
+    if file.suffix == ".arrow":
+        with pa.memory_map(str(file)) as content:
+            rows: int = pa.ipc.open_file(content).read_all().num_rows
+            return rows
+    content = file.read_bytes()
+    [start] = struct.unpack_from("<I", content)
+    if start == _PLAIN:
+        [parts], place = struct.unpack_from("<I", content, 4), 8
+    elif start & 0xFFFF == _RUNS:
+        parts = (start >> 16) + 1
+        place = 4 + (parts + 7) // 8
+    else:
+        return -1
+    entries = content[place : place + parts * _PART.size]
+    return sum(rows + 1 for _, rows in _PART.iter_unpack(entries)) if parts else 0
 
 
 def changed(file: Path, entries: list[ledger.Entry]) -> str | None:

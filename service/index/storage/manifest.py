@@ -55,9 +55,11 @@ _MESSAGES = {
         "num_deleted_rows": (4, "uint64"),
     },
     "IndexSection": {"indices": (1, "Index*")},
-    "Index": {"uuid": (1, "Uuid"), "files": (10, "IndexFile*")},
+    "Index": {"uuid": (1, "Uuid"), "name": (3, "bytes"), "files": (10, "IndexFile*")},
     "Uuid": {"uuid": (1, "bytes")},
     "IndexFile": {"path": (1, "bytes"), "size_bytes": (2, "uint64")},
+    # of a data file, in file2.proto
+    "FileDescriptor": {"length": (2, "uint64")},
 }
 
 
@@ -106,13 +108,13 @@ class Manifest:
     """A version of a table.
 
     Attributes:
-        indices: files of its indexes.
+        indices: files of its indexes, by name.
         transaction: path of the file that describes the change; readers do not need it.
     """
 
     version: int
     fragments: list[Fragment]
-    indices: list[File]
+    indices: dict[str, list[File]]
     transaction: str | None
 
     @property
@@ -122,7 +124,8 @@ class Manifest:
             yield from fragment.data
             if fragment.deletions is not None:
                 yield File(fragment.deletions)
-        yield from self.indices
+        for files in self.indices.values():
+            yield from files
 
     @property
     def paths(self) -> Iterator[str]:
@@ -175,11 +178,14 @@ def read(path: Path) -> Manifest:
     try:
         held = _TYPES["Manifest"].FromString(message)
         section = _message(content, held.index_section) if held.HasField("index_section") else b""
-        indices = _TYPES["IndexSection"].FromString(section).indices
+        indices: dict[str, list[File]] = {}
+        for index in _TYPES["IndexSection"].FromString(section).indices:
+            # one index may have several parts
+            indices.setdefault(index.name.decode(), []).extend(_index(index))
         found = Manifest(
             held.version,
             [_fragment(fragment) for fragment in held.fragments],
-            [file for index in indices for file in _index(index)],
+            indices,
             f"_transactions/{held.transaction_file.decode()}" if held.transaction_file else None,
         )
     except (DecodeError, ValueError) as error:
@@ -187,6 +193,29 @@ def read(path: Path) -> Manifest:
     if not found.version:
         raise TornError("it names no version")
     return found
+
+
+def resized(content: bytes, size: int, rows: int) -> bytes:
+    """A manifest whose one data file has another size, in bytes, and another number of rows."""
+    start = _TAIL.unpack_from(content, len(content) - _TAIL.size)[0]
+    held = _TYPES["Manifest"].FromString(_message(content, start))
+    [fragment] = held.fragments
+    fragment.physical_rows = rows
+    fragment.files[0].file_size_bytes = size
+    # fields that this module does not know keep their values
+    message: bytes = held.SerializeToString()
+    return (
+        content[:start]
+        + _LENGTH.pack(len(message))
+        + message
+        + content[len(content) - _TAIL.size :]
+    )
+
+
+def file_rows(descriptor: bytes) -> int:
+    """The number of rows that the descriptor of a data file names."""
+    rows: int = _TYPES["FileDescriptor"].FromString(descriptor).length
+    return rows
 
 
 def _fragment(held: Any) -> Fragment:

@@ -20,8 +20,8 @@ class FullError(OverloadedError):
     def __init__(self, retry_after: float) -> None:
         super().__init__(
             retry_after,
-            "overloaded: the requests in progress, of this client or of all clients, take the "
-            "memory that this one needs; send less at a time, or try again",
+            "overloaded: the requests in progress of this client, or of all clients, leave no "
+            "memory for this one; send less at a time, or try again",
         )
 
 
