@@ -11,9 +11,11 @@ from torch import nn
 
 from bundles.manifest import Pooling
 from export.checkpoint.onnx_folder import OnnxTransformer
+from export.checkpoint.static import WindowedEmbedding
 from export.errors import ExportError
 
-EXPORTED = "Transformer → Pooling, then Dense and Normalize in any order"
+EXPORTED = "Transformer → Pooling, or StaticEmbedding, and then Dense and Normalize in any order"
+_AFTER = ("Dense", "Normalize")
 _FEATURE = "sentence_embedding"
 
 
@@ -43,21 +45,33 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
     """
     modules = list(model)
     kinds = [type(m).__name__ for m in modules]
+    if isinstance(modules[0], WindowedEmbedding):
+        _check_after(modules, kinds, 1, source)
+        return Tail("mean", tuple(modules[1:]))
     if isinstance(modules[0], OnnxTransformer):
         kinds[0] = "Transformer"
         if modules[0].auto_model.roles.pooled:
             return Tail("graph", ())
-    extra = [k for k in kinds if k not in ("Transformer", "Pooling", "Dense", "Normalize")]
-    if extra or kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Pooling") > 1:
-        raise ExportError(
-            f"{source}: unsupported module {', '.join(extra) or ' → '.join(kinds)}; "
-            f"a bundle is {EXPORTED}"
-        )
-    for place, module in enumerate(modules[2:], start=2):
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        extra = [k for k in kinds if k not in ("Transformer", "Pooling", *_AFTER)]
+        raise _unsupported(", ".join(extra) or " → ".join(kinds), source)
+    _check_after(modules, kinds, 2, source)
+    return Tail(_pooling(modules[1], source), tuple(modules[2:]))
+
+
+def _check_after(modules: list[nn.Module], kinds: list[str], first: int, source: str) -> None:
+    """Check the modules after the pooling, of which the first is number ``first``."""
+    extra = [kind for kind in kinds[first:] if kind not in _AFTER]
+    if extra:
+        raise _unsupported(", ".join(extra), source)
+    for place, module in enumerate(modules[first:], start=first):
         _check_features(module, kinds[place], source)
         if kinds[place] == "Dense":
             _check_activation(module, place, source)
-    return Tail(_pooling(modules[1], source), tuple(modules[2:]))
+
+
+def _unsupported(what: str, source: str) -> ExportError:
+    return ExportError(f"{source}: unsupported module {what}; a bundle is {EXPORTED}")
 
 
 def describe(after: tuple[nn.Module, ...]) -> str:

@@ -88,9 +88,7 @@ def write_graph(source: Source, path: Path) -> None:
     """
     encoder = source.encoder
     if isinstance(encoder, GraphEncoder):
-        tail = PoolAndNormalise(source.pooling, _after(source)).eval()
-        with quiet_tracing():
-            join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
+        write_joined(encoder, source, path)
         return
     module = SentenceEncoder(source).eval()
     ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
@@ -113,6 +111,17 @@ def write_graph(source: Source, path: Path) -> None:
         )
     if long:
         long_attention.define(path, source.encoder.config, OPSET)
+
+
+def write_joined(encoder: GraphEncoder, source: Source, path: Path) -> None:
+    """Write the graph ``encoder`` with the pooling and the further modules of ``source``.
+
+    Raises:
+        ExportError: the graph has operators that cannot be converted.
+    """
+    tail = PoolAndNormalise(source.pooling, _after(source)).eval()
+    with quiet_tracing():
+        join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
 
 
 @contextmanager
