@@ -96,11 +96,8 @@ def test_the_other_graph_is_compared_and_the_better_one_recommended(
     assert lineage.packages["optimum's transformers"] == "4.57.6"
     found = bundle.manifest.precisions["fp16"].comparison
     assert found is not None
-    assert (found.written, list(found.graphs), found.failed) == (
-        "optimum",
-        ["torch", "optimum"],
-        {},
-    )
+    assert (found.written, found.failed) == ("optimum", {})
+    assert set(found.graphs) == {"torch", "optimum"}
     assert {graph.kernels["Attention"] for graph in found.graphs.values()} == {2}
     assert min(graph.figures["cosine_min"] for graph in found.graphs.values()) > 0.9999
     reference = reference_vectors(open_source(str(checkpoint)), sentences).numpy()
@@ -227,7 +224,8 @@ def test_a_graph_of_a_bundle_opens_in_optimum(
 ) -> None:
     run(order(checkpoint, tmp_path / "bundle", text_file, through="torch"))
     bundle = load(tmp_path / "bundle")
-    texts = [text for text in sentences if len(text.split()) < 40]
+    # that no window cuts
+    texts = [text for text in sentences if len(text.split()) < 12]
     own = encode(bundle, texts, size=len(texts))
     vectors = by_custom_tasks(bundle.root, texts, tmp_path)
     assert cosines(vectors, own).min() > 0.99999
