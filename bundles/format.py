@@ -5,6 +5,7 @@ A bundle of an encoder is a folder::
     bundle.json       ``bundles.manifest.Manifest``
     tokenizer.json    a Hugging Face ``tokenizers`` file, without truncation or padding
     model.fp16.onnx   fused graph, fp16
+    model.fp16.onnx.data  its weights, if they do not fit into one file
     model.packed.onnx the same without padding, for CUDA only
     model.int8.xml    W8A8 graph (OpenVINO IR), weights in model.int8.bin
     heads/<name>.onnx small graphs on top of the vectors

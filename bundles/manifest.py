@@ -6,14 +6,15 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
     model_validator,
 )
+
+from bundles.comparison import Comparison
+from bundles.strict import Strict
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -33,18 +34,14 @@ class BundleError(Exception):
     """A folder is not a valid bundle; the message names the file and the reason."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class FileEntry(_Strict):
+class FileEntry(Strict):
     """Content of one file of the bundle."""
 
     sha256: Sha256
     bytes: int = Field(ge=0)
 
 
-class TaskParity(_Strict):
+class TaskParity(Strict):
     """The loss of one precision against the fp32 source, in a task on held-out data."""
 
     task: TaskName
@@ -69,7 +66,7 @@ class TaskParity(_Strict):
         )
 
 
-class Parity(_Strict):
+class Parity(Strict):
     """How closely one precision's vectors agree with the fp32 source's, on real paragraphs.
 
     ``neighbour_agreement`` is the share of paragraphs for which both encoders find the same nearest
@@ -92,7 +89,7 @@ class Parity(_Strict):
         )
 
 
-class RankParity(_Strict):
+class RankParity(Strict):
     """How closely one precision's scores agree with the fp32 source's, on pairs of real text.
 
     A score is the logistic function of the graph's output, so it lies between 0 and 1.
@@ -120,7 +117,7 @@ class RankParity(_Strict):
         )
 
 
-class WideNode(_Strict):
+class WideNode(Strict):
     """A node that computes in fp32 because fp16 is too narrow."""
 
     kernel: str
@@ -128,7 +125,7 @@ class WideNode(_Strict):
     of: Literal["activation", "weight"]
 
 
-class Ranges(_Strict):
+class Ranges(Strict):
     """Largest values of the fused graph in fp32, on the calibration passages."""
 
     passages: int = Field(ge=1)
@@ -138,7 +135,7 @@ class Ranges(_Strict):
     fp32_nodes: dict[str, WideNode]
 
 
-class KeptOperator(_Strict):
+class KeptOperator(Strict):
     """An operator that stays in floating point because its rounding costs too much."""
 
     kernel: str
@@ -147,7 +144,7 @@ class KeptOperator(_Strict):
     )
 
 
-class Repair(_Strict):
+class Repair(Strict):
     """What the export kept in floating point until the graph held its thresholds."""
 
     before: dict[str, float] = Field(description="figures of the graph without kept operators")
@@ -162,7 +159,7 @@ class Repair(_Strict):
 ParityT = TypeVar("ParityT", Parity, RankParity)
 
 
-class Form(_Strict, Generic[ParityT]):
+class Form(Strict, Generic[ParityT]):
     """One numeric form of a model."""
 
     runtime: Literal["onnx", "openvino"]
@@ -175,6 +172,9 @@ class Form(_Strict, Generic[ParityT]):
         default=None, description="only for the fp16 forms; older bundles have none"
     )
     repair: Repair | None = None
+    comparison: Comparison | None = Field(
+        default=None, description="only if the graph was exported through optimum"
+    )
     accepted: list[str] = Field(
         default_factory=list, description="missed thresholds that the exporting user accepted"
     )
@@ -182,7 +182,7 @@ class Form(_Strict, Generic[ParityT]):
     @model_serializer(mode="wrap")
     def _without_empty_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = write(self)
-        for name in ("ranges", "repair", "accepted"):
+        for name in ("ranges", "repair", "comparison", "accepted"):
             if not getattr(self, name):
                 fields.pop(name, None)
         return fields
@@ -192,7 +192,7 @@ class Precision(Form[Parity]):
     """One numeric form of an encoder."""
 
 
-class Lineage(_Strict):
+class Lineage(Strict):
     """The origin of the weights, and the tools that made this bundle from them."""
 
     source: str
@@ -201,7 +201,7 @@ class Lineage(_Strict):
     packages: dict[str, str]
 
 
-class Head(_Strict):
+class Head(Strict):
     """A network on the vectors of whole documents.
 
     A classifier reads the document's vector. A citation scorer reads ``[u; v; u * v; signals]``:
@@ -218,7 +218,7 @@ class Head(_Strict):
 FormT = TypeVar("FormT", bound=Form[Any], covariant=True)
 
 
-class Contents(_Strict, Generic[FormT]):
+class Contents(Strict, Generic[FormT]):
     """What every ``bundle.json`` holds."""
 
     format: Literal[1] = 1

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from bundles.comparison import Exporter
 from bundles.manifest import PrecisionName
 from export.checks.options import add_gate_options
 from export.tasks.options import add_options, held_out
@@ -33,10 +34,12 @@ operators cost most and keeps those in floating point.
 The exit code is 0 if DEST has every form, 3 if it lacks a form that failed, and 1 if DEST did not
 change.
 
-Two commands describe an existing bundle:
+Three commands read an existing bundle:
 
   docsplit-export inspect BUNDLE    what is inside
   docsplit-export verify BUNDLE     check every digest and run the gate again
+  docsplit-export to-sentence-transformers BUNDLE FOLDER
+                                    write a folder for its ONNX and OpenVINO backends
 
 example:
   docsplit-export sentence-transformers/all-MiniLM-L6-v2 bundles/minilm \\
@@ -47,7 +50,7 @@ example:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``docsplit-export``; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given and given[0] in ("inspect", "verify"):
+    if given and given[0] in ("inspect", "verify", "to-sentence-transformers"):
         return _over_a_bundle(given[0], given[1:])
     options = _parser().parse_args(given)
     # Imported after parsing: torch and openvino take seconds, and --help needs neither.
@@ -90,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     force=options.force,
                     thresholds=dict(options.threshold),
                     accept=options.accept,
+                    through=options.through,
+                    optimum_cli=options.optimum_cli,
                 ),
                 progress.report,
                 note,
@@ -121,12 +126,14 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
 
     from bundles.manifest import BundleError
     from corpora.errors import DataError
-    from export import inspection
+    from export import conversion, inspection
     from export.errors import ExportError
 
     try:
         if command == "inspect":
             return inspection.main(arguments)
+        if command == "to-sentence-transformers":
+            return conversion.main(arguments)
         from export.checks import verification
 
         return verification.main(arguments)
@@ -200,6 +207,19 @@ def _parser() -> argparse.ArgumentParser:
         choices=get_args(PrecisionName),
         help="forms to write even if they miss a threshold, or if the only graph of an ONNX folder "
         "is in fp16; the bundle, /info and the log of the service then name what they miss",
+    )
+    parser.add_argument(
+        "--through",
+        choices=get_args(Exporter),
+        default="torch",
+        help="what writes the fp32 graph: torch.onnx (default), or optimum, with its configuration "
+        "for the architecture and its optimisation O3; the command then compares both graphs",
+    )
+    parser.add_argument(
+        "--optimum-cli",
+        metavar="PROGRAM",
+        default="optimum-cli",
+        help="optimum-cli of an environment that has optimum-onnx (default: the one on PATH)",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing bundle at DEST")
     add_options(parser)

@@ -120,6 +120,9 @@ def _forms(console: Console, manifest: Contents[Any]) -> None:
     for name, precision in manifest.precisions.items():
         _ranges(console, name, precision.ranges)
         _repair(console, name, precision.repair)
+        if precision.comparison is not None:
+            for line in precision.comparison.lines():
+                console.print(f"{name}: {line}", soft_wrap=True)
         for miss in precision.accepted:
             console.print(f"{name}: accepted at export although {miss}", soft_wrap=True)
 

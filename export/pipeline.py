@@ -8,20 +8,24 @@ from pathlib import Path
 
 import torch
 
+from bundles.comparison import Exporter
 from bundles.format import seal
 from bundles.manifest import Manifest, Precision, PrecisionName
-from export.checkpoint import long_attention
+from export.checkpoint import long_attention, static
 from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
 from export.checkpoint.source import Source, open_source
 from export.checkpoint.tokenizer import batches, write_tokenizer
 from export.checks.engines import Inputs, check_device
 from export.checks.finite import check_weights
-from export.checks.gate import Gate
+from export.checks.gate import MEASURED_BATCH, Gate
 from export.checks.thresholds import check_figures
 from export.destination import check_destination, put_in_place
 from export.errors import ExportError
 from export.graphs.graph import OPSET, write_graph
+from export.optimum.comparison import compare
+from export.optimum.graphs import write_graphs
+from export.optimum.program import Optimum
 from export.passages import PEPS, read_passages
 from export.precisions import Forms
 from export.progress import Report, unreported
@@ -37,6 +41,12 @@ PACKAGES = (
     "torch",
     "transformers",
 )
+_ONLY_FP16 = {
+    long_attention.MODEL_TYPE: "a long checkpoint exports only to fp16, which CPUs compute in f32 "
+    "or bf16; int8 and packed do not support its attention",
+    static.MODEL_TYPE: "static embeddings export only to fp16; they have no products that int8 or "
+    "packed would save",
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,8 @@ class Request:
         force: replace an existing ``dest``.
         thresholds: thresholds that replace the usual ones, for example ``int8.cosine_min``.
         accept: forms to write even if they miss a threshold.
+        through: what writes the fp32 graph.
+        optimum_cli: the program for ``through="optimum"``.
     """
 
     source: str
@@ -78,6 +90,8 @@ class Request:
     force: bool = False
     thresholds: Mapping[str, float] = field(default_factory=dict)
     accept: Collection[PrecisionName] = ()
+    through: Exporter = "torch"
+    optimum_cli: str = "optimum-cli"
 
 
 def versions() -> dict[str, str]:
@@ -127,6 +141,7 @@ def export(
     """
     check_figures(request.thresholds)
     dest = prepare(request)
+    optimum = Optimum(request.optimum_cli) if request.through == "optimum" else None
     report("opening the source")
     source = open_source(
         request.source,
@@ -134,6 +149,7 @@ def export(
         max_tokens=request.max_tokens,
         trust_remote_code=request.trust_remote_code,
         half=bool(request.accept),
+        any_family=optimum is not None,
     )
     precisions = _precisions(request, source)
     _check_accepted(request, source, precisions)
@@ -161,9 +177,16 @@ def export(
             report=report,
             thresholds=request.thresholds,
         )
-        report("tracing the fp32 graph")
         fp32 = scratch / "model.onnx"
-        write_graph(source, fp32)
+        optimised = None
+        if optimum is None:
+            report("tracing the fp32 graph")
+            write_graph(source, fp32)
+        else:
+            trusted = request.trust_remote_code
+            optimised = write_graphs(source, fp32, optimum, report, trusted=trusted)
+            if optimised.left_out is not None:
+                note(f"optimum did not optimise the graph: {optimised.left_out}")
         gate.check_trace(fp32)
 
         def calibration(size: int) -> list[Inputs]:
@@ -182,11 +205,27 @@ def export(
             keep_float=request.keep_float,
             accept=request.accept,
             unverified=source.unverified,
+            fused=None if optimised is None else optimised.fused,
             threads=request.threads,
             report=report,
             note=note,
         )
         written = forms.make(precisions, bundle)
+        made = {name: Precision.model_validate(form) for name, form in written.forms.items()}
+        if optimised is not None and "fp16" in made:
+            compared = compare(
+                source,
+                gate,
+                made["fp16"],
+                bundle / made["fp16"].file,
+                calibration(MEASURED_BATCH),
+                scratch,
+                threads=request.threads,
+                report=report,
+            )
+            made["fp16"] = made["fp16"].model_copy(update={"comparison": compared})
+            for line in compared.lines():
+                note(f"fp16: {line}")
         report("sealing the bundle")
         manifest = seal(
             bundle,
@@ -198,11 +237,14 @@ def export(
             prompts=source.prompts,
             default_prompt=source.default_prompt,
             matryoshka=source.matryoshka,
-            precisions={
-                name: Precision.model_validate(form) for name, form in written.forms.items()
-            },
+            precisions=made,
             licence=terms,
-            lineage=_lineage(source, request, len(passages.calibration)),
+            lineage=_lineage(
+                source,
+                request,
+                len(passages.calibration),
+                {} if optimised is None else optimised.packages,
+            ),
         )
         put_in_place(bundle, dest, scratch, failed=written.failed.keys())
     written.check_complete(dest)
@@ -210,14 +252,11 @@ def export(
 
 
 def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
-    long = source.encoder.config.model_type == long_attention.MODEL_TYPE
+    why = _ONLY_FP16.get(source.encoder.config.model_type)
     if request.precisions is None:
-        return ("fp16",) if long else ("fp16", "int8")
-    if long and set(request.precisions) != {"fp16"}:
-        raise ExportError(
-            f"{source.name}: a long checkpoint exports only to fp16, which CPUs compute in f32 "
-            "or bf16; int8 and packed do not support its attention; omit --precision"
-        )
+        return ("fp16", "int8") if why is None else ("fp16",)
+    if why is not None and set(request.precisions) != {"fp16"}:
+        raise ExportError(f"{source.name}: {why}; omit --precision")
     return request.precisions
 
 
@@ -231,7 +270,9 @@ def _check_accepted(request: Request, source: Source, precisions: Sequence[Preci
         )
 
 
-def _lineage(source: Source, request: Request, calibration: int) -> dict[str, object]:
+def _lineage(
+    source: Source, request: Request, calibration: int, packages: Mapping[str, str]
+) -> dict[str, object]:
     return {
         "source": source.name,
         "source_sha256": source.weights_digest(),
@@ -244,6 +285,7 @@ def _lineage(source: Source, request: Request, calibration: int) -> dict[str, ob
             "calibration": request.calibration.name if request.calibration else "examples/peps",
             "calibration_passages": calibration,
             "keep_float": request.keep_float or "",
+            "through": request.through,
         },
-        "packages": versions(),
+        "packages": {**versions(), **packages},
     }

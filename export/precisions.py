@@ -52,6 +52,7 @@ class Forms:
         keep_float: regular expression for names of operators that int8 leaves in floating point.
         accept: forms to write even if they miss a threshold.
         unverified: what nobody checked about the source, for the manifest.
+        fused: the fp32 graph, if something else has already fused it.
         threads: processor threads.
         report: called with each step.
         note: called with what the user should read.
@@ -67,11 +68,12 @@ class Forms:
         keep_float: str | None,
         accept: Collection[PrecisionName],
         unverified: str | None = None,
+        fused: Path | None = None,
         threads: int,
         report: Report,
         note: Callable[[str], None],
     ) -> None:
-        self._source, self._fp32 = source, fp32
+        self._source, self._fp32, self._fused = source, fp32, fused
         self._calibration, self._gate = calibration, gate
         self._keep_float, self._accept, self._threads = keep_float, accept, threads
         self._unverified = [] if unverified is None else [unverified]
@@ -124,6 +126,7 @@ class Forms:
             self._source,
             self._fp32,
             self._calibration(MEASURED_BATCH),
+            fused=self._fused,
             threads=self._threads,
             advance=lambda share: self._report(step, share),
         )

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from sentence_transformers.util import load_file_path
+from sentence_transformers.util import load_dir_path, load_file_path
 
 from export.checkpoint.card import read_card
-from export.checkpoint.requirements import first_line
+from export.checkpoint.requirements import check_memory, first_line
 from export.errors import ExportError
 
 
@@ -35,6 +35,17 @@ def locate(source: str, *, trusted: bool) -> tuple[str, str, str]:
     return path, folder.resolve().name if folder.is_dir() else source, card
 
 
+def transformer_folder(source: str) -> str:
+    """Folder or hub name of a checkpoint's transformer, which may lie in a folder of its own."""
+    listed = load_file_path(source, "modules.json")
+    inside = _paths(source, Path(listed))[0] if listed else ""
+    if not inside:
+        return source
+    if Path(source).is_dir():
+        return str(Path(source, inside))
+    return str(load_dir_path(source, inside))
+
+
 def check_files(source: str, *, trusted: bool) -> None:
     """Refuse files that read outside the checkpoint, and weights that may hold code.
 
@@ -55,7 +66,11 @@ def check_files(source: str, *, trusted: bool) -> None:
         inside = Path(source, path)
         if Path(source).is_dir() and not inside.resolve().is_relative_to(Path(source).resolve()):
             raise ExportError(f"{source}: {path} is a link that leads outside the folder")
-    if trusted or not Path(source).is_dir():
+    if not Path(source).is_dir():
+        return
+    # before a library reads them
+    check_memory(_weights(Path(source)), source)
+    if trusted:
         return
     pickled = sorted(Path(source).rglob("pytorch_model*.bin"))
     for weights in pickled:
@@ -64,6 +79,14 @@ def check_files(source: str, *, trusted: bool) -> None:
                 f"{source}: {weights.relative_to(source)} is a pickle, which can run code when it "
                 "is opened; store the weights as safetensors, or allow it with --trust-remote-code"
             )
+
+
+def _weights(folder: Path) -> int:
+    """Bytes of a folder's weights, which it may hold in several formats, each perhaps in parts."""
+    formats = ("*.safetensors", "pytorch_model*.bin", "*.onnx", "*.onnx_data")
+    sizes = [[file.stat().st_size for file in folder.rglob(pattern)] for pattern in formats]
+    # a folder may hold an ONNX graph in several precisions
+    return max(sum(sizes[0]), sum(sizes[1]), *(max(one, default=0) for one in sizes[2:]))
 
 
 def _paths(source: str, listed: Path) -> list[str]:

@@ -11,10 +11,15 @@ from torch import nn
 
 from bundles.manifest import Pooling
 from export.checkpoint.onnx_folder import OnnxTransformer
+from export.checkpoint.static import WindowedEmbedding
 from export.checkpoint.static_branch import StaticBranch
 from export.errors import ExportError
 
-EXPORTED = "Transformer → Pooling, then Dense, Normalize and StaticBranch in any order"
+EXPORTED = (
+    "Transformer → Pooling, or StaticEmbedding, and then Dense, Normalize and StaticBranch in any "
+    "order"
+)
+_AFTER = ("Dense", "Normalize")
 _FEATURE = "sentence_embedding"
 # not the class itself: a checkpoint may bring a copy of it along
 BRANCH = StaticBranch.__name__
@@ -46,24 +51,40 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
     """
     modules = list(model)
     kinds = [type(m).__name__ for m in modules]
+    if isinstance(modules[0], WindowedEmbedding):
+        _check_after(modules, kinds, 1, source)
+        return Tail("mean", tuple(modules[1:]))
     if isinstance(modules[0], OnnxTransformer):
         kinds[0] = "Transformer"
         if modules[0].auto_model.roles.pooled:
             return Tail("graph", ())
-    known = {"Transformer", "Pooling", "Dense", "Normalize", BRANCH}
-    if isinstance(modules[0], OnnxTransformer):
-        known.remove(BRANCH)
-    extra = [k for k in kinds if k not in known]
-    if extra or kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Pooling") > 1:
-        raise ExportError(
-            f"{source}: unsupported module {', '.join(extra) or ' → '.join(kinds)}; "
-            f"a bundle is {EXPORTED}"
-        )
-    for place, module in enumerate(modules[2:], start=2):
+    after = _AFTER if kinds[0] != type(modules[0]).__name__ else (*_AFTER, BRANCH)
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        extra = [k for k in kinds if k not in ("Transformer", "Pooling", *after)]
+        raise _unsupported(", ".join(extra) or " → ".join(kinds), source)
+    _check_after(modules, kinds, 2, source, after)
+    return Tail(_pooling(modules[1], source), tuple(modules[2:]))
+
+
+def _check_after(
+    modules: list[nn.Module],
+    kinds: list[str],
+    first: int,
+    source: str,
+    allowed: tuple[str, ...] = _AFTER,
+) -> None:
+    """Check the modules after the pooling, of which the first is number ``first``."""
+    extra = [kind for kind in kinds[first:] if kind not in allowed]
+    if extra:
+        raise _unsupported(", ".join(extra), source)
+    for place, module in enumerate(modules[first:], start=first):
         _check_features(module, kinds[place], source)
         if kinds[place] == "Dense":
             _check_activation(module, place, source)
-    return Tail(_pooling(modules[1], source), tuple(modules[2:]))
+
+
+def _unsupported(what: str, source: str) -> ExportError:
+    return ExportError(f"{source}: unsupported module {what}; a bundle is {EXPORTED}")
 
 
 def describe(after: tuple[nn.Module, ...]) -> str:

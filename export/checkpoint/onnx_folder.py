@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from export.checkpoint.widening import is_half, widen
 from export.errors import ExportError
+from export.storage import open_session
 
 GRAPH = "model.onnx"
 HALF_GRAPH = "model_fp16.onnx"
@@ -84,8 +85,11 @@ class OnnxTransformer(InputModule):
         self.auto_model = encoder
         self.tokenizer: Any = tokenizer
         self.max_seq_length = max_seq_length
-        graph = encoder.model.SerializeToString() if encoder.unverified else encoder.path
-        self._session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+        self._session = (
+            open_session(encoder.model, onnxruntime.SessionOptions())
+            if encoder.unverified
+            else onnxruntime.InferenceSession(encoder.path, providers=["CPUExecutionProvider"])
+        )
         self._types = {one.name: one.type for one in self._session.get_inputs()}
 
     def preprocess(self, inputs: Any, prompt: str | None = None, **_: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What a bundle requires of a checkpoint: architecture, size, tokenizer and window."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -29,22 +30,37 @@ FAMILIES = (
     "xlm-roberta",
 )
 
-# in one ONNX file, whose protobuf message ends at 2 GiB
-MOST_WEIGHTS = 520_000_000
+# copies of the weights in fp32 that an export holds at once: the source, its graph, a probe of the
+# graph, and what the runtime makes of that
+_COPIES = 5
 
 
 def check_size(model: nn.Module, source: str) -> None:
-    """Refuse a model that no ONNX file holds.
+    """Refuse a model that this machine's memory cannot hold often enough.
 
     Raises:
         ExportError: the message says how large it is.
     """
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    if weights > MOST_WEIGHTS:
+    check_memory(4 * sum(parameter.numel() for parameter in model.parameters()), source)
+
+
+def check_memory(weights: int, source: str) -> None:
+    """Refuse weights of so many bytes, if this machine has too little memory.
+
+    Raises:
+        ExportError: the message says how much is needed.
+    """
+    memory = installed_memory()
+    if _COPIES * weights > memory:
         raise ExportError(
-            f"{source}: has {weights / 1e6:.0f} M weights; an ONNX file of 2 GiB holds at most "
-            f"{MOST_WEIGHTS / 1e6:.0f} M in fp32"
+            f"{source}: has {weights / 1e9:.1f} GB of weights; their export needs some "
+            f"{_COPIES * weights / 1e9:.0f} GB of memory, this machine has {memory / 1e9:.0f} GB"
         )
+
+
+def installed_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check_family(encoder: PreTrainedModel, source: str, families: Sequence[str] = FAMILIES) -> None:
@@ -121,7 +137,8 @@ def windows(
         ExportError: the model has no positions for ``wanted``.
     """
     table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
-    limit = int(encoder.config.max_position_embeddings)
+    # T5 and similar models have relative positions only
+    limit = int(getattr(encoder.config, "max_position_embeddings", configured or wanted or 512))
     # RoBERTa and similar models count positions from padding_idx + 1.
     if isinstance(table, nn.Embedding) and table.padding_idx is not None:
         limit = table.num_embeddings - table.padding_idx - 1

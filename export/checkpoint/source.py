@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -25,6 +26,7 @@ from export.checkpoint.requirements import (
     windows,
 )
 from export.checkpoint.rotary import check_rotations
+from export.checkpoint.static import WindowedEmbedding
 from export.errors import ExportError
 
 
@@ -65,6 +67,7 @@ class Source:
         default_prompt: name of the prompt for callers that name none.
         matryoshka: shorter lengths of vectors that the checkpoint declares.
         card: the text of its model card.
+        located: the folder or hub name that it was opened from.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Source:
     default_prompt: str | None
     matryoshka: list[int]
     card: str
+    located: str
 
     @property
     def takes_token_types(self) -> bool:
@@ -110,6 +114,7 @@ def open_source(
     max_tokens: int | None = None,
     trust_remote_code: bool = False,
     half: bool = False,
+    any_family: bool = False,
 ) -> Source:
     """Open a checkpoint and check that a bundle can express it.
 
@@ -119,6 +124,7 @@ def open_source(
         max_tokens: window of the bundle, special tokens included; by default the checkpoint's.
         trust_remote_code: run model code in the folder of the weights; long checkpoints need it.
         half: take a folder whose only graph is in fp16.
+        any_family: take architectures that are not exported here, because optimum exports them.
 
     Raises:
         ExportError: the checkpoint cannot be opened, or a bundle cannot express it.
@@ -128,8 +134,11 @@ def open_source(
     model = _load(path, trust_remote_code) if graph is None else _load_graph(graph, source, half)
     tail = read_tail(model, source)
     encoder = cast(PreTrainedModel, model[0].auto_model)
-    if graph is None:
-        check_family(encoder, source)
+    if any_family and not isinstance(encoder, PreTrainedModel):
+        raise ExportError(f"{source}: optimum exports transformers only; omit --through optimum")
+    if isinstance(encoder, PreTrainedModel):
+        if not any_family:
+            check_family(encoder, source)
         check_rotations(encoder, source)
     check_size(model, source)
     tokenizer = fast_tokenizer(model[0], encoder, source)
@@ -149,6 +158,7 @@ def open_source(
         default_prompt=_default_prompt(model),
         matryoshka=matryoshka(encoder.config, card, _dimensions(tail, encoder)),
         card=card,
+        located=path,
     )
 
 
@@ -171,6 +181,8 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
             ) from error
         reason = first_line(error)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
+    if isinstance(model[0], StaticEmbedding):
+        model[0] = WindowedEmbedding(model[0])
     return model.float().eval()
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper, shape_inference
 
+from export.storage import copy
+
 _HALF, _FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 # fp16's lowest number stands for minus infinity in masks
 _MASK = float(np.finfo(np.float16).min)
@@ -26,7 +28,7 @@ def widen(model: onnx.ModelProto) -> onnx.ModelProto:
     values = (*typed.input, *typed.value_info, *typed.output)
     floats = {v.name for v in values if v.type.tensor_type.elem_type in (_HALF, _FULL)}
     floats |= {t.name for t in model.graph.initializer if t.data_type in (_HALF, _FULL)}
-    wide: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
+    wide = copy(model)
     graph = wide.graph
     del graph.value_info[:]
     for value in (*graph.input, *graph.output):

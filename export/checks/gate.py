@@ -153,6 +153,20 @@ class Gate:
         parity = measure(name, vectors, reference, engine=engine, thresholds=limits)
         return Measured(parity, cosines(vectors, reference), seconds)
 
+    def race(self, graphs: Mapping[str, Path]) -> dict[str, float]:
+        """Seconds that each fp16 graph takes for the paragraphs, batch by batch in turns."""
+        engines = {n: open_engine("fp16", g, threads=self._threads)[1] for n, g in graphs.items()}
+        inputs = self._inputs(self._paragraphs)
+        seconds = dict.fromkeys(graphs, 0.0)
+        for number, batch in enumerate([inputs[0], *inputs]):
+            self._report("comparing the speed of the graphs", number / len(inputs))
+            for name, encode in engines.items():
+                began = time.perf_counter()
+                encode(batch)
+                # the first run of each graph allocates its memory
+                seconds[name] += time.perf_counter() - began if number else 0.0
+        return {name: round(value, 3) for name, value in seconds.items()}
+
     def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
         """``parity`` with the losses at the tasks, unless it has them.
 

@@ -193,6 +193,7 @@ def _gate(opened: Bundle, options: _Options) -> Judge:
         max_tokens=manifest.max_tokens,
         trust_remote_code=options.trust_remote_code,
         half=any(precision.accepted for precision in manifest.precisions.values()),
+        any_family=manifest.lineage.settings.get("through") == "optimum",
     )
     options.check(manifest, checkpoint.weights_digest())
     check_weights(checkpoint)

@@ -18,6 +18,7 @@ from bundles.manifest import Ranges
 from export.checkpoint.source import Checkpoint
 from export.graphs.graph import TAIL
 from export.graphs.ranges import measure_ranges
+from export.storage import copy, save
 
 FILE = "model.fp16.onnx"
 FUSED = (
@@ -57,6 +58,7 @@ def fuse(
     fp32: Path,
     batches: Sequence[dict[str, np.ndarray]],
     *,
+    fused: Path | None = None,
     threads: int = 1,
     advance: Callable[[float], None] = lambda share: None,
 ) -> Fused:
@@ -66,12 +68,20 @@ def fuse(
         source: the checkpoint; gives the number of heads.
         fp32: the unfused ONNX graph.
         batches: real inputs to measure ranges, int64 ``[batch, tokens]`` by name.
+        fused: the graph, if something else has already fused it.
         threads: processor threads.
         advance: called with the share that is done.
     """
+    model = _fused(source, fp32) if fused is None else onnx.load(fused)
+    tail = _tail(model.graph)
+    ranges = measure_ranges(model, batches, outside=tail, threads=threads, advance=advance)
+    return Fused(model, tail, ranges)
+
+
+def _fused(source: Checkpoint, fp32: Path) -> onnx.ModelProto:
     config = source.encoder.config
     with quiet_optimizer():
-        model = optimize_model(
+        model: onnx.ModelProto = optimize_model(
             str(fp32),
             model_type="bert",
             num_heads=config.num_attention_heads,
@@ -80,9 +90,7 @@ def fuse(
             opt_level=0,
             use_gpu=False,
         ).model
-    tail = _tail(model.graph)
-    ranges = measure_ranges(model, batches, outside=tail, threads=threads, advance=advance)
-    return Fused(model, tail, ranges)
+    return model
 
 
 def write_fp16(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[str, int]:
@@ -94,7 +102,7 @@ def write_fp16(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[s
     Returns:
         The number of each fused kernel in the graph.
     """
-    model = OnnxModel(onnx.ModelProto.FromString(fused.model.SerializeToString()))
+    model = OnnxModel(copy(fused.model))
     graph = model.model.graph
     # after the ranges, which recognise a mask by the checkpoint's value for minus infinity
     _halve_mask_values(graph)
@@ -108,8 +116,9 @@ def write_fp16(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[s
         _join_kept_nodes(graph)
     model.topological_sort(is_deterministic=True)
     strip(model.model)
-    (folder / FILE).write_bytes(model.model.SerializeToString(deterministic=True))
-    return kernels(model.model)
+    found = kernels(model.model)
+    save(model.model, folder / FILE)
+    return found
 
 
 @contextmanager
@@ -123,6 +132,11 @@ def quiet_optimizer() -> Iterator[None]:
     finally:
         logging.disable(disabled)
         logging.getLogger().setLevel(level)
+
+
+def kernels_of(path: Path) -> dict[str, int]:
+    """The number of each fused kernel in a file."""
+    return kernels(onnx.load(path, load_external_data=False))
 
 
 def kernels(model: onnx.ModelProto) -> dict[str, int]:

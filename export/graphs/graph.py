@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from bundles.manifest import Pooling
 from export.checkpoint import long_attention
+from export.checkpoint.modules import BRANCH
 from export.checkpoint.onnx_folder import GraphEncoder
 from export.checkpoint.rotary import tabled_rotations
 from export.checkpoint.source import Source
+from export.errors import ExportError
 from export.graphs.join import join
 
 INPUTS = ("input_ids", "attention_mask")
@@ -93,9 +95,7 @@ def write_graph(source: Source, path: Path) -> None:
     """
     encoder = source.encoder
     if isinstance(encoder, GraphEncoder):
-        tail = PoolAndNormalise(source.pooling, _after(source)).eval()
-        with quiet_tracing():
-            join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
+        write_joined(encoder, source, path)
         return
     module = SentenceEncoder(source).eval()
     ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
@@ -118,6 +118,23 @@ def write_graph(source: Source, path: Path) -> None:
         )
     if long:
         long_attention.define(path, source.encoder.config, OPSET)
+
+
+def write_joined(encoder: GraphEncoder, source: Source, path: Path) -> None:
+    """Write the graph ``encoder`` with the pooling and the further modules of ``source``.
+
+    Raises:
+        ExportError: the graph has operators that cannot be converted, or a module needs the
+            tokens' ids, which the pooling of a finished graph does not get.
+    """
+    if any(type(module).__name__ == BRANCH for module in source.after):
+        raise ExportError(
+            f"{source.name}: a static branch cannot be joined to a finished graph; export "
+            "without --through optimum"
+        )
+    tail = PoolAndNormalise(source.pooling, _after(source)).eval()
+    with quiet_tracing():
+        join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
 
 
 @contextmanager

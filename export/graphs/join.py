@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from export.checkpoint.onnx_folder import GraphEncoder
 from export.errors import ExportError
+from export.storage import copy, fits, save
 
 
 def join(
@@ -64,8 +65,8 @@ def join(
         shape = ["batch", "tokens"]
         graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, shape))
     graph.output.extend(traced.output)
-    onnx.checker.check_model(model)
-    onnx.save(model, path)
+    save(model, path)
+    onnx.checker.check_model(path)
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
@@ -80,12 +81,17 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 def _plain(encoder: GraphEncoder, opset: int) -> onnx.ModelProto:
     """The graph with operators of version ``opset``, without functions of its own."""
-    model: onnx.ModelProto = onnx.ModelProto.FromString(encoder.model.SerializeToString())
+    model = copy(encoder.model)
     if model.functions:
         model = inliner.inline_local_functions(model)
     [version] = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     if version == opset:
         return model
+    if not fits(model):
+        raise ExportError(
+            f"{encoder.path}: has operators of opset {version}, and more weights than ONNX's "
+            f"converter takes; export the graph with --opset {opset}"
+        )
     try:
         converted: onnx.ModelProto = version_converter.convert_version(model, opset)
     except Exception as error:  # the converter's errors share no base

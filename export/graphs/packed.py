@@ -12,6 +12,7 @@ from onnxruntime.transformers.onnx_model import OnnxModel
 from export.errors import ExportError
 from export.graphs.fp16 import kernels, quiet_optimizer, strip
 from export.graphs.graph import INPUTS, OUTPUT
+from export.storage import copy, save
 
 FILE = "model.packed.onnx"
 PACKED = ("PackedAttention", "PackedMultiHeadAttention")
@@ -30,8 +31,9 @@ def write_packed(fp16: Path, folder: Path) -> dict[str, int]:
         ExportError: the graph has no attention that can be packed.
     """
     model = pack(onnx.load(str(fp16)))
-    (folder / FILE).write_bytes(model.SerializeToString(deterministic=True))
-    return kernels(model)
+    found = kernels(model)
+    save(model, folder / FILE)
+    return found
 
 
 def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
@@ -41,8 +43,7 @@ def pack(fused: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ExportError: the graph has no attention that can be packed.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(fused)
+    model = copy(fused)
     attention = [node for node in model.graph.node if node.op_type in _MASK_INPUT]
     _check_mask(model.graph, attention)
     wrapped = OnnxModel(model)

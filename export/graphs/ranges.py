@@ -8,6 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from bundles.manifest import Ranges, WideNode
+from export.storage import copy, open_session
 
 FP16_MAX = 65_504.0
 # Share of fp16's range that a value may reach on the passages; the rest is for other texts.
@@ -92,31 +93,31 @@ def _probe(
 
     No value has to be kept. The names are listed by the value's name.
     """
-    probe = onnx.ModelProto()
-    probe.CopyFrom(model)
+    probe = copy(model)
     graph = probe.graph
     if all(imported.domain != _CONTRIB for imported in probe.opset_import):
         probe.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     inside = {_inside(node): list(_attention(node, graph)) for node in graph.node}
-    values = [name for name in float_values(probe, threads) if name not in constants]
+    values = {name for name in float_values(probe, threads) if name not in constants}
     del graph.output[:]
     for name, value in (("probe_stand_in", STAND_IN), ("probe_zero", 0)):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
     probes = {}
-    for number, name in enumerate(values):
-        probes[name] = _largest(graph, [name], f"probe_{number}")
-    for number, (name, nodes) in enumerate(inside.items()):
-        if nodes:
+    # right behind what they read, so that no value has to be kept
+    for node in [graph.node.pop(0) for _ in range(len(graph.node))]:
+        graph.node.append(node)
+        for name in [name for name in node.output if name in values]:
+            probes[name] = _largest(graph, [name], f"probe_{len(probes)}")
+        if nodes := inside[_inside(node)]:
             graph.node.extend(nodes)
-            held = [f"{name}_projected", f"{name}_scores"]
-            probes[name] = _largest(graph, held, f"probe_inside_{number}")
+            held = [f"{_inside(node)}_projected", f"{_inside(node)}_scores"]
+            probes[_inside(node)] = _largest(graph, held, f"probe_{len(probes)}")
     return probe, probes
 
 
 def float_values(model: onnx.ModelProto, threads: int) -> list[str]:
     """Names of all fp32 values that nodes write. The runtime gives their types."""
-    exposed = onnx.ModelProto()
-    exposed.CopyFrom(model)
+    exposed = copy(model)
     del exposed.graph.output[:]
     names = dict.fromkeys(name for node in model.graph.node for name in node.output if name)
     exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
@@ -204,9 +205,9 @@ def session(model: onnx.ModelProto, threads: int) -> Any:
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    # in the order of the nodes; the usual order computes all values before their probes
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    return open_session(model, options)
 
 
 def _rounded(value: float) -> float:

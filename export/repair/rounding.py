@@ -13,6 +13,7 @@ from export.checks.engines import Inputs
 from export.checks.parity import distance
 from export.graphs.ranges import FP16_MAX, constants_of, float_values, session
 from export.repair.choice import Candidate
+from export.storage import copy
 
 # They move values without computing, so a value is rounded once on its way through them.
 _MOVES = ("Expand", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
@@ -93,8 +94,7 @@ def _edges(fused: onnx.ModelProto, outside: Collection[str], threads: int) -> It
 
 def _probe(fused: onnx.ModelProto, edges: Sequence[_Edge]) -> onnx.ModelProto:
     """The graph with a switch in front of each edge, in an order that ONNX accepts."""
-    probe = onnx.ModelProto()
-    probe.CopyFrom(fused)
+    probe = copy(fused)
     graph = probe.graph
     graph.input.append(helper.make_tensor_value_info(_FLAGS, TensorProto.BOOL, [len(edges)]))
     for name, bound in (("probe_low", -FP16_MAX), ("probe_high", FP16_MAX)):

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from export.checkpoint.rotary import tabled_rotations
 from export.graphs.graph import INPUTS, OPSET, TAIL, quiet_tracing
 from export.reranker.source import PairSource
+from export.storage import save
 
 OUTPUT = "logits"
 
@@ -61,7 +62,7 @@ def write_pair_graph(source: PairSource, path: Path) -> None:
     for node in model.graph.node:
         if node.name.startswith(behind):
             node.name = f"{TAIL}{node.name.removeprefix('/')}"
-    onnx.save(model, path)
+    save(model, path)
 
 
 def _behind(encoder: PreTrainedModel) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from export.checks.engines import Inputs
 from export.checks.finite import check_weights
 from export.checks.thresholds import check_figures
 from export.destination import put_in_place
+from export.errors import ExportError
 from export.graphs.graph import OPSET
 from export.passages import read_passages
 from export.pipeline import Request, prepare, versions
@@ -32,6 +33,8 @@ def export_reranker(
     """Write the bundle; arguments and errors are those of ``export.pipeline.export``."""
     check_figures(request.thresholds, reranker=True)
     check_no_tasks(request.source, request.held_out)
+    if request.through != "torch":
+        raise ExportError(f"{request.source}: is a re-ranker; --through optimum exports encoders")
     dest = prepare(request)
     report("opening the source")
     source = open_pair_source(

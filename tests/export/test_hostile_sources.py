@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-import export.checkpoint.requirements
+from export.checkpoint import requirements
 from export.checkpoint.source import open_source
 from export.errors import ExportError
 from tests.export.conftest import SIZES, save_sentence_transformer
@@ -63,6 +64,11 @@ def pickle_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
+def inflate(folder: Path) -> None:
+    """A file of which the disk holds only the beginning."""
+    os.truncate(folder / "model.safetensors", 9 * 10**12)
+
+
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
@@ -78,6 +84,7 @@ def pickle_weights(folder: Path) -> None:
         (name_module("C:\\weights"), "a path outside"),
         (link_outside, "1_Pooling is a link that leads outside"),
         (pickle_weights, r"pytorch_model\.bin is a pickle, which can run code"),
+        (inflate, r"has 9000\.0 GB of weights; their export needs some 45000 GB of memory, this"),
     ],
 )
 def test_a_hostile_checkpoint_is_refused_by_name(
@@ -95,12 +102,17 @@ def test_pickled_weights_need_consent(folder: Path) -> None:
     assert open_source(str(folder), trust_remote_code=True).weights_digest() == digest
 
 
-def test_a_checkpoint_too_large_for_one_file_is_refused(
+def test_weights_that_memory_cannot_hold_as_fp32_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export.checkpoint.requirements, "MOST_WEIGHTS", 10_000)
-    with pytest.raises(ExportError, match=r"has 0 M weights; an ONNX file of 2 GiB holds"):
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: one.half() for name, one in weights.items()}, folder / "model.safetensors")
+    bytes_of_file = (folder / "model.safetensors").stat().st_size
+    monkeypatch.setattr(requirements, "installed_memory", lambda: 6 * bytes_of_file)
+    with pytest.raises(ExportError, match=r"checkpoint: has .* GB of weights; their export needs"):
         open_source(str(folder))
+    monkeypatch.setattr(requirements, "installed_memory", lambda: 12 * bytes_of_file)
+    open_source(str(folder))
 
 
 def test_a_sparse_head_is_refused_by_name(bert_folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Virtual environments and weights of the peers, created once in ``.cache/peers``."""
+"""Virtual environments and weights of the peers, created once in ``.cache/peers``.
+
+``python -m benchmarks.comparison.peers.environments optimum`` makes the environment for the tests
+of ``--through optimum``.
+"""
 
 from __future__ import annotations
 
@@ -73,3 +77,8 @@ def _run(*command: str | Path) -> None:
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
         raise PeerError(f"{Path(command[-1]).name}: {last}")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:]:
+        print(environment(wanted))

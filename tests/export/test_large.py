@@ -1,0 +1,106 @@
+"""Graphs whose weights lie in a file of their own, as those of large encoders do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.external_data_helper import ExternalDataInfo
+
+import export.storage
+from bundles.format import Bundle, load
+from bundles.manifest import BundleError
+from export.checkpoint.source import open_source, reference_vectors
+from export.pipeline import Request
+from export.pipeline import export as run
+from service.embedding.engines.onnx_runtime import OnnxCpuEngine
+from service.embedding.engines.openvino_cpu import OpenVinoEngine
+from tests.export.checkpoints import cosines, encode
+from tests.export.test_onnx_folder import folder_of
+
+pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
+DATA = "model.fp16.onnx.data"
+
+
+@pytest.fixture(autouse=True)
+def _files_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export.storage, "MOST_BYTES", 20_000)
+
+
+def order(source: Path, dest: Path, text_file: Path, **settings: Any) -> Request:
+    given: dict[str, Any] = {
+        "source": str(source),
+        "dest": dest,
+        "licence": "MIT",
+        "calibration": text_file,
+        "paragraphs": 200,
+        "precisions": ("fp16",),
+        **settings,
+    }
+    return Request(**given)
+
+
+@pytest.fixture
+def bundle(bert_folder: Path, text_file: Path, tmp_path: Path) -> Bundle:
+    """Its fp16 form was repaired, too, as far as the repair goes."""
+    request = order(
+        bert_folder,
+        tmp_path / "bundle",
+        text_file,
+        precisions=("fp16", "int8"),
+        thresholds={"fp16.cosine_mean": 1.0},
+        accept=("fp16",),
+    )
+    run(request)
+    return load(tmp_path / "bundle")
+
+
+def test_a_bundle_with_weights_beside_the_graph_serves(
+    bundle: Bundle, bert_folder: Path, sentences: list[str]
+) -> None:
+    graph = bundle.graph("fp16")
+    assert graph.stat().st_size < 60_000 < bundle.path(DATA).stat().st_size
+    tensors = onnx.load(graph, load_external_data=False).graph.initializer
+    places = {ExternalDataInfo(one).location for one in tensors if one.external_data}
+    assert places == {DATA}
+    reference = reference_vectors(open_source(str(bert_folder)), sentences).numpy()
+    assert cosines(encode(bundle, sentences, size=8), reference).min() > 0.9999
+    ids = np.array([[2, 9, 10, 11, 3]])
+    engines = [OnnxCpuEngine(graph, "f32", 1, 1), OpenVinoEngine(graph, "f32", 1, 1)]
+    vectors = [engine.run(ids, np.ones_like(ids))[0] for engine in engines]
+    assert vectors[0] @ vectors[1] > 0.9999
+
+
+def test_a_bundle_whose_weights_changed_is_refused(bundle: Bundle) -> None:
+    path = bundle.path(DATA)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=rf"{DATA}: content differs"):
+        load(bundle.root)
+    path.unlink()
+    with pytest.raises(BundleError, match=rf"{DATA}: missing"):
+        load(bundle.root)
+
+
+def test_the_same_weights_give_the_same_files(
+    bert_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    first, second = (run(order(bert_folder, tmp_path / name, text_file)) for name in "ab")
+    assert DATA in first.files
+    assert first.files == second.files
+
+
+def test_a_graph_of_a_folder_with_such_weights_exports(
+    bert_folder: Path, text_file: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    folder = folder_of(bert_folder, tmp_path / "folder", "other names")
+    graph = folder / "model.onnx"
+    onnx.save_model(onnx.load(graph), graph, save_as_external_data=True, location="model.onnx_data")
+    assert (folder / "model.onnx_data").stat().st_size > 60_000
+    run(order(folder, tmp_path / "bundle", text_file))
+    reference = reference_vectors(open_source(str(bert_folder)), sentences).numpy()
+    assert cosines(encode(load(tmp_path / "bundle"), sentences, size=8), reference).min() > 0.9999
