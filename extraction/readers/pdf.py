@@ -1,7 +1,6 @@
 """PDF: the text of each page in the order of reading, without what repeats on each page."""
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO
@@ -10,14 +9,12 @@ import pypdfium2 as pdfium
 
 from extraction.building import clean, day, line
 from extraction.content import Content, Heading, Limits, UnreadableError
-from extraction.readers import pdf_headings
-from extraction.readers.pdf_layout import Layout, Line, plain
-from extraction.readers.pdf_lines import bodies, joined
+from extraction.pdf import headings as pdf_headings
+from extraction.pdf.layout import Line
+from extraction.pdf.lines import bodies, joined
+from extraction.pdf.pages import opened, pages_of
 
 _SPELLED = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "\xad": ""})
-# what fonts without a map to Unicode give: controls, private use, replacement
-_UNMAPPED = re.compile("[\x00-\x08\x0e-\x1f\ue000-\uf8ff\ufffd]")
-_MOST_UNMAPPED = 0.3
 # entries of an outline
 _MOST_HEADINGS = 10_000
 _ALIKE = {
@@ -31,8 +28,8 @@ _NO_TITLE = re.compile(
     r"(?i)(?:\(?(?:un(?:titled|specified|known)|anonymous|title|author)\)?|microsoft \w+ - .*"
     r"|.*\.(?:docx?|pptx?|xlsx?|tex|dvi|pdf|indd))$"
 )
-_SCAN = "a scan without text: recognise its text first, for example with ocrmypdf"
-_FONTS = "its fonts do not say which characters they show: recognise its text, as of a scan"
+_SCAN = "a scan without text"
+_FONTS = "its fonts do not say which characters they show"
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -40,14 +37,15 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 
     A PDF without an outline has headings by the look of its letters.
     """
-    document = _open(stream)
+    document = opened(stream)
     count = len(document)
     if count > limits.pages:
         raise UnreadableError(f"{count:,} pages; the limit is {limits.pages:,}: split it")
-    pages = _bodies(list(_pages(document, limits)))
+    found = pages_of(document, limits)
+    pages = _bodies(found.pages)
     text, starts = _text(pages)
-    if not text.strip():
-        raise UnreadableError(_SCAN)
+    if not (found.scans or text.strip()):
+        raise UnreadableError("it holds no text")
     firsts = [lines[0] for lines in starts]
     stated = document.get_metadata_dict()
     return Content(
@@ -57,6 +55,8 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
         _created(stated.get("CreationDate", "")),
         firsts,
         sorted(_outline(document, text, firsts)) or list(_seen(pages, starts)),
+        found.scans,
+        _FONTS if found.are_unmapped else None if text.strip() else _SCAN,
     )
 
 
@@ -85,44 +85,6 @@ def _text(pages: Sequence[Sequence[Line]]) -> tuple[str, list[list[int]]]:
         size += not page
     text = "\n".join("\n".join(one.text for one in page) for page in pages)
     return text, [[min(start, len(text)) for start in lines] for lines in starts]
-
-
-def _open(stream: BinaryIO) -> pdfium.PdfDocument:
-    content = stream.read()
-    if b"%PDF-" not in content[:1024]:
-        raise UnreadableError("no PDF file")
-    try:
-        return pdfium.PdfDocument(content)
-    except pdfium.PdfiumError as error:
-        if "assword" in str(error):
-            raise UnreadableError("encrypted; save it without a password") from error
-        raise UnreadableError("a damaged PDF file") from error
-
-
-def _pages(document: pdfium.PdfDocument, limits: Limits) -> Iterator[list[Line]]:
-    size = unmapped = 0
-    layout = Layout()
-    # places cost as much as the text: a very long document is read without them from its half on
-    end = time.process_time() + limits.seconds / 2
-    for number in range(len(document)):
-        try:
-            page = document[number]
-        except pdfium.PdfiumError:
-            # the others may be sound, and the numbers of the pages stay right
-            yield []
-            continue
-        words = page.get_textpage()
-        lines = layout.lines(words) if time.process_time() < end else plain(words)
-        words.close()
-        page.close()
-        for one in lines:
-            size += len(one.text)
-            unmapped += len(_UNMAPPED.findall(one.text))
-        if size > limits.characters:
-            raise UnreadableError(f"more than {limits.characters:,} characters of text; split it")
-        yield lines
-    if unmapped > _MOST_UNMAPPED * size:
-        raise UnreadableError(_FONTS)
 
 
 def _outline(document: pdfium.PdfDocument, text: str, starts: Sequence[int]) -> Iterator[Heading]:

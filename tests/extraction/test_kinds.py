@@ -18,14 +18,16 @@ from benchmarks.files.source import AUTHOR, Source, sources
 from extraction.content import Content, UnreadableError
 from extraction.kinds import ARCHIVES, kind_of
 from extraction.kinds import KINDS as READ
-from tests.extraction.conftest import Read, content_of
+from tests.extraction.conftest import LIBREOFFICE, Read, content_of
 
 SOURCES = list(sources(3))
 LONG = max(SOURCES, key=lambda source: len(source.text))
 
 
 def test_every_kind_is_made_here() -> None:
-    assert {*KINDS, *ARCHIVES, ".htm", ".xhtml"} == set(READ)
+    stored = {path.suffix for path in LIBREOFFICE.iterdir()}
+    others = {".htm", ".xhtml", ".docm", ".pptm", ".xlsm"}
+    assert {*KINDS, *ARCHIVES, *stored, *others} == set(READ)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,6 +161,7 @@ def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> No
         "../f.txt": "outside",
         "__MACOSX/._a.txt": "resource",
         "g.zip": packed({"h.txt": "inner"}),
+        "i.doc": "old",
     }
     found = read(".zip", packed(parts))
     assert [name for name, one in found if isinstance(one, Content)] == ["a.txt", "deep/b.docx"]
@@ -167,6 +170,7 @@ def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> No
         "e.csv": "a table or an archive within an archive; unpack the outer one",
         "../f.txt": "its name leaves the archive",
         "g.zip": "a table or an archive within an archive; unpack the outer one",
+        "i.doc": "an old format of Word: save it as .docx",
     }
 
 

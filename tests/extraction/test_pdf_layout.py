@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from extraction.readers.pdf_headings import headings, title
-from extraction.readers.pdf_layout import Line
+from extraction.pdf.headings import headings, title
+from extraction.pdf.layout import Line
 from tests.extraction.conftest import Read, content_of
 
 LEFT = "The left column tells of a river that runs through seven valleys and meets the sea. " * 5

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
-from extraction.readers.pdf_columns import Cell, Row, ordered
-from extraction.readers.pdf_lines import HYPHEN
+from extraction.pdf.columns import Cell, Row, ordered
+from extraction.pdf.lines import HYPHEN
 
 _WORD = re.compile(f"[^ \r\n{HYPHEN}]+|\r\n|{HYPHEN}")
 # a blank wider than this part of the letters' size stands between cells or columns

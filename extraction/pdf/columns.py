@@ -6,7 +6,7 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
-from extraction.readers.pdf_lines import HYPHEN
+from extraction.pdf.lines import HYPHEN
 
 # lines of a column; with fewer its order cannot be told from that of a table
 _LEAST_LINES = 5
@@ -24,7 +24,7 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of a page; see ``extraction.readers.pdf_layout.Line``."""
+    """A line of a page; see ``extraction.pdf.layout.Line``."""
 
     cells: list[Cell]
     size: float

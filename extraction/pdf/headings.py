@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from extraction.readers.pdf_layout import Line
+from extraction.pdf.layout import Line
 
 # of the size of most letters: a heading's least size, and a bold heading's
 _LARGER, _BOLD_LEAST = 1.09, 0.95
