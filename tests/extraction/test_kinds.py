@@ -135,6 +135,23 @@ def test_headings_of_markdown_and_restructured_text(read: Read) -> None:
     ]
 
 
+@pytest.mark.parametrize(("mark", "means"), [("---", ":"), ("+++", " =")])
+def test_markdown_may_state_title_author_and_date_before_the_text(
+    read: Read, mark: str, means: str
+) -> None:
+    stated = {"title": '"Notes"', "author": "Ada Example", "tags": "[a, b]", "date": "2026-03-07"}
+    lines = [mark, *(f"{name}{means} {value}" for name, value in stated.items()), mark, ""]
+    text = "\n".join([*lines, "One", "---", ""])
+    found = content_of(read(".md", text.encode()))
+    assert (found.title, found.author, found.date) == ("Notes", "Ada Example", "2026-03-07")
+    assert found.text == text
+    # the line above the second mark is no heading
+    [heading] = found.headings
+    assert text[heading.start :] == "One\n---\n"
+    # other texts state nothing so
+    assert content_of(read(".txt", text.encode())).title is None
+
+
 @pytest.mark.parametrize("kind", [".md", ".rst"])
 def test_a_long_line_costs_linear_time(read: Read, kind: str) -> None:
     # in quadratic time this would take hours
