@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("."), help="folder for files that fail")
     given = parser.parse_args()
-    files = [*_made(), *((path.suffix.lower(), path.read_bytes()) for path in given.files)]
+    files = [*made_files(), *((path.suffix.lower(), path.read_bytes()) for path in given.files)]
     random, ends = Random(given.seed), Counter[str]()
     end = time.monotonic() + given.seconds
     with Reader(LIMITS, ocr="off") as reader:
@@ -128,7 +128,8 @@ def _changed(content: bytes, random: Random) -> bytes:
     return bytes(held)
 
 
-def _made() -> Iterator[tuple[str, bytes]]:
+def made_files() -> Iterator[tuple[str, bytes]]:
+    """Kinds and contents of sound files: of each kind at least one."""
     [source] = sources(1)
     for kind in KINDS:
         yield kind, made(kind, source).content

@@ -58,18 +58,19 @@ BLOCKS = {
 }
 CELLS = {"td", "th"}
 # a table with one of them gives a page its form
-_NESTED = "h1, h2, h3, h4, h5, h6, ul, ol, pre"
+_NESTED = "table, h1, h2, h3, h4, h5, h6, ul, ol, pre"
 _BESIDE = "td + td, td + th, th + td, th + th"
 
 
 def is_data(table: LexborNode) -> bool:
     """Whether cells stand beside each other, with nothing in them but text."""
-    # the selector also finds the table itself
-    return (
-        len(table.css("table")) == 1
-        and table.css_first(_BESIDE) is not None
-        and table.css_first(_NESTED) is None
-    )
+    part = table.child
+    while part is not None:
+        # of the table itself the selector would find the table
+        if part.css_first(_NESTED) is not None:
+            return False
+        part = part.next
+    return table.css_first(_BESIDE) is not None
 
 
 def text_of(top: LexborNode) -> str:

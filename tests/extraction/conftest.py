@@ -36,7 +36,7 @@ def read() -> Iterator[Read]:
 def read_bounded() -> Iterator[Read]:
     """Reads files with small limits."""
     limits = Limits(
-        memory=1 << 28, seconds=1, pages=20, characters=100_000, members=20, unpacked=1 << 24
+        memory=1 << 28, seconds=10, pages=20, characters=100_000, members=20, unpacked=1 << 24
     )
     with Reader(limits, ocr="off") as reader:
         yield lambda kind, content: outcomes(reader, kind, content)
