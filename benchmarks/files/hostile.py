@@ -10,15 +10,16 @@ prints the latencies, the answers to the uploads, and the memory of the service 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import tempfile
 import threading
 import time
 from collections import Counter
 from itertools import cycle
+from pathlib import Path
 
 import httpx
-import psutil
 
 from benchmarks.files.worst_files import FILES, WORST
 from benchmarks.rig.server import Service, started
@@ -69,7 +70,6 @@ def main() -> None:
 def measured(service: Service, seconds: float) -> tuple[list[float], float]:
     """Latencies of short texts in seconds, and the largest memory of all processes in MB."""
     found, most = [], 0.0
-    process = psutil.Process(service.pid)
     end = time.monotonic() + seconds
     with httpx.Client(timeout=60) as client:
         while time.monotonic() < end:
@@ -79,15 +79,21 @@ def measured(service: Service, seconds: float) -> tuple[list[float], float]:
             found.append(time.monotonic() - began)
             time.sleep(0.02)
             if len(found) % 10 == 0:
-                most = max(most, sum(map(_memory, [process, *process.children(recursive=True)])))
+                most = max(most, _memory(service.pid))
     return found, most
 
 
-def _memory(process: psutil.Process) -> float:
+def _memory(process: int) -> float:
+    """Resident memory of a process and its children, in MB."""
+    folder = Path(f"/proc/{process}")
     try:
-        return float(process.memory_info().rss) / 1e6
-    except psutil.NoSuchProcess:
+        held = re.search(r"VmRSS:\s+(\d+) kB", (folder / "status").read_text())
+        below = [path.read_text().split() for path in folder.glob("task/*/children")]
+    except OSError:
+        # it has just ended
         return 0.0
+    own = int(held[1]) / 1e3 if held else 0.0
+    return own + sum(_memory(int(child)) for children in below for child in children)
 
 
 def uploading(url: str, files: list[Named], over: threading.Event, answers: Counter[str]) -> None:
