@@ -42,7 +42,7 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     if count > limits.pages:
         raise UnreadableError(f"{count:,} pages; the limit is {limits.pages:,}: split it")
     found = pages_of(document, limits)
-    pages = _bodies(found.pages)
+    pages = bodies_of(found.pages)
     text, starts = _text(pages)
     if not (found.scans or text.strip()):
         raise UnreadableError("it holds no text")
@@ -60,7 +60,7 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     )
 
 
-def _bodies(pages: list[list[Line]]) -> list[list[Line]]:
+def bodies_of(pages: list[list[Line]]) -> list[list[Line]]:
     """The pages without headers and footers, their words whole and their characters clean."""
     texts = iter(joined([one.text for page in pages for one in page]))
     pages = [
