@@ -74,6 +74,10 @@ class Reader:
         Raises:
             StartError: no file can be read.
         """
+        self._scans.begin()
+        yield from self._read(kind, source)
+
+    def _read(self, kind: str, source: IO[bytes]) -> Iterator[Outcome]:
         inner, _, packing = kind.rpartition(".")
         if inner:
             yield from self._packed(inner, f".{packing}", source)
@@ -108,7 +112,7 @@ class Reader:
                 yield "", error
                 return
             content.seek(0)
-            yield from self.read(kind, content)
+            yield from self._read(kind, content)
 
     def _plain(self, kind: str, source: IO[bytes]) -> Content | None:
         """A text in UTF-8: this needs no parser, and takes a tenth of the time of a process."""
@@ -143,7 +147,7 @@ class Reader:
                         kind = PurePosixPath(name).suffix.lower()
                         if kind not in (*READERS, *SOURCES):
                             raise ValueError(kind)
-                        for _, outcome in self.read(kind, content):
+                        for _, outcome in self._read(kind, content):
                             yield name, outcome
                     case {"refused": str(reason), "whole": bool(whole)}:
                         yield "" if whole else name, UnreadableError(reason)

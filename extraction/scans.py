@@ -55,15 +55,18 @@ class Scans:
             return UnreadableError(f"{content.refusal}, and tesseract recognises none")
         return whole
 
+    def begin(self) -> None:
+        """Forget an interruption: another file begins."""
+        self._interrupted = False
+
     def interrupt(self) -> None:
-        """End the present ``completed`` from another thread; until ``close`` the next ones, too."""
+        """End ``completed`` from another thread: the present one, and those until ``begin``."""
         self._interrupted = True
         self._sandbox.interrupt()
 
     def close(self) -> None:
         """End the processes."""
         self._sandbox.close()
-        self._interrupted = False
         # it may be installed meanwhile
         self._absent = self._off
 

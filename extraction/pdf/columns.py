@@ -12,6 +12,8 @@ from extraction.pdf.lines import HYPHEN
 _LEAST_LINES = 5
 # characters of most lines in a column of prose, and the share of lines that go on in the middle
 _LEAST_LENGTH, _LEAST_WITHIN = 15, 0.4
+# a blank between the lines of a column is lower, in parts of the letters' size
+_APART = 2.5
 _DIVIDED = re.compile(r"(?<=\w)-$")
 
 
@@ -50,12 +52,21 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     region: list[Row] = []
     for row in rows:
         if any(cell.left < strip < cell.right for cell in row.cells):
-            done += _columns(region, strip)
-            done.append(row)
+            done += [*_columns(region, strip), row]
             region = []
-        else:
-            region.append(row)
+            continue
+        if region and _is_apart(region[-1], row):
+            # such as a header or a footer
+            done += _columns(region, strip)
+            region = []
+        region.append(row)
     return done + _columns(region, strip)
+
+
+def _is_apart(row: Row, other: Row) -> bool:
+    """Whether a line stands by itself beside another one."""
+    alone = len(row.cells) == 1 or len(other.cells) == 1
+    return alone and abs(row.bottom - other.bottom) > _APART * max(row.size, other.size)
 
 
 def _shared(gaps: Sequence[tuple[float, float]]) -> float:
@@ -76,17 +87,23 @@ def _columns(rows: list[Row], strip: float) -> list[Row]:
         for left in (True, False)
     ]
     both = [pair for pair in zip(*sides, strict=True) if pair[0].cells and pair[1].cells]
-    if len(both) < _LEAST_LINES or not all(_is_prose(side) for side in zip(*both, strict=True)):
+    if len(both) < _LEAST_LINES or not _are_prose(*zip(*both, strict=True)):
         return rows
     return [
         row for side in sides for row in ordered([_with_hyphen(row) for row in side if row.cells])
     ]
 
 
-def _is_prose(rows: Sequence[Row]) -> bool:
-    texts = [cell.text for row in rows for cell in row.cells]
-    within = sum(not (text[0].isupper() or text[0].isdigit()) for text in texts)
-    return median(map(len, texts)) >= _LEAST_LENGTH and within >= _LEAST_WITHIN * len(texts)
+def _are_prose(*sides: Sequence[Row]) -> bool:
+    """Whether many lines go on in the middle of a sentence; a column may also have code."""
+    shares: list[float] = []
+    for side in sides:
+        texts = [cell.text for row in side for cell in row.cells]
+        within = sum(not (text[0].isupper() or text[0].isdigit()) for text in texts)
+        shares.append(within / len(texts))
+        if median(map(len, texts)) < _LEAST_LENGTH or shares[-1] < _LEAST_WITHIN / 2:
+            return False
+    return sum(shares) >= _LEAST_WITHIN * len(shares)
 
 
 def _with_hyphen(row: Row) -> Row:

@@ -10,6 +10,7 @@ import pptx
 import pytest
 import xlsxwriter
 from docx.document import Document
+from docx.oxml import parse_xml
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
@@ -94,11 +95,12 @@ def numbered() -> Document:
         for level, (style, text) in enumerate([("upperRoman", "Article %1"), ("decimal", "§ %2.")])
     )
     space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-    parse = docx.oxml.parse_xml
     numbering.insert(
-        0, parse(f'<w:abstractNum {space} w:abstractNumId="90">{levels}</w:abstractNum>')
+        0, parse_xml(f'<w:abstractNum {space} w:abstractNumId="90">{levels}</w:abstractNum>')
     )
-    numbering.append(parse(f'<w:num {space} w:numId="90"><w:abstractNumId w:val="90"/></w:num>'))
+    numbering.append(
+        parse_xml(f'<w:num {space} w:numId="90"><w:abstractNumId w:val="90"/></w:num>')
+    )
     for level in (1, 2):
         style = document.styles[f"Heading {level}"].element.get_or_add_pPr()
         style.get_or_add_numPr().get_or_add_numId().val = 90
@@ -267,9 +269,10 @@ def test_attachments_and_attached_messages_follow_the_body(read: Read) -> None:
     message = mail("See the contract.")
     message.add_alternative("<p>See the <b>contract</b>.</p>", subtype="html")
     contract = (LIBREOFFICE / "contract.docx").read_bytes()
-    office = {"maintype": "application", "subtype": "octet-stream"}
-    message.add_attachment(contract, **office, filename="contract.docx")
-    message.add_attachment(b"no PDF", **office, filename="broken.pdf")
+    for name, content in {"contract.docx": contract, "broken.pdf": b"no PDF"}.items():
+        message.add_attachment(
+            content, maintype="application", subtype="octet-stream", filename=name
+        )
     message.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="logo.png")
     message.add_attachment(mail("The first one.", "Forwarded"))
     found = content_of(read(".eml", message.as_bytes()))

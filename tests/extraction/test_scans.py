@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -129,6 +130,7 @@ CODE = {
     103: "str(os.fork())",
     104: "ctypes.string_at(0)",
     105: "'x'",
+    106: "exec('while True: pass')",
 }
 recognition.Recogniser = Recogniser
 """
@@ -190,6 +192,20 @@ def test_scans_are_bounded(recognise: Read) -> None:
     assert content_of(recognise(scanned(*range(301, 305), stamp="one"))).text.startswith("one")
     slow = read(scanned(301, 302), "eng", Limits(scan_seconds=0))
     assert reason_of(slow) == "recognising its text takes more than 0 s: split it"
+
+
+def test_another_thread_interrupts_the_recognition(pretended: None) -> None:
+    with Reader(ocr="eng") as reader, ThreadPoolExecutor(1) as pool:
+        # the processes run from now on
+        assert content_of(outcomes(reader, ".pdf", scanned(301))).text.startswith("Header")
+        reading = pool.submit(outcomes, reader, ".pdf", scanned(106, 301))
+        with pytest.raises(TimeoutError):
+            reading.result(0.5)
+        reader.interrupt()
+        # not even the next page is read
+        assert reason_of(reading.result(20)) == "the reading was interrupted"
+        reader.close()
+        assert content_of(outcomes(reader, ".pdf", scanned(301))).text.startswith("Header")
 
 
 def test_a_recogniser_that_is_absent_says_why(pretended: None) -> None:
