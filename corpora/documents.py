@@ -13,7 +13,7 @@ from corpora.fields import Fields
 from corpora.files import files, suffix, whole
 from corpora.tables import Row, rows
 from extraction.content import Content, Heading, StartError
-from extraction.kinds import KINDS
+from extraction.kinds import KINDS, OLD
 from extraction.reading import Reader
 
 _FIELDS = Fields()
@@ -87,6 +87,7 @@ def read_documents(
     typed: Collection[str] = (),
     links: Path | None = None,
     refuse: Refuse | None = None,
+    ocr: str = "auto",
 ) -> Iterator[Document]:
     """Stream whole documents in a fixed order; each row of a table must have an id.
 
@@ -100,6 +101,7 @@ def read_documents(
         typed: metadata columns that hold JSON instead of text in CSV and TSV files.
         links: a table of further links, as for ``read_links``; it may be in the folder.
         refuse: gets each file that cannot be read, tables excepted; the others follow.
+        ocr: languages of the text in scans; see ``extraction.scans.Scans``.
 
     Raises:
         DataError: a file or field is missing, or a row is malformed; names file and line. Without
@@ -109,7 +111,7 @@ def read_documents(
     for citing, cited in read_links(links) if links else ():
         further[citing].append(cited)
     needed = [fields.id, fields.text]
-    found = _read(path, needed, None, {"metadata", "links", *typed}, links, refuse)
+    found = _read(path, needed, None, {"metadata", "links", *typed}, links, refuse, ocr)
     return (
         replace(one, links=list(further.get(one.id, ())))
         if isinstance(one, Document)
@@ -125,7 +127,7 @@ def entries(path: Path, links: Path | None = None) -> Iterator[object]:
         DataError: a table is malformed.
     """
     for file in files(path, links):
-        if suffix(file) in KINDS:
+        if suffix(file) in (*KINDS, *OLD):
             yield file
         else:
             yield from rows(file, [], [])
@@ -205,11 +207,12 @@ def _read(
     typed: Collection[str] = (),
     but: Path | None = None,
     refuse: Refuse | None = None,
+    ocr: str = "auto",
 ) -> Iterator[Document | tuple[str, Row]]:
     """Files as documents, and rows of tables with their places."""
-    with Reader() as reader:
+    with Reader(ocr=ocr) as reader:
         for file in files(path, but):
-            if suffix(file) in KINDS:
+            if suffix(file) in (*KINDS, *OLD):
                 name = file.name if file == path else file.relative_to(path).as_posix()
                 yield from _contents(file, name, reader, refuse)
             else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from corpora.errors import DataError
-from extraction.kinds import KINDS
+from extraction.kinds import KINDS, OLD
 
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl")
 TYPES = (*TABLES, *KINDS)
@@ -29,7 +29,7 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    kept = [p for p in found if suffix(p) in TYPES and (but is None or p != but)]
+    kept = [p for p in found if suffix(p) in (*TYPES, *OLD) and (but is None or p != but)]
     if not kept:
         packed = ", ".join(COMPRESSED)
         raise DataError(

@@ -53,14 +53,20 @@ class Builder:
         if self._size > self._most:
             raise UnreadableError(f"more than {self._most:,} characters of text; split it")
 
-    def heading(self, level: int, title: str) -> None:
-        """Add a heading as a block of one line; a ``PAGE`` in it begins a page before it."""
-        for _ in range(title.count(PAGE)):
+    def heading(self, level: int, text: str, title: str | None = None) -> None:
+        """Add a heading as a block of one line; a ``PAGE`` in it begins a page before it.
+
+        Args:
+            level: 1 is the highest.
+            text: of the line.
+            title: what hits show in its place.
+        """
+        for _ in range(text.count(PAGE)):
             self.page()
-        title = " ".join(clean(title).split())
-        if title:
-            self._headings.append(Heading(self._size, level, title))
-            self.add(title)
+        text = " ".join(clean(text).split())
+        if text:
+            self._headings.append(Heading(self._size, level, clean(title or text)))
+            self.add(text)
 
     def page(self) -> None:
         """Begin a page."""

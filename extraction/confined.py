@@ -19,24 +19,39 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from extraction.content import CONTENT, DENIED, FREE, Content, Limits, UnreadableError
-from extraction.kinds import ARCHIVES, PACKINGS, READERS, SOURCES
+from extraction.building import clean
+from extraction.content import ABSENT, CONTENT, DENIED, FREE, Content, Limits, UnreadableError
+from extraction.kinds import ARCHIVES, PACKINGS, READERS, SOURCES, reader_of
+from extraction.pdf.pages import opened
 from extraction.readers import archive
 from extraction.readers.encoded import text_of
+from extraction.recognition import AbsentError, Recogniser
 from extraction.sources import content_of
 from extraction.system_calls import deny
 
 _MESSAGE_BYTES = 65_536
+# recognising takes long: others go first
+_NICE = 5
 
 
 def main() -> None:
-    """Serve requests from the socket whose number is the argument, until it closes."""
+    """Serve requests from the socket whose number is the first argument, until it closes.
+
+    With a second one the children recognise the text of pages in these languages.
+    """
     control = socket.socket(fileno=int(sys.argv[1]))
     _load()
+    recogniser = None
+    if len(sys.argv) > 2:
+        os.nice(_NICE)
+        try:
+            recogniser = Recogniser(sys.argv[2])
+        except AbsentError as error:
+            control.sendall(ABSENT + str(error).encode())
+            return
     gc.collect()
     gc.freeze()
     control.sendall(DENIED if _denies() else FREE)
@@ -47,7 +62,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             control.close()
-            _child(json.loads(message), *files)
+            _child(json.loads(message), files[0], files[1], recogniser)
         for file in files:
             os.close(file)
         _, status = os.waitpid(child, 0)
@@ -64,8 +79,8 @@ def _denies() -> bool:
 
 def _load() -> None:
     """Import whatever a child may need: it cannot open the files of modules."""
-    for name in set(READERS.values()):
-        import_module(f"extraction.readers.{name}")
+    for kind in READERS:
+        reader_of(kind)
     for name in set(encodings.aliases.aliases.values()):
         with suppress(LookupError, ImportError):
             codecs.lookup(name)
@@ -74,17 +89,23 @@ def _load() -> None:
     time.localtime()
 
 
-def _child(request: dict[str, object], source: int, target: int) -> None:
+def _child(
+    request: dict[str, Any], source: int, target: int, recogniser: Recogniser | None
+) -> None:
     status = 1
     try:
         silent = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(silent, standard)
         warnings.simplefilter("ignore")
-        limits = Limits(**request["limits"])  # type: ignore[arg-type]  # as the parent wrote them
+        limits = Limits(**request["limits"])
         with open(source, "rb") as stream, open(target, "wb") as answer:
             _confine(limits)
-            for line in _lines(str(request["kind"]), stream, limits):
+            if recogniser is not None and request["page"] is not None:
+                read = _recognised(recogniser, stream, request["page"])
+            else:
+                read = _lines(request["kind"], stream, limits)
+            for line in _safely(read, limits):
                 answer.write(line)
         status = 0
     finally:
@@ -110,14 +131,9 @@ def _confine(limits: Limits) -> None:
     deny()
 
 
-def _lines(kind: str, stream: BinaryIO, limits: Limits) -> Iterator[bytes]:
+def _safely(read: Iterator[bytes], limits: Limits) -> Iterator[bytes]:
     try:
-        if kind in ARCHIVES:
-            yield from archive.unpack(stream, kind, limits)
-        elif kind in PACKINGS:
-            yield from archive.unpack_one(stream, kind, limits)
-        else:
-            yield CONTENT.dump_json(_content(kind, stream, limits))
+        yield from read
     except UnreadableError as error:
         yield _refusal(str(error))
     except MemoryError:
@@ -128,12 +144,25 @@ def _lines(kind: str, stream: BinaryIO, limits: Limits) -> Iterator[bytes]:
         yield _refusal(f"damaged, or of another kind ({type(error).__name__})")
 
 
+def _lines(kind: str, stream: BinaryIO, limits: Limits) -> Iterator[bytes]:
+    if kind in ARCHIVES:
+        yield from archive.unpack(stream, kind, limits)
+    elif kind in PACKINGS:
+        yield from archive.unpack_one(stream, kind, limits)
+    else:
+        yield CONTENT.dump_json(_content(kind, stream, limits))
+
+
+def _recognised(recogniser: Recogniser, stream: BinaryIO, page: int) -> Iterator[bytes]:
+    yield json.dumps(clean(recogniser.text(opened(stream)[page]))).encode()
+
+
 def _content(kind: str, stream: BinaryIO, limits: Limits) -> Content:
     if kind in SOURCES:
         content = content_of(kind, text_of(stream.read(), limits))
     else:
-        content = import_module(f"extraction.readers.{READERS[kind]}").read(stream, limits)
-    if not content.text.strip():
+        content = reader_of(kind)(stream, limits)
+    if not content.text.strip() and not content.scans:
         raise UnreadableError("it holds no text")
     return content
 

@@ -1,14 +1,29 @@
-"""The kinds of files, by the end of their names. Imports no reader."""
+"""The kinds of files, by the end of their names. Imports no reader by itself."""
 
+from __future__ import annotations
+
+from importlib import import_module
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO
 
-# values are modules of ``extraction.readers``
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extraction.content import Content, Limits
+
+# values are modules of ``extraction.readers``, with the function if it is not called read
 READERS = {
     ".pdf": "pdf",
     ".docx": "word",
+    ".docm": "word",
     ".pptx": "slides",
+    ".pptm": "slides",
     ".xlsx": "sheets",
+    ".xlsm": "sheets",
+    ".xls": "sheets.read_old",
+    ".ods": "sheets.read_opendocument",
     ".odt": "opendocument",
+    ".odp": "opendocument",
     ".epub": "epub",
     ".html": "html",
     ".htm": "html",
@@ -18,6 +33,13 @@ READERS = {
 }
 SOURCES = (".md", ".rst", ".txt")
 ARCHIVES = (".zip", ".tar")
+# formats that no kept library reads, and what to do
+OLD = {
+    ".doc": "an old format of Word: save it as .docx",
+    ".xlsb": "a binary format of Excel: save it as .xlsx",
+    ".ppt": "an old format of PowerPoint: save it as .pptx",
+    ".msg": "a format of Outlook: save it as .eml",
+}
 KINDS = (*READERS, *SOURCES, *ARCHIVES)
 # how one file of these kinds may be packed
 PACKINGS = (".gz", ".bz2")
@@ -31,3 +53,12 @@ def kind_of(name: str) -> tuple[str, str]:
     if path.suffix in PACKINGS:
         return PurePosixPath(path.stem).suffix, path.suffix
     return path.suffix, ""
+
+
+def reader_of(kind: str) -> Callable[[BinaryIO, Limits], Content]:
+    """The function that reads files of a kind; this imports its parsers."""
+    module, _, function = READERS[kind].partition(".")
+    found: Callable[[BinaryIO, Limits], Content] = getattr(
+        import_module(f"extraction.readers.{module}"), function or "read"
+    )
+    return found

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from extraction.content import CONTENT, Content, Limits, UnreadableError
-from extraction.kinds import ARCHIVES, READERS, SOURCES
+from extraction.kinds import ARCHIVES, OLD, READERS, SOURCES
 from extraction.sandbox import Sandbox
+from extraction.scans import Scans
 from extraction.sources import content_of
 
 _INVALID = "its reader gave no valid answer"
@@ -27,12 +28,16 @@ class Reader:
     Args:
         limits: of each file.
         folder: of temporary files, which hold what archives unpack to; None takes the system's.
+        ocr: languages of the text in scans; see ``extraction.scans.Scans``.
     """
 
-    def __init__(self, limits: Limits | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, folder: Path | None = None, ocr: str = "auto"
+    ) -> None:
         self._limits = limits or Limits()
         self._folder = folder
         self._sandbox = Sandbox(self._limits, folder)
+        self._scans = Scans(self._limits, folder, ocr)
 
     def __enter__(self) -> Reader:
         return self
@@ -43,10 +48,12 @@ class Reader:
     def close(self) -> None:
         """End the processes."""
         self._sandbox.close()
+        self._scans.close()
 
     def interrupt(self) -> None:
         """End the present reading from another thread; its file then counts as unreadable."""
         self._sandbox.interrupt()
+        self._scans.interrupt()
 
     def read(self, kind: str, source: IO[bytes]) -> Iterator[Outcome]:
         """The contents of a file, or of the files in an archive, or why one cannot be read.
@@ -61,9 +68,16 @@ class Reader:
         Raises:
             StartError: no file can be read.
         """
+        self._scans.begin()
+        yield from self._read(kind, source)
+
+    def _read(self, kind: str, source: IO[bytes]) -> Iterator[Outcome]:
         inner, _, packing = kind.rpartition(".")
         if inner:
             yield from self._packed(inner, f".{packing}", source)
+            return
+        if kind in OLD:
+            yield "", UnreadableError(OLD[kind])
             return
         if kind in SOURCES and (plain := self._plain(kind, source)) is not None:
             yield "", plain
@@ -76,8 +90,11 @@ class Reader:
         with answer:
             if kind in ARCHIVES:
                 yield from self._members(answer)
-            else:
-                yield "", _content(answer.read())
+                return
+            found = _content(answer.read())
+        if isinstance(found, Content) and found.scans:
+            found = self._scans.completed(found, source)
+        yield "", found
 
     def _packed(self, kind: str, packing: str, source: IO[bytes]) -> Iterator[Outcome]:
         with tempfile.TemporaryFile(dir=self._folder) as content:
@@ -89,7 +106,7 @@ class Reader:
                 yield "", error
                 return
             content.seek(0)
-            yield from self.read(kind, content)
+            yield from self._read(kind, content)
 
     def _plain(self, kind: str, source: IO[bytes]) -> Content | None:
         """A text in UTF-8: this needs no parser, and takes a tenth of the time of a process."""
@@ -124,7 +141,7 @@ class Reader:
                         kind = PurePosixPath(name).suffix.lower()
                         if kind not in (*READERS, *SOURCES):
                             raise ValueError(kind)
-                        for _, outcome in self.read(kind, content):
+                        for _, outcome in self._read(kind, content):
                             yield name, outcome
                     case {"refused": str(reason), "whole": bool(whole)}:
                         yield "" if whole else name, UnreadableError(reason)

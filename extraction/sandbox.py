@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from extraction.content import FREE, Limits, StartError, UnreadableError
+from extraction.content import ABSENT, FREE, Limits, StartError, UnreadableError
 from extraction.kinds import ARCHIVES, PACKINGS
 
 log = logging.getLogger("docsplit.extraction")
@@ -26,10 +26,12 @@ log = logging.getLogger("docsplit.extraction")
 _SPOOLED = 1 << 23
 _CHUNK = 1 << 16
 _START_SECONDS = 60.0
+# seconds that may pass for each of processor time; others go before a process that recognises
+_PATIENCE, _LONG_PATIENCE = 2, 10
 # JSON takes at most this many bytes for a character; base64 takes four for three
 _EXPANSION = 6
 # further variables would show secrets to the reader
-_VARIABLES = ("PATH", "LD_LIBRARY_PATH")
+_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "TESSDATA_PREFIX")
 
 
 class Sandbox:
@@ -38,10 +40,15 @@ class Sandbox:
     Args:
         limits: of each file.
         folder: of temporary files; None takes the system's.
+        languages: whose text the children can recognise; None recognises none.
     """
 
-    def __init__(self, limits: Limits, folder: Path | None = None) -> None:
+    def __init__(
+        self, limits: Limits, folder: Path | None = None, languages: str | None = None
+    ) -> None:
         self._limits = limits
+        self._languages = languages
+        self._most_seconds = limits.seconds * (_LONG_PATIENCE if languages else _PATIENCE)
         self._folder = None if folder is None else str(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -52,12 +59,13 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, kind: str, source: IO[bytes]) -> IO[bytes]:
+    def run(self, kind: str, source: IO[bytes], page: int | None = None) -> IO[bytes]:
         """The answer of a reader to a file.
 
         Args:
             kind: of ``KINDS`` or ``PACKINGS`` of ``extraction.kinds``.
-            source: a real file.
+            source: a real file, at its start.
+            page: whose text to recognise, from 0; None reads the file.
 
         Returns:
             A file with the lines that the child wrote, from the first.
@@ -67,7 +75,8 @@ class Sandbox:
             StartError: the process does not start.
         """
         control = self._started()
-        message = json.dumps({"kind": kind, "limits": asdict(self._limits)}).encode()
+        request = {"kind": kind, "limits": asdict(self._limits), "page": page}
+        message = json.dumps(request).encode()
         reading, writing = os.pipe()
         answer = tempfile.SpooledTemporaryFile(  # noqa: SIM115 the caller closes it
             _SPOOLED, dir=self._folder
@@ -119,9 +128,10 @@ class Sandbox:
             if not hasattr(os, "fork"):
                 raise StartError("reading files other than tables needs Linux or macOS")
             self._control, theirs = socket.socketpair()
+            arguments = [str(theirs.fileno()), *([self._languages] if self._languages else [])]
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 this interpreter
-                    [sys.executable, "-P", "-m", "extraction.confined", str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "extraction.confined", *arguments],
                     env=environment(),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
@@ -134,10 +144,13 @@ class Sandbox:
                 ready = self._control.recv(_CHUNK)
             except TimeoutError:
                 ready = b""
-            self._control.settimeout(2 * self._limits.seconds)
+            self._control.settimeout(self._most_seconds)
             if not ready:
                 self.close()
                 raise StartError("the process that reads files does not start")
+            if ready.startswith(ABSENT):
+                self.close()
+                raise StartError(ready.removeprefix(ABSENT).decode())
             if ready == FREE:
                 log.warning(
                     "this system has no seccomp filters or no libseccomp: a flaw in a parser could "
@@ -147,7 +160,7 @@ class Sandbox:
 
     def _receive(self, reading: int, answer: IO[bytes], left: int) -> None:
         limits = self._limits
-        deadline = time.monotonic() + 2 * limits.seconds
+        deadline = time.monotonic() + self._most_seconds
         poll = select.poll()
         poll.register(reading, select.POLLIN)
         while True:

@@ -3,8 +3,14 @@
 import re
 from collections.abc import Callable
 
+from extraction import building
 from extraction.content import Content, Heading
 
+# what static sites and notes write before Markdown, in YAML or in TOML
+_FRONT = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n(?:[^\n]*\n){0,200}?\1[ \t]*(?:\r?\n|\Z)")
+_STATED = re.compile(
+    r"""^(title|author|date)[ \t]*[:=][ \t]*["']?([^"'\[{|>\r\n][^"'\r\n]*)["']?[ \t]*\r?$""", re.M
+)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HASHES = re.compile(r" {0,3}(#{1,6})[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
@@ -15,14 +21,19 @@ _LONGEST = 300
 
 
 def content_of(kind: str, text: str) -> Content:
-    """The text with its headings; the first one is the title.
+    """The text with its headings; the first one is the title if the text states no other.
 
     Args:
         kind: of ``extraction.kinds.SOURCES``.
         text: of the file.
     """
-    headings = _HEADINGS[kind](text)
-    return Content(text, headings[0].title if headings else None, headings=headings)
+    front = _FRONT.match(text) if kind == ".md" else None
+    stated = dict(_STATED.findall(front[0])) if front else {}
+    start = front.end() if front else 0
+    headings = [one._replace(start=start + one.start) for one in _HEADINGS[kind](text[start:])]
+    title = building.line(stated.get("title")) or (headings[0].title if headings else None)
+    author, date = building.line(stated.get("author")), building.day(stated.get("date"))
+    return Content(text, title, author, date, [], headings)
 
 
 def _plain(text: str) -> list[Heading]:

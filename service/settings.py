@@ -100,6 +100,9 @@ class Settings(BaseSettings):
     max_upload_disk_bytes: int = 2_147_483_648
     """largest disk space that each process takes for uploaded files until they are read; one client
     may take half of it; beyond this the answer is 429"""
+    ocr: Annotated[str, Field(pattern=r"^(auto|off|[A-Za-z_]+(\+[A-Za-z_]+)*)$")] = "auto"
+    """languages of the text in scans, as tesseract names them, joined by +; auto: all installed
+    ones, or eng alone if they are more than three; off: scans are refused"""
     max_inflight_bytes: int = 536_870_912
     """largest memory that each process reserves for requests in progress; one client may reserve
     half of it; beyond this the answer is 429"""

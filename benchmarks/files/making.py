@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from email.utils import format_datetime
 from html import escape
 
 from benchmarks.files.source import AUTHOR, Source
@@ -208,7 +209,7 @@ def made(kind: str, source: Source) -> Made:
         case ".xlsx":
             return Made(sheets(source), f"Blocks {source.text}", None, ["Blocks"])
         case ".eml":
-            return Made(mail(source), _attached(source), None, ["rest.txt"])
+            return Made(mail(source), _attached(source), None, [source.title[:60], "rest.txt"])
         case ".md":
             return Made(markdown(source), markdown(source).decode(), None, headings)
         case ".rst":
@@ -242,7 +243,14 @@ def packed(parts: dict[str, str | bytes]) -> bytes:
 def _attached(source: Source) -> str:
     half = len(source.blocks) // 2
     texts = [text for _, text in source.blocks]
-    return "\n\n".join([*texts[:half], "rest.txt", *texts[half:]])
+    date = datetime.fromisoformat(source.date).replace(tzinfo=UTC)
+    head = [
+        source.title[:60],
+        f"From: {AUTHOR} <ada@example.org>",
+        f"Date: {format_datetime(date)}",
+    ]
+    head.append("Attachments: rest.txt, a.png")
+    return "\n\n".join([*head, *texts[:half], "rest.txt", *texts[half:]])
 
 
 def _saved(save: Callable[[io.BytesIO], object]) -> bytes:

@@ -17,12 +17,13 @@ _COLUMNS = 95
 _DIVIDED = 3
 
 
-def pdf(source: Source, *, columns: int = 1) -> tuple[bytes, list[str]]:
+def pdf(source: Source, *, columns: int = 1, across: bool = False) -> tuple[bytes, list[str]]:
     """A PDF and the text of each page without what repeats.
 
     Args:
         source: of the text.
         columns: of each page.
+        across: whether to write line by line across the columns.
     """
     made = io.BytesIO()
     canvas = Canvas(made, A4)
@@ -34,7 +35,10 @@ def pdf(source: Source, *, columns: int = 1) -> tuple[bytes, list[str]]:
         canvas.setFont("Helvetica", 9)
         canvas.drawString(60, height - 40, source.title[:60] if number % 2 else AUTHOR)
         canvas.drawCentredString(width / 2, 30, f"Page {number} of {len(pages)}")
-        for place, (level, line, first) in enumerate(page):
+        places = list(enumerate(page))
+        if across:
+            places.sort(key=lambda place: (place[0] % _LINES, place[0]))
+        for place, (level, line, first) in places:
             column, row = divmod(place, _LINES)
             if level and first:
                 canvas.bookmarkPage(f"{number}-{place}")

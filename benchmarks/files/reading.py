@@ -12,6 +12,7 @@ rows.
 from __future__ import annotations
 
 import argparse
+import io
 import resource
 import tempfile
 import time
@@ -22,7 +23,8 @@ from benchmarks.files.fidelity import fidelity, right_pages
 from benchmarks.files.making import KINDS, Made, made
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import Source, sources
-from extraction.content import Content
+from extraction.content import Content, Limits
+from extraction.readers.pdf import read as read_pdf
 from extraction.reading import Reader
 
 # compared characters of a text
@@ -74,6 +76,7 @@ def main() -> None:
     )
     for name, row in rows.items():
         print(row.line(name))
+    print(f"\nPages a second of processor time, of the long PDF: {_speed():.0f}")
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(f"\nMemory of a reading process at most: {most:.0f} MB")
 
@@ -98,15 +101,29 @@ def read(reader: Reader, kind: str, file: Made, row: Row) -> None:
         row.headings.append([heading.title for heading in found.headings] == file.headings)
 
 
+def _speed() -> float:
+    """Pages a second of one core, with the places of the letters, without another process."""
+    content, pages = _long()
+    began = time.process_time()
+    read_pdf(io.BytesIO(content), Limits())
+    return len(pages) / (time.process_time() - began)
+
+
+def _long() -> tuple[bytes, list[str]]:
+    blocks = [block for source in sources(75) for block in source.blocks]
+    return pdf(Source("All", "2026-01-01", blocks))
+
+
 def _files(each: int) -> Iterator[tuple[str, str, Made]]:
     for source in sources(each):
         for kind in KINDS:
             yield kind, kind, made(kind, source)
-    for source in sources(each):
-        content, pages = pdf(source, columns=2)
-        yield ".pdf, two columns", ".pdf", Made(content, "\n".join(pages), pages)
-    blocks = [block for source in sources(75) for block in source.blocks]
-    content, pages = pdf(Source("All", "2026-01-01", blocks))
+    for across in (False, True):
+        name = ".pdf, two columns, written across" if across else ".pdf, two columns"
+        for source in sources(each):
+            content, pages = pdf(source, columns=2, across=across)
+            yield name, ".pdf", Made(content, "\n".join(pages), pages)
+    content, pages = _long()
     yield ".pdf, long", ".pdf", Made(content, "\n".join(pages), pages)
 
 

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import IO, BinaryIO
 
 from extraction.content import Limits, UnreadableError
-from extraction.kinds import ARCHIVES, READERS, SOURCES
+from extraction.kinds import ARCHIVES, OLD, READERS, SOURCES
 
 _CHUNK = 1 << 20
 _LINK = 0xA
@@ -68,11 +68,13 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
     for member in members:
         path = PurePosixPath(member.name)
         ending = path.suffix.lower()
-        if ending not in (*READERS, *SOURCES, *_PACKED) or "__MACOSX" in path.parts:
+        if ending not in (*READERS, *SOURCES, *OLD, *_PACKED) or "__MACOSX" in path.parts:
             continue
         yield _line(name=member.name)
         if ending in _PACKED:
             yield _refused("a table or an archive within an archive; unpack the outer one")
+        elif ending in OLD:
+            yield _refused(OLD[ending])
         elif ".." in path.parts or path.is_absolute():
             yield _refused("its name leaves the archive")
         else:

@@ -4,8 +4,8 @@ from typing import BinaryIO
 
 from extraction.building import Builder
 from extraction.content import Content, Limits, UnreadableError
+from extraction.office.package import Package, attribute, below, child, local, path
 from extraction.readers.html import content_of
-from extraction.readers.package import Package, attribute, below, child, local, path
 
 _MAIN = "META-INF/container.xml"
 _LOCKED = "META-INF/encryption.xml"

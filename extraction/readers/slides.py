@@ -1,11 +1,11 @@
-"""PPTX: the text of each slide and its notes; a page is a slide."""
+"""PPTX: the text of each slide, its charts and its notes; a page is a slide."""
 
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
 from extraction.building import Builder
 from extraction.content import Content, Limits
-from extraction.readers.package import Package, attribute, below, local
+from extraction.office.package import Package, attribute, below, child, local
 
 _MAIN = "ppt/presentation.xml"
 _TITLES = {"title", "ctrTitle"}
@@ -23,6 +23,10 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
         name = next((parts[value] for value in slide.attrib.values() if value in parts), "")
         builder.page()
         _shapes(package.xml(name), builder)
+        for chart in package.related(name, "/chart").values():
+            _chart(package.xml(chart), builder)
+        for diagram in package.related(name, "/diagramData").values():
+            builder.add("\n".join(map(_paragraph, below(package.xml(diagram), "p"))))
         for notes in package.related(name, "/notesSlide").values():
             _shapes(package.xml(notes), builder)
     return package.finished(builder)
@@ -39,6 +43,23 @@ def _shapes(slide: Element, builder: Builder) -> None:
                 builder.add(text)
         elif local(shape) == "tbl":
             builder.add("\n".join(map(_row, below(shape, "tr"))))
+
+
+def _chart(chart: Element, builder: Builder) -> None:
+    """The title of a chart, and its values as a table with a row for each series."""
+    title = child(chart, "chart", "title")
+    builder.add("" if title is None else "\n".join(map(_paragraph, below(title, "p"))))
+    rows: list[str] = []
+    for series in below(chart, "ser"):
+        names, columns, values = (_values(child(series, part)) for part in ("tx", "cat", "val"))
+        if not rows and columns:
+            rows.append("\t".join(["", *columns]))
+        rows.append("\t".join([" ".join(names), *values]))
+    builder.add("\n".join(rows))
+
+
+def _values(part: Element | None) -> list[str]:
+    return [] if part is None else [" ".join((one.text or "").split()) for one in below(part, "v")]
 
 
 def _row(row: Element) -> str:

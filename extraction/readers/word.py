@@ -1,13 +1,14 @@
-"""DOCX: paragraphs, tables, notes, headings, and pages as Word last laid them out."""
+"""DOCX: paragraphs, lists, tables, notes, headings, and pages as Word last laid them out."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
 from extraction.building import PAGE, Builder
 from extraction.content import Content, Limits
-from extraction.readers.package import Package, attribute, below, child, local
+from extraction.office.package import Package, attribute, below, child, local, number
+from extraction.office.word_lists import Lists
 
 _MAIN = "word/document.xml"
 # deleted text, and the copy of a text box for older versions
@@ -15,21 +16,24 @@ _SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr"}
 _WRAPPERS = {"sdt", "sdtContent", "ins"}
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _DEEPEST = 9
+# columns of a table that one cell may span
+_WIDEST = 100
 _BLANKS = re.compile(r"\s+")
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
     """The text of the document and then of its notes, without headers and footers."""
     package = Package(stream, limits, _MAIN, "DOCX")
-    levels = _levels(package.xml("word/styles.xml"))
-    body = child(package.xml(_MAIN), "body")
+    styles = package.xml("word/styles.xml")
     builder = Builder(limits)
+    text = _Text(builder, _levels(styles), Lists(package.xml("word/numbering.xml"), styles))
+    body = child(package.xml(_MAIN), "body")
     if body is not None:
         if next(below(body, "lastRenderedPageBreak"), None) is not None:
             builder.page()
-        _blocks(body, builder, levels)
+        text.add(body)
     for notes in ("word/footnotes.xml", "word/endnotes.xml"):
-        _blocks(package.xml(notes), builder, levels)
+        text.add(package.xml(notes))
     return package.finished(builder)
 
 
@@ -48,16 +52,46 @@ def _levels(styles: Element) -> dict[str, int]:
     return found
 
 
-def _blocks(parent: Element, builder: Builder, levels: dict[str, int]) -> None:
-    for element in parent:
-        match local(element):
-            case "p":
-                _paragraph(element, builder, levels)
-            case "tbl":
-                builder.add("\n".join(map(_row, _rows(element))))
-            case name if name not in _SKIPPED:
-                # content controls, notes and insertions hold paragraphs
-                _blocks(element, builder, levels)
+class _Text:
+    """Adds blocks to a builder.
+
+    Args:
+        builder: gets them.
+        levels: of headings, by the id of the style.
+        lists: number the paragraphs.
+    """
+
+    def __init__(self, builder: Builder, levels: Mapping[str, int], lists: Lists) -> None:
+        self._builder = builder
+        self._levels = levels
+        self._lists = lists
+
+    def add(self, parent: Element) -> None:
+        """Add what is in an element."""
+        for element in parent:
+            match local(element):
+                case "p":
+                    self._paragraph(element)
+                case "tbl":
+                    self._builder.add("\n".join(map(_row, _rows(element))))
+                case name if name not in _SKIPPED:
+                    # content controls, notes and insertions hold paragraphs
+                    self.add(element)
+
+    def _paragraph(self, element: Element) -> None:
+        text = _text(element)
+        if text.strip():
+            # after what begins a page
+            first = len(text) - len(text.lstrip(PAGE))
+            text = text[:first] + self._lists.before(element) + text[first:]
+        outline = attribute(child(element, "pPr", "outlineLvl"), "val")
+        level = self._levels.get(attribute(child(element, "pPr", "pStyle"), "val"))
+        if level is None and outline.isdecimal() and int(outline) < _DEEPEST:
+            level = int(outline) + 1
+        if level is None:
+            self._builder.add(text)
+        else:
+            self._builder.heading(level, text)
 
 
 def _rows(parent: Element) -> Iterator[Element]:
@@ -70,20 +104,17 @@ def _rows(parent: Element) -> Iterator[Element]:
 
 
 def _row(row: Element) -> str:
-    cells = (_text(cell) for cell in row if local(cell) != "trPr")
-    return "\t".join(_BLANKS.sub(" ", cell).strip(" ") for cell in cells)
-
-
-def _paragraph(element: Element, builder: Builder, levels: dict[str, int]) -> None:
-    text = _text(element)
-    outline = attribute(child(element, "pPr", "outlineLvl"), "val")
-    level = levels.get(attribute(child(element, "pPr", "pStyle"), "val"))
-    if level is None and outline.isdecimal() and int(outline) < _DEEPEST:
-        level = int(outline) + 1
-    if level is None:
-        builder.add(text)
-    else:
-        builder.heading(level, text)
+    cells: list[str] = []
+    for cell in row:
+        if local(cell) == "trPr":
+            before = number(attribute(child(cell, "gridBefore"), "val"))
+            cells += [""] * min(before, _WIDEST)
+            continue
+        cells.append(_BLANKS.sub(" ", _text(cell)).strip(" "))
+        # the next cell stands in the column where the page shows it
+        span = number(attribute(child(cell, "tcPr", "gridSpan"), "val"), 1)
+        cells += [""] * (min(span, _WIDEST) - 1)
+    return "\t".join(cells).rstrip("\t ")
 
 
 def _text(element: Element) -> str:

@@ -114,6 +114,8 @@ def _load(arguments: list[str]) -> int:
     if not re.fullmatch(INDEX_NAME, given.index):
         raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
     fields = dict(_field(item) for item in given.field)
+    # environment variables for the service would leave cores idle here, or prevent the start
+    settings = load(rest).model_copy(update={"keys_file": None})
     unread: list[Refused] = []
     documents = read_documents(
         given.source,
@@ -121,10 +123,9 @@ def _load(arguments: list[str]) -> int:
         typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
         links=given.links,
         refuse=unread.append,
+        ocr=settings.ocr,
     )
     source = Source(documents, entries(given.source, given.links), unread, given.prune)
-    # environment variables for the service would leave cores idle here, or prevent the start
-    settings = load(rest).model_copy(update={"keys_file": None})
     with ExitStack() as stack:
         cluster = None
         if given.ray is not None:

@@ -114,7 +114,7 @@ class Service:
         self.background = Background(self.heads, self.encoders, self.metrics)
         self.jobs = Runner(self.store, self.metrics)
         disk_bytes = settings.max_upload_disk_bytes
-        self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics)
+        self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics, settings.ocr)
         self.mapping = Mapping(self.store, self.jobs)
         default = self.encoders.default
         self.tracing = tracing(settings, default.bundle, default.choice)

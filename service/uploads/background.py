@@ -58,16 +58,20 @@ class Uploads:
         runner: runs the jobs.
         capacity: bytes of all uploads on disk.
         metrics: counts refused files.
+        ocr: languages of the text in scans.
     """
 
-    def __init__(self, store: Store, runner: Runner, capacity: int, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, runner: Runner, capacity: int, metrics: Metrics, ocr: str = "auto"
+    ) -> None:
         self._store = store
+        self._ocr = ocr
         self._runner = runner
         self._metrics = metrics
         # a folder of temporary files may lie in memory, the volume of the indexes does not
         folder = None if "://" in store.path else Path(store.path, "scratch")
         self.spool = Spool(folder, capacity)
-        self.texts = Texts(folder)
+        self.texts = Texts(folder, ocr)
         self._places: Counter[Client] = Counter()
         self._seconds = 10.0
         metrics.upload_bytes.set_function(lambda: self.spool.total)
@@ -118,7 +122,9 @@ class Uploads:
 
         client = Client(upload.client.name, WEIGHT)
         background = BackgroundEmbedder(embedder, prompt, count, client=client)
-        target = Target(self._store, wish.index, wish.uid, background, wish.threshold, wish.mark)
+        target = Target(
+            self._store, wish.index, wish.uid, background, wish.threshold, wish.mark, self._ocr
+        )
         progress = Progress(len(upload.names))
         payer = charges.payer()
 

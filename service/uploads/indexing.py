@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from corpora.documents import Document, of_file
 from corpora.files import TABLES
 from extraction.content import StartError, UnreadableError
-from extraction.kinds import KINDS, PACKINGS, kind_of
+from extraction.kinds import KINDS, OLD, PACKINGS, kind_of
 from extraction.reading import Outcome, Reader
 from service import executors
 from service.embedding import charges
@@ -43,6 +43,7 @@ class Target:
         threshold: a document is a near-duplicate if another one of the index resembles it as much;
             None compares nothing.
         mark: whether to write near-duplicates and name them, instead of refusing them.
+        ocr: languages of the text in scans.
     """
 
     store: Store
@@ -51,6 +52,7 @@ class Target:
     embedder: BackgroundEmbedder
     threshold: float | None
     mark: bool
+    ocr: str = "auto"
 
 
 async def add(upload: Upload, target: Target, progress: Progress) -> None:
@@ -63,7 +65,7 @@ async def add(upload: Upload, target: Target, progress: Progress) -> None:
     seen: set[str] = set()
     read = 0
     since = time.monotonic()
-    async with aclosing(_contents(upload, progress)) as contents:
+    async with aclosing(_contents(upload, progress, target.ocr)) as contents:
         async for found in contents:
             if found is None:
                 read += 1
@@ -82,13 +84,15 @@ async def add(upload: Upload, target: Target, progress: Progress) -> None:
     progress.done += read
 
 
-async def _contents(upload: Upload, progress: Progress) -> AsyncGenerator[Document | None, None]:
+async def _contents(
+    upload: Upload, progress: Progress, ocr: str
+) -> AsyncGenerator[Document | None, None]:
     """The documents of each file, and None after each file that could be read."""
-    reader = Reader(folder=upload.folder)
+    reader = Reader(folder=upload.folder, ocr=ocr)
     try:
         for number, name in enumerate(upload.names):
             kind, packing = kind_of(name)
-            if kind not in KINDS:
+            if kind not in (*KINDS, *OLD):
                 progress.failed += 1
                 progress.refuse(name, "kind", _unknown(kind))
                 continue

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path, PurePosixPath
 
 from extraction.content import Content, Limits, StartError, UnreadableError
-from extraction.kinds import READERS, SOURCES
+from extraction.kinds import OLD, READERS, SOURCES
 from extraction.reading import Reader
 from service import executors
 from service.errors import InvalidError, UnavailableError, errno_name
 from service.uploads.spool import Upload
 
-LIMITS = Limits(seconds=20, pages=2000, characters=4_000_000, unpacked=1 << 28)
+LIMITS = Limits(seconds=20, pages=2000, characters=4_000_000, unpacked=1 << 28, scans=20)
 _KINDS = (*READERS, *SOURCES)
 # the process that reads files ends after so long without one
 _IDLE_SECONDS = 60.0
@@ -26,10 +26,11 @@ class Texts:
 
     Args:
         folder: of temporary files; None takes the system's.
+        ocr: languages of the text in scans.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._reader = Reader(LIMITS, folder)
+    def __init__(self, folder: Path | None, ocr: str = "auto") -> None:
+        self._reader = Reader(LIMITS, folder, ocr)
         self._idle: asyncio.TimerHandle | None = None
 
     async def read(self, upload: Upload) -> Content:
@@ -40,7 +41,7 @@ class Texts:
             UnavailableError: no file can be read.
         """
         kind = PurePosixPath(upload.names[0]).suffix.lower()
-        if kind not in _KINDS:
+        if kind not in (*_KINDS, *OLD):
             raise InvalidError(
                 f"file: the end of its name must be one of {', '.join(_KINDS)}; send archives to "
                 "POST /indexes/{name}/files",

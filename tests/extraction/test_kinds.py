@@ -18,14 +18,16 @@ from benchmarks.files.source import AUTHOR, Source, sources
 from extraction.content import Content, UnreadableError
 from extraction.kinds import ARCHIVES, kind_of
 from extraction.kinds import KINDS as READ
-from tests.extraction.conftest import Read, content_of
+from tests.extraction.conftest import LIBREOFFICE, Read, content_of
 
 SOURCES = list(sources(3))
 LONG = max(SOURCES, key=lambda source: len(source.text))
 
 
 def test_every_kind_is_made_here() -> None:
-    assert {*KINDS, *ARCHIVES, ".htm", ".xhtml"} == set(READ)
+    stored = {path.suffix for path in LIBREOFFICE.iterdir()}
+    others = {".htm", ".xhtml", ".docm", ".pptm", ".xlsm"}
+    assert {*KINDS, *ARCHIVES, *stored, *others} == set(READ)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,6 +135,23 @@ def test_headings_of_markdown_and_restructured_text(read: Read) -> None:
     ]
 
 
+@pytest.mark.parametrize(("mark", "means"), [("---", ":"), ("+++", " =")])
+def test_markdown_may_state_title_author_and_date_before_the_text(
+    read: Read, mark: str, means: str
+) -> None:
+    stated = {"title": '"Notes"', "author": "Ada Example", "tags": "[a, b]", "date": "2026-03-07"}
+    lines = [mark, *(f"{name}{means} {value}" for name, value in stated.items()), mark, ""]
+    text = "\n".join([*lines, "One", "---", ""])
+    found = content_of(read(".md", text.encode()))
+    assert (found.title, found.author, found.date) == ("Notes", "Ada Example", "2026-03-07")
+    assert found.text == text
+    # the line above the second mark is no heading
+    [heading] = found.headings
+    assert text[heading.start :] == "One\n---\n"
+    # other texts state nothing so
+    assert content_of(read(".txt", text.encode())).title is None
+
+
 @pytest.mark.parametrize("kind", [".md", ".rst"])
 def test_a_long_line_costs_linear_time(read: Read, kind: str) -> None:
     # in quadratic time this would take hours
@@ -159,6 +178,7 @@ def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> No
         "../f.txt": "outside",
         "__MACOSX/._a.txt": "resource",
         "g.zip": packed({"h.txt": "inner"}),
+        "i.doc": "old",
     }
     found = read(".zip", packed(parts))
     assert [name for name, one in found if isinstance(one, Content)] == ["a.txt", "deep/b.docx"]
@@ -167,6 +187,7 @@ def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> No
         "e.csv": "a table or an archive within an archive; unpack the outer one",
         "../f.txt": "its name leaves the archive",
         "g.zip": "a table or an archive within an archive; unpack the outer one",
+        "i.doc": "an old format of Word: save it as .docx",
     }
 
 

@@ -12,6 +12,7 @@ from service.embedding.batching.clients import Client
 from service.uploads.spool import Spool, Upload
 from service.uploads.texts import LIMITS, Texts
 from tests.conftest import Server
+from tests.extraction.test_scans import installed, scanned
 from tests.index.test_files import packed, spooled, word
 
 
@@ -36,11 +37,17 @@ def test_a_file_becomes_text_with_headings(server: Server) -> None:
     assert httpx.post(f"{server.url}/similarity", json={"inputs": query}).is_success
 
 
+@installed
+def test_a_scan_becomes_text(server: Server) -> None:
+    assert "The seller delivers" in read(server, ("a.pdf", scanned(500))).json()["text"]
+
+
 @pytest.mark.parametrize(
     ("files", "status", "hint"),
     [
         ([("a.pdf", b"%PDF-1.7 torn")], 422, "damaged"),
         ([("a.exe", b"MZ")], 422, ".pdf, .docx"),
+        ([("a.doc", b"old")], 422, "save it as .docx"),
         ([("a.zip", packed({"a.txt": b"a"}))], 422, "POST /indexes/{name}/files"),
         ([("a.txt", b" ")], 422, "no text"),
         ([("a.txt", b"a" * (LIMITS.characters + 1))], 422, "4,000,000 characters"),

@@ -41,6 +41,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--cache-secret", "one of 31 characters, too short"], "cache_secret"),
         (["--cache-sharing", "sometimes"], "cache_sharing"),
         (["--request-timeout", "0"], "request_timeout"),
+        (["--ocr", "/etc/passwd"], "ocr"),
         (["--config", "/nowhere.yaml"], "config"),
         (["--otlp-endpoint", "collector:4318"], "otlp_endpoint"),
         (["--otlp-endpoint", "http://"], "otlp_endpoint"),

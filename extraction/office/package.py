@@ -15,7 +15,7 @@ from extraction.building import Builder
 from extraction.content import Content, Limits, UnreadableError
 
 # a compound file, the old format of Office, and the wrapping of encrypted new files
-_COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1")
+COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1")
 _CORE = "docProps/core.xml"
 
 
@@ -35,9 +35,9 @@ class Package:
     def __init__(self, stream: BinaryIO, limits: Limits, needed: str, kind: str) -> None:
         self._left = limits.unpacked
         self._kind = kind
-        start = stream.read(len(_COMPOUND))
+        start = stream.read(len(COMPOUND))
         stream.seek(0)
-        if start == _COMPOUND:
+        if start == COMPOUND:
             raise UnreadableError(
                 f"encrypted, or in an older format; save it without a password as {kind}"
             )
@@ -129,6 +129,11 @@ def attribute(element: Element | None, name: str) -> str:
             if key.rpartition("}")[2] == name:
                 return value
     return ""
+
+
+def number(value: str, default: int = 0) -> int:
+    """A whole number in decimal digits; another one for any other text."""
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else default
 
 
 def child(element: Element, *names: str) -> Element | None:

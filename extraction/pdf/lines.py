@@ -23,7 +23,12 @@ _WHOLE = re.compile(r"\b\w+-\w+")
 
 
 def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
-    """The lines of each page without headers, footers and page numbers.
+    """The lines of each page without headers, footers and page numbers."""
+    return [lines[own] for lines, own in zip(pages, bodies(pages), strict=True)]
+
+
+def bodies(pages: Sequence[list[str]]) -> list[slice]:
+    """The lines of each page between its headers and its footers.
 
     A line at the edge of a page is one of them if it stands at the same edge of many pages, with
     nothing different but a number that counts the pages. The first or last line is one, too, if it
@@ -39,7 +44,7 @@ def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
         edge: {key for key, count in counted.items() if count >= _needed(key, len(pages))}
         for edge, counted in counts.items()
     }
-    return [_stripped(lines, place, repeated) for place, lines in enumerate(pages)]
+    return [_body(lines, place, repeated) for place, lines in enumerate(pages)]
 
 
 def _needed(key: str, pages: int) -> float:
@@ -49,7 +54,7 @@ def _needed(key: str, pages: int) -> float:
     return least if _MARK in key else max(least, _SHARE * pages)
 
 
-def _stripped(lines: list[str], place: int, repeated: dict[int, set[str]]) -> list[str]:
+def _body(lines: list[str], place: int, repeated: dict[int, set[str]]) -> slice:
     first, last = 0, len(lines)
     for number, line in enumerate(lines[:_EDGE]):
         if not repeated[0].isdisjoint(_keys(line, place)) or (not number and _counts(line, place)):
@@ -57,7 +62,7 @@ def _stripped(lines: list[str], place: int, repeated: dict[int, set[str]]) -> li
     for number, line in enumerate(reversed(lines[first:][-_EDGE:])):
         if not repeated[-1].isdisjoint(_keys(line, place)) or (not number and _counts(line, place)):
             last = len(lines) - number - 1
-    return lines[first:last]
+    return slice(first, last)
 
 
 def _counts(line: str, place: int) -> bool:

@@ -1,0 +1,1 @@
+"""Parts of office files: the archive of XML, and the numbers of lists."""

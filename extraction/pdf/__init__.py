@@ -1,0 +1,1 @@
+"""Pages of PDFs: their lines, columns, headings, and what repeats."""

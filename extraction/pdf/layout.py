@@ -1,0 +1,131 @@
+"""The lines of a PDF's page in the order of reading: cells of tables apart by tabs."""
+
+import ctypes
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from extraction.pdf.columns import Cell, Row, ordered
+from extraction.pdf.lines import HYPHEN
+
+_WORD = re.compile(f"[^ \r\n{HYPHEN}]+|\r\n|{HYPHEN}")
+# a blank wider than this part of the letters' size stands between cells or columns
+_WIDE = 1.0
+_BOLD = re.compile(rb"(?i)bold|black|heavy|demi|^[A-Z]{6}\+(?:CM|SF|EC)B|BX\d|^(?:CM|SF|EC)B")
+_BOLD_WEIGHT = 600
+_NAME_BYTES = 64
+# what leads the eye to the page number in a table of contents
+_LEADERS = re.compile(r"[ \t]?(?:\.[ \t]?){5,}(?=\w{0,6}$)")
+
+
+class Line(NamedTuple):
+    """A line of a page.
+
+    Attributes:
+        text: cells apart by tabs; ends with ``HYPHEN`` if the next line goes on with its last word.
+        size: of its longest word's letters in points; 0 if it is not known.
+        bold: whether its first and its longest word are.
+        bottom: of its first letter, in points from that of the page.
+    """
+
+    text: str
+    size: float = 0.0
+    bold: bool = False
+    bottom: float = 0.0
+
+
+class Layout:
+    """Reads the lines of pages; holds the memory that PDFium writes its answers to."""
+
+    def __init__(self) -> None:
+        self._box = pdfium_c.FS_RECTF()
+        self._matrix = pdfium_c.FS_MATRIX()
+        self._name = ctypes.create_string_buffer(_NAME_BYTES)
+        self._flags = ctypes.c_int()
+        self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
+        self._at_flags = ctypes.byref(self._flags)
+
+    def lines(self, words: pdfium.PdfTextPage) -> list[Line]:
+        """The lines of a page in the order of reading; divided words are one line still."""
+        text: str = words.get_text_range()
+        if len(text) != words.count_chars():
+            # places in the text are not those of the letters
+            return plain(words)
+        rows = self._rows(words.raw, text)
+        return _whole(ordered(rows))
+
+    def _rows(self, page: object, text: str) -> list[Row]:
+        rows: list[Row] = []
+        line: list[tuple[int, int]] = []
+        for found in _WORD.finditer(text):
+            if found[0] in ("\r\n", HYPHEN):
+                row = self._row(page, text, line)
+                rows.append(_divided(row) if found[0] == HYPHEN else row)
+                line = []
+            else:
+                line.append(found.span())
+        return [*rows, self._row(page, text, line)]
+
+    def _row(self, page: object, text: str, words: list[tuple[int, int]]) -> Row:
+        if not words:
+            return Row([], 0.0, False, 0.0)
+        longest = max(words, key=lambda word: word[1] - word[0])[0]
+        size = self._size(page, longest)
+        cells: list[Cell] = []
+        first, start, right, bottom = 0, 0.0, 0.0, 0.0
+        for number, (begin, end) in enumerate(words):
+            left = self._edges(page, begin)[0]
+            if number and left - right > _WIDE * size:
+                cells.append(Cell(text[words[first][0] : words[number - 1][1]], start, right))
+                first = number
+            if number == first:
+                start, bottom = left, bottom or self._box.bottom
+            right = self._edges(page, end - 1)[1]
+        cells.append(Cell(text[words[first][0] : words[-1][1]], start, right))
+        bold = self._is_bold(page, words[0][0]) and self._is_bold(page, longest)
+        return Row(cells, size, bold, bottom)
+
+    def _edges(self, page: object, place: int) -> tuple[float, float]:
+        pdfium_c.FPDFText_GetLooseCharBox(page, place, self._at_box)
+        return self._box.left, self._box.right
+
+    def _size(self, page: object, place: int) -> float:
+        size: float = pdfium_c.FPDFText_GetFontSize(page, place)
+        if pdfium_c.FPDFText_GetMatrix(page, place, self._at_matrix):
+            size *= (self._matrix.c**2 + self._matrix.d**2) ** 0.5
+        return size
+
+    def _is_bold(self, page: object, place: int) -> bool:
+        if pdfium_c.FPDFText_GetFontWeight(page, place) >= _BOLD_WEIGHT:
+            return True
+        self._name[0] = b"\0"
+        pdfium_c.FPDFText_GetFontInfo(page, place, self._name, _NAME_BYTES, self._at_flags)
+        return _BOLD.search(self._name.value) is not None
+
+
+def plain(words: pdfium.PdfTextPage) -> list[Line]:
+    """The lines of a page as PDFium orders them, without places."""
+    text: str = words.get_text_range()
+    return [Line(line) for line in text.split("\r\n") if line.strip()]
+
+
+def _divided(row: Row) -> Row:
+    *cells, last = row.cells or [Cell("", 0.0, 0.0)]
+    return row._replace(cells=[*cells, last._replace(text=last.text + HYPHEN)])
+
+
+def _whole(rows: Sequence[Row]) -> list[Line]:
+    """Lines of text; one that ends within a word goes on with the next."""
+    lines: list[Line] = []
+    for row in rows:
+        text = _LEADERS.sub("\t", "\t".join(cell.text for cell in row.cells))
+        if not text.strip():
+            continue
+        if lines and lines[-1].text.endswith(HYPHEN):
+            lines[-1] = lines[-1]._replace(text=lines[-1].text + text)
+        else:
+            lines.append(Line(text, row.size, row.bold, row.bottom))
+    return lines

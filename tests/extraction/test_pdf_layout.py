@@ -1,0 +1,148 @@
+"""A PDF's columns, tables and headings, as a reader of the page sees them."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from reportlab.pdfgen.canvas import Canvas
+
+from extraction.pdf.headings import headings, title
+from extraction.pdf.layout import Line
+from tests.extraction.conftest import Read, content_of
+
+LEFT = "The left column tells of a river that runs through seven valleys and meets the sea. " * 5
+RIGHT = "On the right we read of mountains that carry snow in every month of the year and fog. " * 5
+
+
+def drawn(*pages: Callable[[Canvas], None]) -> bytes:
+    target = io.BytesIO()
+    canvas = Canvas(target)
+    for draw in pages:
+        draw(canvas)
+        canvas.showPage()
+    canvas.save()
+    return target.getvalue()
+
+
+def lines(canvas: Canvas, texts: list[str], left: float, top: float) -> None:
+    for number, text in enumerate(texts):
+        canvas.drawString(left, top - 13 * number, text)
+
+
+def across(canvas: Canvas) -> None:
+    """Two columns, line by line."""
+    pairs = zip(textwrap.wrap(LEFT, 44), textwrap.wrap(RIGHT, 44), strict=False)
+    for number, pair in enumerate(pairs):
+        for column, text in enumerate(pair):
+            lines(canvas, [text], 50 + 260 * column, 750 - 13 * number)
+
+
+def test_columns_that_are_written_line_by_line_are_read_one_after_the_other(read: Read) -> None:
+    found = content_of(read(".pdf", drawn(across)))
+    words = " ".join(found.text.split())
+    assert "meets the sea. The left column tells" in words
+    assert "month of the year and fog. On the right" in words
+    # the right column follows the left one
+    assert words.rindex("river") < words.index("mountains")
+
+
+TABLE = [["Item", "Price", "Due"], ["Beam of steel", "12.50", "May"], ["Rope", "3.00", "June"]]
+
+
+def table(canvas: Canvas) -> None:
+    for row, cells in enumerate([*TABLE, *TABLE[1:], *TABLE[1:]]):
+        for column, text in enumerate(cells):
+            lines(canvas, [text], 60 + 120 * column, 750 - 15 * row)
+
+
+def test_the_cells_of_a_table_stand_apart_and_its_rows_together(read: Read) -> None:
+    found = content_of(read(".pdf", drawn(table)))
+    assert found.text.split("\n")[:3] == ["\t".join(row) for row in TABLE]
+    # words of a sentence do not
+    prose = drawn(lambda canvas: lines(canvas, textwrap.wrap(LEFT, 80), 50, 750))
+    assert "\t" not in content_of(read(".pdf", prose)).text
+
+
+def contract(canvas: Canvas) -> None:
+    canvas.setFont("Helvetica-Bold", 20)
+    lines(canvas, ["Supply of steel"], 50, 780)
+    for number, name in enumerate(["Duties of the seller", "Duties of the buyer"], 1):
+        canvas.setFont("Helvetica-Bold", 11)
+        lines(canvas, [f"{number} {name}"], 50, 850 - 110 * number)
+        canvas.setFont("Helvetica", 11)
+        lines(canvas, textwrap.wrap(LEFT, 90)[:6], 50, 830 - 110 * number)
+
+
+def test_letters_show_headings_and_the_title_of_a_pdf_without_an_outline(read: Read) -> None:
+    found = content_of(read(".pdf", drawn(contract)))
+    assert found.title == "Supply of steel"
+    assert [(one.level, one.title) for one in found.headings] == [
+        (1, "Supply of steel"),
+        (2, "1 Duties of the seller"),
+        (2, "2 Duties of the buyer"),
+    ]
+    for one in found.headings:
+        assert found.text[one.start :].startswith(one.title)
+
+
+def test_stated_headings_come_before_seen_ones(read: Read) -> None:
+    def outlined(canvas: Canvas) -> None:
+        canvas.setTitle("A title")
+        canvas.bookmarkPage("here")
+        canvas.addOutlineEntry("DUTIES of the buyer", "here")
+        contract(canvas)
+
+    found = content_of(read(".pdf", drawn(outlined)))
+    assert found.title == "A title"
+    [heading] = found.headings
+    # the text has it with other capitals
+    assert found.text[heading.start :].startswith("2 Duties of the buyer")
+
+
+BODY = [Line("a text in plain letters that goes on for a while", 10)] * 8
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line("bold words that begin a paragraph and go on for a long time, as a remark.", 10, True),
+        Line("Item\tPrice\tDue", 10, True),
+        Line("12.4", 14, True),
+        Line("a very long line " * 20, 14, True),
+        Line("Plain words", 10),
+    ],
+)
+def test_lines_that_are_no_headings(line: Line) -> None:
+    assert headings([[*BODY, line, *BODY]]) == []
+    assert len(headings([[*BODY, Line("A heading", 10, True), *BODY]])) == 1
+
+
+def test_headings_in_one_style_are_apart_by_numbers_and_gaps() -> None:
+    page = [
+        Line("A heading of two", 14, bottom=700),
+        Line("lines", 14, bottom=684),
+        Line("1.1 Another one", 14, bottom=668),
+        Line("A third", 14, bottom=640),
+    ]
+    assert [(one.first, one.last) for one in headings([[*page, *BODY * 3]])] == [
+        (0, 1),
+        (2, 2),
+        (3, 3),
+    ]
+
+
+def test_a_page_of_one_size_has_no_title() -> None:
+    assert title([BODY]) is None
+    assert title([[Line("A report", 24), *BODY]]) == "A report"
+
+
+def test_the_dots_of_a_table_of_contents_go(read: Read) -> None:
+    def contents(canvas: Canvas) -> None:
+        lines(canvas, [f"Chapter {name} {'. ' * 30}{name}" for name in (4, 7)], 50, 700)
+        lines(canvas, ["and so on ..."], 50, 600)
+
+    found = content_of(read(".pdf", drawn(contents)))
+    assert found.text == "Chapter 4\t4\nChapter 7\t7\nand so on ..."
