@@ -8,10 +8,11 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from bundles.manifest import BundleError
 from service.bulk.encoding import Encode, Encoded, encode_texts
 from service.bulk.spreading import LostError, spread
 from service.bulk.stores import root_of
@@ -42,23 +43,29 @@ class _Worker:
     """The code of an actor; another machine calls its methods."""
 
     def __init__(self, settings: Settings) -> None:
-        self._service = Service(settings, open_one(settings))
+        self._settings = settings
         self._starting = asyncio.Lock()
+        self._service: Service | None = None
         self._updater: Updater | None = None
 
     async def start(self) -> str:
         """The revision of the bundle, once its engine is warm."""
+        return (await self._started()).encoders.default.revision
+
+    async def _started(self) -> Service:
         async with self._starting:
-            if self._service.running is None:
-                await self._service.start()
-        if self._service.running is None:
-            raise CommandError("the engine did not start; the node's log says why")
-        return self._service.encoders.default.revision
+            if self._service is None:
+                service = Service(self._settings, open_one(self._settings))
+                await service.start()
+                if service.running is None:
+                    raise CommandError("the engine did not start; the node's log says why")
+                self._service = service
+        return self._service
 
     async def sees(self, name: str, uid: str) -> bool:
         """Whether this node has the store with an index, so that the actor can write to it."""
         try:
-            root_of(self._service.settings)
+            root_of(self._settings)
             await self._update(name, uid)
         except Exception as error:  # noqa: BLE001 the first process writes instead
             log.info("index_out_of_reach", reason=str(error)[:300])
@@ -71,15 +78,15 @@ class _Worker:
 
     async def encode(self, texts: Mapping[str, str]) -> Encoded:
         """Like ``encode_texts``; an actor that Ray moved to another node starts its engine."""
-        await self.start()
-        prompt = resolve(self._service.encoders.default.manifest, None)
-        embedder = self._service.running.embedder  # type: ignore[union-attr] # start sets it
+        service = await self._started()
+        prompt = resolve(service.encoders.default.manifest, None)
+        embedder = service.running.embedder  # type: ignore[union-attr] # it has started
         # one for each call: one tokenises while another computes
         return await encode_texts(BackgroundEmbedder(embedder, prompt, exclusive=True), texts)
 
     async def _update(self, name: str, uid: str) -> Updater:
         if self._updater is None:
-            indexes = await self._service.store.indexes()
+            indexes = await (await self._started()).store.indexes()
             index = await indexes.open(name)
             index.require(uid)
             from service.bulk.updating import Updater
@@ -132,6 +139,10 @@ class Cluster:
 
         return update
 
+    async def _all(self, method: str, *given: Any) -> list[Any]:
+        calls = [getattr(one, method).remote(*given) for one in self._actors]
+        return await asyncio.gather(*map(_answer, calls))
+
     def _encode(self, worker: int) -> Encode:
         async def encode(texts: Mapping[str, str]) -> Encoded:
             found: Encoded = await _answer(self._actors[worker].encode.remote(texts))
@@ -159,29 +170,18 @@ async def _answer(call: Awaitable[R]) -> R:
 
     Raises:
         LostError: the actor's process or machine ended.
-        ServiceError: the method raised one, or the actor could not start.
+        CommandError: the method says what is wrong on its node.
     """
-    from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+    from ray.exceptions import RayActorError, RayTaskError
 
     try:
         return await call
-    except RayTaskError as error:
-        _explain(error)
-    except ActorDiedError as error:
-        # raised while the actor is made, for example for a node without the bundle
-        cause = getattr(error, "cause", None) or error.__cause__
-        if isinstance(cause, Exception) and not isinstance(cause, RayActorError):
-            _explain(cause)
-        raise LostError from error
     except RayActorError as error:
         raise LostError from error
-
-
-def _explain(error: Exception) -> NoReturn:
-    cause = getattr(error, "cause", None) or error
-    if isinstance(cause, ServiceError):
-        raise CommandError(f"on a node of the cluster: {cause}") from error
-    raise error
+    except RayTaskError as error:
+        if isinstance(error.cause, ServiceError | BundleError):
+            raise CommandError(f"on a node of the cluster: {error.cause}") from error
+        raise
 
 
 @contextmanager
