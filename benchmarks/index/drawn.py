@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=101_000)
     parser.add_argument("--clusters", type=int, default=1000)
     parser.add_argument("--rank", type=int, default=32)
+    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32")
     given = parser.parse_args()
     console = Console()
     real = asyncio.run(windows(given.folders))
@@ -72,13 +73,13 @@ def main() -> None:
     with console.status(f"fitting to {len(real):,} windows"):
         mixture = fit(real, given.clusters, given.rank)
     made = np.lib.format.open_memmap(
-        given.destination, "w+", np.float32, (given.rows, real.shape[1])
+        given.destination, "w+", given.dtype, (given.rows, real.shape[1])
     )
     for first in track(range(0, given.rows, BLOCK), "drawing"):
         made[first : first + BLOCK] = drawn(mixture, min(BLOCK, given.rows - first), draw)
     made.flush()
     size = min(len(real), given.rows)
-    for name, rows in (("real", real[:size]), ("drawn", np.array(made[:size]))):
+    for name, rows in (("real", real[:size]), ("drawn", np.array(made[:size], np.float32))):
         console.print(f"{name}, {size:,}: {neighbourhood(rows)}")
 
 

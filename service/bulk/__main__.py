@@ -11,6 +11,7 @@ import re
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -22,6 +23,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
 from service.bulk.commands import command
+from service.bulk.encoding import encode_texts
 from service.bulk.link_flags import add_link_flags, find_links, link_names
 from service.bulk.progress import IndexProgress, printable
 from service.configuration import load
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from corpora.documents import Document
-    from service.bulk.encoding import Encoder
+    from service.bulk.cluster import Cluster
     from service.bulk.loader import Report
     from service.index.documents import Index
     from service.index.indexes import Indexes
@@ -149,7 +151,7 @@ async def _index(
     source: Source,
     name: str,
     fields: dict[str, FieldType],
-    cluster: Encoder | None,
+    cluster: Cluster | None,
     names: Names | None,
 ) -> int:
     console = Console(stderr=True)
@@ -158,8 +160,8 @@ async def _index(
     if service.running is None:
         return 2
     try:
-        from service.bulk.encoding import here
-        from service.bulk.loader import load_documents
+        from service.bulk.loader import here, load_documents
+        from service.bulk.updating import Updater
         from service.index import filling
         from service.index.maintenance import optimize
 
@@ -178,9 +180,12 @@ async def _index(
 
             prompt = resolve(service.encoders.default.manifest, None)
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
-            encode = cluster or here(embedder)
             sync = indexes.database.sync
-            report = await load_documents(index, encode, source.documents, show, sync)
+            updater = Updater(index, partial(encode_texts, embedder), sync)
+            update = here(updater)
+            if cluster is not None:
+                update = await cluster.update(name, updater, index)
+            report = await load_documents(source.documents, update, show)
             pruned = await _prune(indexes, name, index, report, source)
         await optimize(index.table, sync)
         if await indexes.profiles.wanted(index):

@@ -1,59 +1,192 @@
-"""Embeds on a Ray cluster: actors hold a bundle each, this process reads and writes the index."""
+"""Indexes on a Ray cluster: actors hold a bundle each; they embed, and write where they can."""
+
+from __future__ import annotations
 
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from service.bulk.encoding import Encoded, Encoder, Work, encode_texts
+from bundles.manifest import BundleError
+from service.bulk.encoding import Encode, Encoded, encode_texts
+from service.bulk.spreading import LostError, spread
+from service.bulk.stores import root_of
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
-from service.errors import CommandError
+from service.errors import CommandError, ServiceError
 from service.server.lifecycle import Service
 from service.server.opening import open_one
 from service.settings import Settings
 
+if TYPE_CHECKING:
+    # Ray starts before lancedb is imported
+    from service.bulk.loader import Batch, Update
+    from service.bulk.updating import Outcome, Updater
+    from service.index.documents import Index
+
 log = structlog.get_logger("docsplit.bulk")
 
-# works for each actor, so that it always has a next one
-_AHEAD = 2
-# Ray restarts an actor whose machine is lost on another one, and repeats its work
-_RETRIES = 5
+R = TypeVar("R")
+
+# Ray restarts an actor whose machine is lost on another one
+_RESTARTS = 5
 _REACH_SECONDS = 10.0
+_RESTART_SECONDS = 1.0
 
 
 class _Worker:
-    """The code of an actor; other machines call its methods."""
+    """The code of an actor; another machine calls its methods."""
 
     def __init__(self, settings: Settings) -> None:
-        self._service = Service(settings, open_one(settings))
+        self._settings = settings
         self._starting = asyncio.Lock()
+        self._service: Service | None = None
+        self._updater: Updater | None = None
 
     async def start(self) -> str:
         """The revision of the bundle, once its engine is warm."""
+        return (await self._started()).encoders.default.revision
+
+    async def _started(self) -> Service:
         async with self._starting:
-            if self._service.running is None:
-                await self._service.start()
-        if self._service.running is None:
-            raise CommandError("the engine did not start on a node; the node's log says why")
-        return self._service.encoders.default.revision
+            if self._service is None:
+                service = Service(self._settings, open_one(self._settings))
+                await service.start()
+                if service.running is None:
+                    raise CommandError("the engine did not start; the node's log says why")
+                self._service = service
+        return self._service
+
+    async def sees(self, name: str, uid: str) -> bool:
+        """Whether this node has the store with an index, so that the actor can write to it."""
+        try:
+            root_of(self._settings)
+            await self._update(name, uid)
+        except Exception as error:  # noqa: BLE001 the first process writes instead
+            log.info("index_out_of_reach", reason=str(error)[:300])
+            return False
+        return True
+
+    async def update(self, name: str, uid: str, sources: Batch) -> Outcome:
+        """Like ``Updater``; an actor that Ray moved to another node opens the index there."""
+        return await (await self._update(name, uid))(sources)
 
     async def encode(self, texts: Mapping[str, str]) -> Encoded:
         """Like ``encode_texts``; an actor that Ray moved to another node starts its engine."""
-        await self.start()
-        prompt = resolve(self._service.encoders.default.manifest, None)
-        embedder = self._service.running.embedder  # type: ignore[union-attr] # start sets it
+        service = await self._started()
+        prompt = resolve(service.encoders.default.manifest, None)
+        embedder = service.running.embedder  # type: ignore[union-attr] # it has started
         # one for each call: one tokenises while another computes
         return await encode_texts(BackgroundEmbedder(embedder, prompt, exclusive=True), texts)
 
+    async def _update(self, name: str, uid: str) -> Updater:
+        if self._updater is None:
+            indexes = await (await self._started()).store.indexes()
+            index = await indexes.open(name)
+            index.require(uid)
+            from service.bulk.updating import Updater
+
+            self._updater = Updater(index, self.encode, indexes.database.sync)
+        return self._updater
+
+
+class Cluster:
+    """Actors of a Ray cluster.
+
+    Args:
+        actors: their handles.
+    """
+
+    def __init__(self, actors: list[Any]) -> None:
+        self._actors = actors
+
+    async def update(self, name: str, updater: Updater, index: Index) -> Update:
+        """How the actors bring an index up to date.
+
+        They write to it themselves if all of their nodes have its store. Otherwise they only embed,
+        and this process writes.
+
+        Args:
+            name: of the index.
+            updater: of this process.
+            index: to write to.
+
+        Raises:
+            CommandError: an actor does not start, or has another bundle.
+        """
+        revisions = await asyncio.gather(*(_answer(one.start.remote()) for one in self._actors))
+        if set(revisions) != {index.identity.revision}:
+            raise CommandError("the nodes have different bundles under the same path")
+        uid = index.identity.uid
+        seen = await asyncio.gather(*(_answer(one.sees.remote(name, uid)) for one in self._actors))
+        log.info("cluster_ready", actors=len(self._actors), writing=all(seen))
+
+        async def write(worker: int, batch: Batch) -> Outcome:
+            found: Outcome = await _answer(self._actors[worker].update.remote(name, uid, batch))
+            return found
+
+        async def embed(worker: int, batch: Batch) -> Outcome:
+            return await updater(batch, self._encode(worker))
+
+        def update(batches: Iterator[Batch]) -> AsyncIterator[Outcome]:
+            call = write if all(seen) else embed
+            return spread(batches, len(self._actors), call, self._revive)
+
+        return update
+
+    async def _all(self, method: str, *given: Any) -> list[Any]:
+        calls = [getattr(one, method).remote(*given) for one in self._actors]
+        return await asyncio.gather(*map(_answer, calls))
+
+    def _encode(self, worker: int) -> Encode:
+        async def encode(texts: Mapping[str, str]) -> Encoded:
+            found: Encoded = await _answer(self._actors[worker].encode.remote(texts))
+            return found
+
+        return encode
+
+    async def _revive(self, worker: int) -> None:
+        from ray.exceptions import ActorUnavailableError
+
+        while True:
+            try:
+                await self._actors[worker].start.remote()
+            except ActorUnavailableError:
+                await asyncio.sleep(_RESTART_SECONDS)
+            except Exception as error:
+                log.warning("actor_lost", reason=str(error)[:300])
+                raise LostError from error
+            else:
+                return
+
+
+async def _answer(call: Awaitable[R]) -> R:
+    """The result of an actor's method.
+
+    Raises:
+        LostError: the actor's process or machine ended.
+        CommandError: the method says what is wrong on its node.
+    """
+    from ray.exceptions import RayActorError, RayTaskError
+
+    try:
+        return await call
+    except RayActorError as error:
+        raise LostError from error
+    except RayTaskError as error:
+        if isinstance(error.cause, ServiceError | BundleError):
+            raise CommandError(f"on a node of the cluster: {error.cause}") from error
+        raise
+
 
 @contextmanager
-def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encoder]:
-    """An encoder by actors of a Ray cluster.
+def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Cluster]:
+    """Actors of a Ray cluster.
 
     Every node needs docsplit with its engine, and the bundle under the same path.
 
@@ -87,13 +220,13 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Encode
         wanted = actors or _room(resources, threads, gpus)
         if wanted == 0:
             raise CommandError(f"--ray {address}: the cluster has no room for an actor")
-        # the index belongs to this process; each actor gets an explicit number of cores
-        own = settings.model_copy(update={"threads": threads, "redis_url": None, "cache_bytes": 0})
-        make = ray.remote(
-            num_cpus=threads, num_gpus=gpus, max_restarts=_RETRIES, max_task_retries=_RETRIES
-        )(_Worker)
-        handles: list[Any] = [make.remote(own) for _ in range(wanted)]
-        yield _encoder(handles)
+        # each actor gets an explicit number of cores
+        changes: dict[str, Any] = {"threads": threads, "redis_url": None, "cache_bytes": 0}
+        if "://" not in settings.index_path:
+            changes["index_path"] = str(Path(settings.index_path).resolve())
+        own = settings.model_copy(update=changes)
+        make = ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=_RESTARTS)(_Worker)
+        yield Cluster([make.remote(own) for _ in range(wanted)])
     finally:
         ray.shutdown()
 
@@ -114,42 +247,3 @@ def _room(resources: Mapping[str, float], threads: int, gpus: int) -> int:
     if gpus:
         rooms.append(resources.get("GPU", 0))
     return int(min(rooms))
-
-
-def _encoder(actors: list[Any]) -> Encoder:
-    async def encode(works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]:
-        revisions: set[str] = set(await asyncio.gather(*(actor.start.remote() for actor in actors)))
-        log.info("cluster_ready", actors=len(actors))
-        if len(revisions) > 1:
-            raise CommandError("the nodes have different bundles under the same path")
-        free = [actor for actor in actors for _ in range(_AHEAD)]
-        busy: dict[asyncio.Task[Encoded], tuple[Work, Any]] = {}
-
-        async def finished() -> list[tuple[Work, Encoded]]:
-            done, _ = await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
-            found = []
-            for task in done:
-                work, actor = busy.pop(task)
-                free.append(actor)
-                found.append((work, task.result()))
-            return found
-
-        async for work in works:
-            if not work.new:
-                yield work, Encoded()
-                continue
-            while not free:
-                for pair in await finished():
-                    yield pair
-            actor = free.pop(0)
-            busy[asyncio.create_task(_call(actor, work.new))] = (work, actor)
-        while busy:
-            for pair in await finished():
-                yield pair
-
-    return encode
-
-
-async def _call(actor: Any, texts: Mapping[str, str]) -> Encoded:
-    result: Encoded = await actor.encode.remote(texts)
-    return result

@@ -1,36 +1,16 @@
 """Embeds the texts of one commit, and names the texts that cannot be embedded."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from corpora.documents import Document
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
 from service.index.rows.record import Encoding, encoded
 
 
 @dataclass(slots=True)
-class Work:
-    """Documents of one commit.
-
-    Attributes:
-        sources: all documents.
-        known: encodings that the index already has, by id.
-    """
-
-    sources: list[Document]
-    known: dict[str, Encoding]
-
-    @property
-    def new(self) -> dict[str, str]:
-        """Texts to embed, by id."""
-        return {source.id: source.text for source in self.sources if source.id not in self.known}
-
-
-@dataclass(slots=True)
 class Encoded:
-    """The results for the texts of a ``Work``.
+    """The results for some texts.
 
     Attributes:
         encodings: by id.
@@ -43,20 +23,8 @@ class Encoded:
     tokens: int = 0
 
 
-class Encoder(Protocol):
-    """Embeds the new texts of each work; the order may change."""
-
-    def __call__(self, works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]: ...
-
-
-def here(embedder: BackgroundEmbedder) -> Encoder:
-    """An encoder in this process, one work after the other."""
-
-    async def encode(works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]:
-        async for work in works:
-            yield work, await encode_texts(embedder, work.new)
-
-    return encode
+# embeds texts by id
+Encode = Callable[[Mapping[str, str]], Awaitable[Encoded]]
 
 
 async def encode_texts(embedder: BackgroundEmbedder, texts: Mapping[str, str]) -> Encoded:

@@ -165,15 +165,18 @@ class Indexes:
             raise _no_index()
         return found
 
-    async def open(self, name: str) -> Index:
+    async def open(self, name: str, *, still: bool = False) -> Index:
         """The generation of the served bundle of an index, for reading.
+
+        With ``still`` every read sees the documents of now, as a request should. Otherwise each
+        read first asks the store for later ones.
 
         Raises:
             NotFoundError: there is no index of that name.
             ConflictError: the service does not serve its bundle.
             BuildingError: the generation is not complete.
         """
-        index = await self._own(name)
+        index = await self._own(name, still=still)
         if index is not None and await self.registry.complete(index.identity):
             return index
         generations = await self.generations(name)
@@ -282,18 +285,16 @@ class Indexes:
             root = Path(self.database.uri).parent
             await executors.STORE.run(ledger.forget_table, root, "indexes", table)
 
-    async def _own(self, name: str) -> Index | None:
+    async def _own(self, name: str, *, still: bool = False) -> Index | None:
         """The table of a served revision, without listing all tables if possible."""
-        if time.monotonic() < self._listed_until:
-            index = await self._first(name, self._listed)
-            if index is not None:
-                return index
-        return await self._first(name, await self.tables())
+        listed = self._listed if time.monotonic() < self._listed_until else []
+        index = await self._first(name, listed, still=still)
+        return index or await self._first(name, await self.tables(), still=still)
 
-    async def _first(self, name: str, tables: Sequence[str]) -> Index | None:
+    async def _first(self, name: str, tables: Sequence[str], *, still: bool) -> Index | None:
         for model in self.served.models:
             for table in (t for t in tables if is_of(t, name, model.revision)):
-                index = await self.table(table)
+                index = await self.table(table, still=still)
                 if index is not None and self.served.serves(index.identity, model):
                     return index
         return None
@@ -313,14 +314,14 @@ class Indexes:
                 found.append(Generation(index, await self.registry.complete(index.identity)))
         return sorted(found, key=lambda g: not g.complete)
 
-    async def table(self, table: str) -> Index | None:
+    async def table(self, table: str, *, still: bool = False) -> Index | None:
         """An index's table of any generation; None if it does not exist."""
         try:
-            opened = await self.database.open_table(table)
+            opened = await self.database.open_table(table, still=still)
             held = await opened.schema()
             if not held.names and await self.database.repair(table):
                 # LanceDB reads a manifest of zeros as an empty table
-                return await self.table(table)
+                return await self.table(table, still=still)
         except (ValueError, RuntimeError) as error:
             if not missing(error):
                 raise

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
 from corpora.documents import Refused, read_documents
-from service.bulk.encoding import Encoded, Work
-from service.bulk.loader import Report, load_documents
+from service.bulk.encoding import Encoded
+from service.bulk.loader import Report, here, load_documents
 from service.bulk.pruning import prune
+from service.bulk.updating import Updater
 from service.index.indexes import Indexes
 from service.index.reuse import whole
 from service.index.rows.record import encoded
@@ -22,14 +23,14 @@ FIRST, SECOND = sources(2)
 async def load(indexes: Indexes, folder: Path) -> tuple[Report, list[str], int]:
     """What ``docsplit-index FOLDER --prune`` does; the model does not matter here."""
 
-    async def encode(works: AsyncIterator[Work]) -> AsyncIterator[tuple[Work, Encoded]]:
-        async for work in works:
-            yield work, Encoded({n: encoded(embedded(text)) for n, text in work.new.items()})
+    async def encode(texts: Mapping[str, str]) -> Encoded:
+        return Encoded({name: encoded(embedded(text)) for name, text in texts.items()})
 
     unread: list[Refused] = []
     index = await indexes.open("x")
     documents = read_documents(folder, refuse=unread.append)
-    report = await load_documents(index, encode, documents, lambda _: None, indexes.database.sync)
+    update = here(Updater(index, encode, indexes.database.sync))
+    report = await load_documents(documents, update, lambda _: None)
     names = [one.id for one in unread]
     return report, names, await prune(indexes, "x", index, report.ids, names)
 

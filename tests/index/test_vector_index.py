@@ -15,7 +15,7 @@ from lancedb.index import IvfHnswSq, IvfRq
 from service.index import documents, maintenance
 from service.index.documents import Index
 from service.index.query import search
-from service.index.query.passage_candidates import by_window
+from service.index.query.passage_candidates import by_window, sized
 from tests.integrity import stores
 
 DOCUMENTS = 300
@@ -130,7 +130,8 @@ def test_a_narrow_filter_finds_every_document_that_passes(
         query = await search.stored(index, "d7")
         found = {hit.id for hit in await search.cosine(index, query, 10, where)}
         assert (found == rare) is whole
-        near = {one.id for one in await by_window(index, query, 10, where)}
+        rows = await by_window(index, query, 10, where)
+        near = {one.id for one in await sized(index, query, list(rows))}
         assert (near == rare) is whole
 
     monkeypatch.setattr(documents, "FILTERED_PARTS", 1)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ranking import passages as ranking
-from ranking.bags import title_in
+from ranking.bags import Bag, title_in
 from service import executors
 from service.index.documents import Index
-from service.index.query.bags import stored
 from service.index.query.filters import Where, live, sql
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, best_scores
 from service.index.query.reading import Query
-from service.index.rows import checksums, vectors
+from service.index.rows import checksums, terms, vectors
 from service.index.rows.checksums import Part, texts
 
 if TYPE_CHECKING:
@@ -35,7 +34,8 @@ _SCAN_ROWS = 256
 
 SCORED = (Part.WINDOWS, Part.STATE)
 
-_COLUMNS = ["id", "window_ends"]
+# cosines of the nearest windows of documents by their rows, the nearest first
+Near = dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +46,24 @@ class Candidate:
         characters: of the text.
         bytes: of the windows' vectors.
         row: position in the table at the time of the search.
-        cosine: of the nearest window; NaN if the search by windows did not find the document.
     """
 
     id: str
     characters: int
     bytes: int
     row: int
-    cosine: float
 
 
-async def by_window(index: Index, query: Query, limit: int, where: Where | None) -> list[Candidate]:
-    """The documents with the nearest windows, the nearest first."""
+async def by_window(index: Index, query: Query, limit: int, where: Where | None) -> Near:
+    """The documents with the nearest windows."""
     if not limit:
-        return []
+        return {}
     if not vectors.searchable(index.schema):
         return await _by_every_window(index, query, limit, where)
 
     def nearest() -> AsyncVectorQuery:
         search = index.table.query().nearest_to(query.vector).column("windows")
-        search = search.distance_type("cosine").select([*_COLUMNS, "_distance"])
+        search = search.distance_type("cosine").select(["_distance"])
         return search.limit(_OVERSAMPLE * limit).with_row_id()
 
     if where is None:
@@ -74,15 +72,15 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
         found = await index.filtered(
             lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
         )
-    return _candidates(found, query, limit, 1 - np.asarray(found["_distance"]))
+    cosines = (1 - np.asarray(found["_distance"])).tolist()
+    # the query's own document is among them
+    return dict(list(zip(found["_rowid"].to_pylist(), cosines, strict=True))[: limit + 1])
 
 
-async def _by_every_window(
-    index: Index, query: Query, limit: int, where: Where | None
-) -> list[Candidate]:
+async def _by_every_window(index: Index, query: Query, limit: int, where: Where | None) -> Near:
     """The same in a table of an earlier version, whose windows LanceDB cannot search."""
     search = index.table.query().where(live(where))
-    held: list[Candidate] = []
+    held: Near = {}
     columns = checksums.columns(*SCORED)
     search = search.select(columns).with_row_id()
     async for batch in await search.to_batches(max_batch_length=_SCAN_ROWS):
@@ -91,40 +89,43 @@ async def _by_every_window(
             best_scores, rows, Asked(query, "cosine", ranking.NONE, limit)
         )
         # a row whose windows contradict themselves has no score
-        cosines = np.array([best.get(name, np.nan) for name in texts(rows["id"])])
-        held += [one for one in _candidates(rows, query, rows.num_rows, cosines) if one.id in best]
-        held = sorted(held, key=lambda one: -one.cosine)[:limit]
+        pairs = zip(rows["_rowid"].to_pylist(), texts(rows["id"]), strict=True)
+        held |= {row: best[name] for row, name in pairs if name in best}
+        held = dict(sorted(held.items(), key=lambda pair: -pair[1])[: limit + 1])
     return held
 
 
 async def by_words(
     index: Index, query: Query, words: str, limit: int, where: Where | None
-) -> list[Candidate]:
-    """The documents with the highest BM25 for some words, the highest first."""
+) -> list[int]:
+    """The rows of the documents with the highest BM25 for some words, the highest first."""
     search = index.table.query().nearest_to_text(words, columns=["text"])
     if where is not None:
         search = search.where(where)
-    search = search.select([*_COLUMNS, "_score"]).with_row_id()
-    found = await search.limit(limit + 1).to_arrow()
-    return _candidates(found, query, limit, np.full(found.num_rows, np.nan))
+    search = search.select(["_score"]).with_row_id().limit(limit + 1)
+    rows: list[int] = (await search.to_arrow())["_rowid"].to_pylist()
+    return rows
 
 
-def _candidates(
-    found: pa.Table, query: Query, limit: int, cosines: NDArray[np.floating[Any]]
-) -> list[Candidate]:
+async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candidate]:
+    """The documents of some rows, in their order, without that of the query."""
+    if not rows:
+        return []
+    taken = index.table.take_row_ids(list(rows)).with_row_id().select(["id", "window_ends"])
+    found = await taken.to_arrow()
     held = zip(
+        found["_rowid"].to_pylist(),
         texts(found["id"]),
         found["window_ends"].to_pylist(),
-        found["_rowid"].to_pylist(),
-        cosines.tolist(),
         strict=True,
     )
     size = query.vector.size * 2
-    return [
-        Candidate(name, max(ends, default=0), len(ends) * size, row, cosine)
-        for name, ends, row, cosine in held
+    known = {
+        row: Candidate(name, max(ends, default=0), len(ends) * size, row)
+        for row, name, ends in held
         if name != query.id
-    ][:limit]
+    }
+    return [known[row] for row in rows if row in known]
 
 
 def bounded(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -140,24 +141,39 @@ def bounded(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 async def likely(
-    index: Index, candidates: list[Candidate], asked: Asked, idf: NDArray[np.float32]
-) -> list[Candidate]:
-    """The ``READ`` candidates that may have the best windows: no window has more words than all.
+    index: Index, rows: list[int], near: Near, asked: Asked, idf: NDArray[np.float32]
+) -> list[int]:
+    """The ``READ`` rows that may have the best windows: no window has more words than all.
 
     A document without stored words may have all words of the query.
     """
-    most = max(READ, 2 * asked.documents)
-    if len(candidates) <= most or not asked.terms.weights:
-        return candidates
-    bags = await stored(index, [one.row for one in candidates])
+    # and the query's own document
+    most = max(READ, 2 * asked.documents) + 1
+    if len(rows) <= most or not asked.terms.weights:
+        return rows
+    held = await _bags(index, rows)
     words = " ".join(asked.terms.weights)
-    held = [bags.get(one.id, b"") for one in candidates]
     shares = np.nan_to_num(await executors.STORE.run(title_in, words, held, idf), nan=1.0)
     scores = shares
     if asked.mode == "hybrid":
-        cosines = np.array([one.cosine for one in candidates])
+        cosines = np.array([near.get(row, np.nan) for row in rows])
         # a document that the search by windows missed has no window nearer than those it found
         cosines = np.nan_to_num(cosines, nan=float(np.nanmin(np.append(cosines, 1.0))))
         scores = VECTOR_SHARE * cosines + (1 - VECTOR_SHARE) * shares
     order = np.argsort(-scores, kind="stable")[:most].tolist()
-    return [candidates[place] for place in order]
+    return [rows[place] for place in order]
+
+
+async def _bags(index: Index, rows: list[int]) -> list[Bag]:
+    """The stored words of each row; empty if they are missing or damaged."""
+    if terms.COLUMN not in index.schema.names:
+        return [b""] * len(rows)
+    taken = index.table.take_row_ids(rows).with_row_id().select(["digest", terms.COLUMN])
+    return await executors.STORE.run(_opened, await taken.to_arrow(), rows)
+
+
+def _opened(found: pa.Table, rows: Sequence[int]) -> list[Bag]:
+    values = zip(found[terms.COLUMN].to_pylist(), texts(found["digest"]), strict=True)
+    bags = [terms.opened(value, digest) or b"" for value, digest in values]
+    known = dict(zip(found["_rowid"].to_pylist(), bags, strict=True))
+    return [known.get(row, b"") for row in rows]

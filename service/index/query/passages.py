@@ -26,6 +26,7 @@ from service.index.query.passage_candidates import (
     by_window,
     by_words,
     likely,
+    sized,
 )
 from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
 from service.index.query.reading import Query
@@ -140,16 +141,16 @@ async def search(
     asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
     depth = max(CANDIDATES, 2 * form.documents)
     if mode == "cosine":
-        candidates = await by_window(index, query, depth, where)
+        near = await by_window(index, query, depth, where)
+        candidates = (await sized(index, query, list(near)))[:depth]
     else:
         near, worded = await asyncio.gather(
             by_window(index, query, depth if mode == "hybrid" else 0, where),
             by_words(index, query, top, WORDED, where),
         )
-        known = {one.id: one for one in (*worded, *near)}
-        order = fuse([one.id for one in near], [one.id for one in worded])
-        probable = await likely(index, [known[name] for name in order], asked, frequencies.idf)
-        candidates = bounded(probable)
+        rows = list(fuse(list(near), worded))
+        rows = await likely(index, rows, near, asked, frequencies.idf)
+        candidates = bounded(await sized(index, query, rows))
     parts = SCORED if mode == "cosine" else (*SCORED, Part.TEXT)
     scored: dict[str, float] = {}
     async for rows in _rows(index, candidates, parts):

@@ -77,18 +77,22 @@ class Database:
     ) -> None:
         self.uri = uri
         self.volume = volume
+        # without an interval an open table never sees the writes of other processes
         self._session = session
-        self._connection: lancedb.AsyncConnection | None = None
+        self._intervals = {False: timedelta(0), True: None}
+        self._connections: dict[bool, lancedb.AsyncConnection] = {}
 
-    async def open(self) -> lancedb.AsyncConnection | None:
-        """The connection; None if the folder is missing and the volume read-only."""
-        if self._connection is None:
+    async def open(self, *, still: bool = False) -> lancedb.AsyncConnection | None:
+        """A connection; None if the folder is missing and the volume read-only.
+
+        Args:
+            still: its tables stay at the version that they had when they were opened.
+        """
+        if still not in self._connections:
             try:
-                # with the default interval, None, an open table never sees the writes of
-                # other processes
-                self._connection = await lancedb.connect_async(
+                self._connections[still] = await lancedb.connect_async(
                     self.uri,
-                    read_consistency_interval=timedelta(0),
+                    read_consistency_interval=self._intervals[still],
                     session=self._session,
                     storage_options=None if self.volume is None else self.volume.options,
                 )
@@ -96,7 +100,7 @@ class Database:
                 fault = disk_fault(error)
                 if fault is None or fault.reason != "EROFS":
                     raise
-        return self._connection
+        return self._connections.get(still)
 
     async def list_tables(self, page_token: str | None = None) -> Any:
         """A page of names.
@@ -110,14 +114,18 @@ class Database:
             await self._check()
         return page
 
-    async def open_table(self, name: str) -> AsyncTable:
+    async def open_table(self, name: str, *, still: bool = False) -> AsyncTable:
         """A table, checked if this process opens it for the first time.
+
+        Args:
+            name: of the table.
+            still: keep to the version of now; otherwise each read looks for a newer one.
 
         Raises:
             ValueError: there is no table of that name.
             StoreError: the table is torn and cannot be repaired, or the store is gone.
         """
-        connection = await self._present()
+        connection = await self._present(still=still)
         if self.volume is None:
             return await connection.open_table(name)
         await self.volume.repair(self.uri, name)
@@ -185,8 +193,8 @@ class Database:
         else:
             await self.volume.freeing(work)
 
-    async def _present(self) -> lancedb.AsyncConnection:
-        connection = await self.open()
+    async def _present(self, *, still: bool = False) -> lancedb.AsyncConnection:
+        connection = await self.open(still=still)
         if connection is None:
             raise StoreError("the volume of index_path is read-only", "EROFS")
         return connection

@@ -46,7 +46,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     name = await rights.readable(request, body.index)
     async with deadline.within(request):
         indexes = await service.store.indexes()
-        index = await indexes.open(name)
+        index = await indexes.open(name, still=True)
         where = await inference.condition(request, index, body.filter, body.area)
         head = await citation_head(request, index, name) if body.mode == "citation" else None
         from service.index.query import facets, search

@@ -162,7 +162,7 @@ async def list_documents(
 ) -> Response:
     """Documents in the order of their ids, one page at a time."""
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name)
+        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
         from service.index.query import listing
         from service.index.rows import versions
 
@@ -186,7 +186,7 @@ async def list_documents(
 async def get_document(request: Request, name: Name, document_id: DocumentId) -> Response:
     """One document as the client sent it; the header `ETag` also has its version."""
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name)
+        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
         found = await index.get(document_id)
     from service.index.rows import versions
 

@@ -83,7 +83,7 @@ _GET: dict[int | str, dict[str, Any]] = {200: {"model": GetOut}, **_ERRORS}
 async def get_documents(request: Request, name: Name, body: GetRequest) -> Response:
     """Documents of up to 1,000 ids; an id that occurs twice counts once."""
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name)
+        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
         from service.index.query import many
         from service.index.rows import versions
 

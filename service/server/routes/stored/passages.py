@@ -95,7 +95,7 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
+        index = await (await service.store.indexes()).open(name, still=True)
         where = await inference.condition(request, index, body.filter, body.area)
         from service.index.query.passages import Form, part_of, search
 
