@@ -56,7 +56,7 @@ RUN --mount=type=secret,id=pip.conf \
        --output-file sbom.cdx.json /opt/venv/bin/python
 
 WORKDIR /app
-COPY models/docsplit-minilm-l6-w512 ./models/docsplit-minilm-l6-w512
+COPY models/docsplit-minilm-l6-static ./models/docsplit-minilm-l6-static
 COPY bundles ./bundles
 COPY corpora ./corpora
 COPY extraction ./extraction

@@ -30,7 +30,7 @@ from benchmarks.rig.server import started
 CLIENTS = 16
 # requests in one turn
 COUNTS = {"short texts": 800, "base64, cached": 300, "cached documents": 300}
-MODEL = "docsplit-minilm-l6-w512"
+MODEL = "docsplit-minilm-l6-static"
 
 
 @dataclass(frozen=True)

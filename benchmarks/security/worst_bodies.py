@@ -219,7 +219,7 @@ def _table() -> bytes:
 _TEXT_FIELDS = [
     ("/embed", b'{"inputs":%s}'),
     ("/", b'{"inputs":%s}'),
-    ("/v1/embeddings", b'{"model":"docsplit-minilm-l6-w512","input":%s}'),
+    ("/v1/embeddings", b'{"model":"docsplit-minilm-l6-static","input":%s}'),
     ("/classify", b'{"inputs":%s}'),
     ("/predict", b'{"inputs":%s}'),
     ("/similarity", b'{"inputs":{"source_sentence":"a","sentences":%s}}'),
@@ -227,7 +227,7 @@ _TEXT_FIELDS = [
     ("/rerank", b'{"query":"a","documents":%s}'),
     ("/v1/rerank", b'{"query":"a","documents":%s}'),
     ("/v2/rerank", b'{"query":"a","documents":%s}'),
-    ("/v2/embed", b'{"model":"docsplit-minilm-l6-w512","input_type":"clustering","texts":%s}'),
+    ("/v2/embed", b'{"model":"docsplit-minilm-l6-static","input_type":"clustering","texts":%s}'),
 ]
 _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),

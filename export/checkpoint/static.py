@@ -20,7 +20,8 @@ class StaticEncoder(nn.Module):
 
     def __init__(self, table: nn.EmbeddingBag) -> None:
         super().__init__()
-        self.rows: nn.Embedding = nn.Embedding.from_pretrained(table.weight.detach())
+        rows, width = table.weight.shape
+        self.rows = nn.Embedding(rows, width, _weight=table.weight.detach(), _freeze=True)
         self.config = SimpleNamespace(
             model_type=MODEL_TYPE,
             hidden_size=table.embedding_dim,

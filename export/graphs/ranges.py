@@ -102,7 +102,7 @@ def _probe(
     del graph.output[:]
     for name, value in (("probe_stand_in", STAND_IN), ("probe_zero", 0)):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
-    probes = {}
+    probes: dict[str, str] = {}
     # right behind what they read, so that no value has to be kept
     for node in [graph.node.pop(0) for _ in range(len(graph.node))]:
         graph.node.append(node)

@@ -64,7 +64,8 @@ def by_custom_tasks(bundle: Path, texts: list[str], scratch: Path) -> np.ndarray
 def _encode(setup: str, folder: Path, texts: list[str], scratch: Path) -> np.ndarray:
     listed, dest = scratch / "texts.txt", scratch / "vectors.npy"
     listed.write_text("\n".join(texts), encoding="utf-8")
-    command = [PROGRAMS / "python", "-c", _ENCODE.format(setup=setup), folder, listed, dest]
+    command: list[str | Path] = [PROGRAMS / "python", "-c", _ENCODE.format(setup=setup)]
+    command += [folder, listed, dest]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
     assert done.returncode == 0, done.stderr

@@ -69,8 +69,11 @@ def test_a_bundle_with_weights_beside_the_graph_serves(
     reference = reference_vectors(open_source(str(bert_folder)), sentences).numpy()
     assert cosines(encode(bundle, sentences, size=8), reference).min() > 0.9999
     ids = np.array([[2, 9, 10, 11, 3]])
-    engines = [OnnxCpuEngine(graph, "f32", 1, 1), OpenVinoEngine(graph, "f32", 1, 1)]
-    vectors = [engine.run(ids, np.ones_like(ids))[0] for engine in engines]
+    mask = np.ones_like(ids)
+    vectors = [
+        OnnxCpuEngine(graph, "f32", 1, 1).run(ids, mask)[0],
+        OpenVinoEngine(graph, "f32", 1, 1).run(ids, mask)[0],
+    ]
     assert vectors[0] @ vectors[1] > 0.9999
 
 

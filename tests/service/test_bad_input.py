@@ -69,8 +69,12 @@ def test_wrong_fields(server: Server, path: str, body: Any, status: int, hint: s
     [
         ({"input": "a"}, 422, "model"),
         ({"input": "a", "model": "gpt"}, 404, "GET /v1/models"),
-        ({"input": [1, 2], "model": "docsplit-minilm-l6-w512"}, 422, "token ids are not accepted"),
-        ({"input": "", "model": "docsplit-minilm-l6-w512"}, 400, "empty"),
+        (
+            {"input": [1, 2], "model": "docsplit-minilm-l6-static"},
+            422,
+            "token ids are not accepted",
+        ),
+        ({"input": "", "model": "docsplit-minilm-l6-static"}, 400, "empty"),
     ],
 )
 def test_openai_errors_have_openai_form(server: Server, body: Any, status: int, hint: str) -> None:

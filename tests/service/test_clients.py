@@ -14,7 +14,7 @@ from huggingface_hub import InferenceClient
 
 from tests.conftest import Server, serving
 
-MODEL = "docsplit-minilm-l6-w512"
+MODEL = "docsplit-minilm-l6-static"
 
 
 @pytest.fixture

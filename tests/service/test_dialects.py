@@ -21,7 +21,7 @@ from service.server.bodies import arrow
 from service.server.bodies.encoding import small_integers
 from tests.conftest import Server, serving
 
-MODEL = "docsplit-minilm-l6-w512"
+MODEL = "docsplit-minilm-l6-static"
 TEXTS = ["The cat sat on the mat.", "Taxes are due in May.", "A kitten plays with wool."]
 FORMS = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
 

@@ -15,7 +15,7 @@ from tests.conftest import Server
 
 pytestmark = pytest.mark.skipif(find_spec("litellm") is None, reason="litellm is not installed")
 
-MODEL = "docsplit-minilm-l6-w512"
+MODEL = "docsplit-minilm-l6-static"
 TEXTS = ["The cat sat on the mat.", "Taxes are due in May."]
 # in a process of its own, because it changes settings of other libraries
 SCRIPT = """

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Server
 
-MODEL = "docsplit-minilm-l6-w512"
+MODEL = "docsplit-minilm-l6-static"
 QUERY = "How do bees find their way back to the hive?"
 TEXTS = [
     "The parliament passed the budget after a long debate.",

@@ -95,7 +95,7 @@ def by_citing(right: Sequence[Right], splits: Sequence[PairSplit]) -> npt.NDArra
     """
     owner = np.concatenate([split.test[:, 0] for split in splits])
     shares = [found / (len(found) * len(splits)) for found in right]
-    return np.bincount(owner, np.concatenate(shares))
+    return np.bincount(owner, np.concatenate(shares)).astype(np.float64)
 
 
 def halves(pairs: Pairs) -> npt.NDArray[np.int64]:
