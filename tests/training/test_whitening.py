@@ -91,20 +91,43 @@ def test_power_a_half_whitens_the_differences() -> None:
     assert spread(np.eye(32, dtype=np.float32)) > spread(fit([(first, second)], 0.25, 1e-6)) > 3
 
 
-def test_principal_components_keep_most_of_the_cosines() -> None:
+def uneven() -> tuple[Floats, Floats]:
+    """Pairs whose dimensions differ in variance."""
     rng = np.random.default_rng(0)
     scales = np.geomspace(1, 0.02, 32)
-    pair = tuple(unit((rng.normal(size=(300, 32)) * scales).astype(np.float32)) for _ in range(2))
-    kept = reduced([(pair[0], pair[1])], np.eye(32, dtype=np.float32), 12)
+    first, second = (
+        unit((rng.normal(size=(300, 32)) * scales).astype(np.float32)) for _ in range(2)
+    )
+    return first, second
+
+
+def test_principal_components_keep_most_of_the_cosines() -> None:
+    pair = uneven()
+    kept = reduced([pair], np.eye(32, dtype=np.float32), 12)
     cosines = pair[0] @ pair[1].T
     short = unit(pair[0] @ kept) @ unit(pair[1] @ kept).T
     others = unit(pair[0] @ kept[::-1]) @ unit(pair[1] @ kept[::-1]).T
     assert np.abs(short - cosines).mean() < 0.1 * np.abs(others - cosines).mean()
     # in falling order, so a prefix is the best map of its length
-    fewer = reduced([(pair[0], pair[1])], np.eye(32, dtype=np.float32), 5)
+    fewer = reduced([pair], np.eye(32, dtype=np.float32), 5)
     np.testing.assert_allclose(kept[:, :5], fewer, atol=1e-6)
-    whole = reduced([(pair[0], pair[1])], np.eye(32, dtype=np.float32), 32)
+    whole = reduced([pair], np.eye(32, dtype=np.float32), 32)
     np.testing.assert_allclose(whole @ whole.T, np.eye(32), atol=1e-5)
+
+
+def test_a_rotation_spreads_the_variance_and_changes_no_cosine() -> None:
+    pair, same = uneven(), np.eye(32, dtype=np.float32)
+    vectors = np.concatenate(pair)
+    ordered = vectors @ reduced([pair], same, 12)
+    rotated, again, other = (
+        vectors @ reduced([pair], same, 12, np.random.default_rng(seed)) for seed in (0, 0, 1)
+    )
+    np.testing.assert_allclose(rotated @ rotated.T, ordered @ ordered.T, atol=1e-5)
+    np.testing.assert_array_equal(again, rotated)
+    assert np.abs(other - rotated).max() > 0.01
+    # the largest share of a dimension in the squared length
+    shares = [np.square(v).mean(0).max() / np.square(v).sum(1).mean() for v in (ordered, rotated)]
+    assert shares[1] < 0.6 * shares[0]
 
 
 def test_shortened_vectors_are_those_of_the_folder(
@@ -113,11 +136,20 @@ def test_shortened_vectors_are_those_of_the_folder(
     out = tmp_path / "short"
     command = ["whiten", str(tiny_model), str(corpus), "--output", str(out)]
     assert main([*command, "--power", "0", "--dimensions", "8", "--max-tokens", "32"]) == 0
-    assert json.loads((out / "config.json").read_text())["matryoshka_dimensions"] == []
+    assert "matryoshka_dimensions" not in json.loads((out / "config.json").read_text())
     long = unit(SentenceTransformer(str(tiny_model), device="cpu").encode(texts(3)))
     short = SentenceTransformer(str(out), device="cpu").encode(texts(3))
     assert short.shape == (3, 8)
     assert np.abs(short @ short.T - long @ long.T).max() < 0.05
+
+
+def test_prefixes_declare_the_lengths_that_serve_too(
+    tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    ordered = tmp_path / "ordered"
+    command = ["whiten", str(tiny_model), str(corpus), "--output", str(ordered)]
+    assert main([*command, "--power", "0", "--dimensions", "8", "--prefixes"]) == 0
+    assert json.loads((ordered / "config.json").read_text())["matryoshka_dimensions"] == []
 
 
 def test_every_corpus_counts_the_same() -> None:
@@ -167,6 +199,7 @@ def test_the_result_is_the_encoder_and_the_map(
         (["--power", "0"], "--power must be above 0"),
         (["--power", "-1", "--dimensions", "8"], "--power must be above 0"),
         (["--ridge", "nan"], "--ridge must be above 0"),
+        (["--prefixes"], "--prefixes needs --dimensions"),
         (["--documents", "5"], "--documents must be at least 20"),
     ],
 )

@@ -53,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         raise SettingsError(
             f"--power must be above 0, not {given.power}; 0 needs --dimensions, or nothing changes"
         )
+    if given.prefixes and not shortened:
+        raise SettingsError("--prefixes needs --dimensions")
     if not given.ridge > 0 or not np.isfinite(given.ridge):
         raise SettingsError(f"--ridge must be above 0, not {given.ridge}")
     if given.documents < 20:
@@ -72,9 +74,10 @@ def main(arguments: Sequence[str]) -> int:
         width = len(weights)
         if not 0 < given.dimensions <= width:
             raise SettingsError(f"--dimensions must be 1 to {width}, not {given.dimensions}")
-        weights = reduced(fitting, weights, given.dimensions)
+        rotation = None if given.prefixes else np.random.default_rng(given.seed)
+        weights = reduced(fitting, weights, given.dimensions, rotation)
     gains = [measure(pair, weights) for pair in held_out]
-    _save(given.encoder, given.max_tokens, weights, given.output)
+    _save(given, weights)
     write_record(given.output, {"whiten": _record(given, corpora, gains)})
     console.print(_table(given.corpora, gains))
     console.print(f"model: {given.output}", markup=False)
@@ -102,6 +105,12 @@ def _parser() -> argparse.ArgumentParser:
         help="of the result, its principal components (default: those of the encoder)",
     )
     parser.add_argument(
+        "--prefixes",
+        action="store_true",
+        help="with --dimensions: sort them by variance, so that prefixes of 256, 128 and 64 serve "
+        "too; classifiers learn worse from few examples (default: spread by a rotation)",
+    )
+    parser.add_argument(
         "--ridge",
         type=float,
         default=0.05,
@@ -121,19 +130,20 @@ def _vectors(representation: Representation, pairs: Sequence[tuple[str, str]]) -
     return both[::2], both[1::2]
 
 
-def _save(encoder: str, max_tokens: int | None, weights: Floats, folder: Path) -> None:
+def _save(given: argparse.Namespace, weights: Floats) -> None:
     """Write the encoder with Normalize, the map and Normalize at its end."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
-    model = SentenceTransformer(encoder, device="cpu", trust_remote_code=only_own_code(encoder))
-    if max_tokens is not None:
-        model.max_seq_length = max_tokens
+    trusted = only_own_code(given.encoder)
+    model = SentenceTransformer(given.encoder, device="cpu", trust_remote_code=trusted)
+    if given.max_tokens is not None:
+        model.max_seq_length = given.max_tokens
     if not isinstance(model[-1], Normalize):
         model.append(Normalize())
     inputs, outputs = weights.shape
-    if outputs < inputs:
+    if given.prefixes:
         transformer: Any = model[0]
         shorter = [length for length in _PREFIXES if length < outputs]
         transformer.auto_model.config.matryoshka_dimensions = shorter
@@ -141,7 +151,7 @@ def _save(encoder: str, max_tokens: int | None, weights: Floats, folder: Path) -
     dense.linear.weight = torch.nn.Parameter(torch.from_numpy(weights.T.copy()))
     model.append(dense)
     model.append(Normalize())
-    save_with_code(model, folder)
+    save_with_code(model, given.output)
 
 
 def _record(
@@ -152,6 +162,7 @@ def _record(
         "power": given.power,
         "ridge": given.ridge,
         "dimensions": given.dimensions,
+        "prefixes": given.prefixes,
         "seed": given.seed,
         "corpora": [
             {
