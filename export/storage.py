@@ -28,7 +28,7 @@ def fits(model: onnx.ModelProto) -> bool:
 def save(model: onnx.ModelProto, path: Path) -> None:
     """Write a graph, the same bytes for the same graph.
 
-    The weights of a graph that fits no file go to ``<name>.data`` beside it, as ONNX's external
+    The weights of a graph that fits no file go to ``<name>.data`` next to it, as ONNX's external
     data. This takes them out of ``model``.
     """
     if not fits(model):

@@ -17,7 +17,7 @@ import pypdfium2 as pdfium
 # dots an inch, as tesseract's data was trained, and of a page at most
 _DOTS, _MOST_PIXELS = 300, 25_000_000
 _INCH = 72
-# mean confidence of a page, in percent: lower, it may stand on its side; and what is no text
+# mean confidence of a page, in percent: lower, it may be turned; and what is no text
 _DOUBTFUL, _NO_TEXT = 70, 30
 # languages that "auto" takes: each takes about as much time as the first
 _MOST_LANGUAGES = 3

@@ -27,9 +27,9 @@ def content_of(kind: str, text: str) -> Content:
         kind: of ``extraction.kinds.SOURCES``.
         text: of the file.
     """
-    front = _FRONT.match(text) if kind == ".md" else None
-    stated = dict(_STATED.findall(front[0])) if front else {}
-    start = front.end() if front else 0
+    head = _FRONT.match(text) if kind == ".md" else None
+    stated = dict(_STATED.findall(head[0])) if head else {}
+    start = head.end() if head else 0
     headings = [one._replace(start=start + one.start) for one in _HEADINGS[kind](text[start:])]
     title = building.line(stated.get("title")) or (headings[0].title if headings else None)
     author, date = building.line(stated.get("author")), building.day(stated.get("date"))

@@ -1,4 +1,4 @@
-"""Trains a head on frozen vectors: the papers' probe, one hidden layer (SimLTE, section 4).
+"""Trains a head on frozen vectors: the papers' probe, one hidden layer (SimLTE, section 3.4).
 
 Importing this module imports scikit-learn, which takes seconds; routes do it in a thread.
 """

@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     may take half of it; beyond this the answer is 429"""
     ocr: Annotated[str, Field(pattern=r"^(auto|off|[A-Za-z_]+(\+[A-Za-z_]+)*)$")] = "auto"
     """languages of the text in scans, as tesseract names them, joined by +; auto: all installed
-    ones, or eng alone if they are more than three; off: scans are refused"""
+    ones, or only eng if they are more than three; off: scans are refused"""
     max_inflight_bytes: int = 536_870_912
     """largest memory that each process reserves for requests in progress; one client may reserve
     half of it; beyond this the answer is 429"""

@@ -1,6 +1,6 @@
 """Services forked from a process that has imported them already: a start takes a third of the time.
 
-Whoever tests the start itself takes ``python -m service``.
+A test of the start itself uses ``python -m service``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from studies.objectives import RECIPES, report, settings
+from studies.encoders.objectives import RECIPES, report, settings
 from training.evaluation.results import Figure, Measured, Result, path_of, write
 
 

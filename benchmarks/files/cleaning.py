@@ -1,10 +1,10 @@
 """What do clean PDFs bring to retrieval: no headers, whole words, one column after the other?
 
-    python -m benchmarks.files.cleaning models/docsplit-minilm-l6-w512 --most 40
+    python -m benchmarks.files.cleaning models/docsplit-minilm-l6-static --most 40
 
 PDFs are made from PEPs, with a header and a page number on each page, words that a line's end
 divides, and two columns that the program writes line by line. Each is read in three ways: "raw" is
-PDFium's text as it is, "read" is what the reader makes of it, "true" is what the pages hold.
+PDFium's text as it is, "read" is what the reader returns, "true" is what the pages hold.
 
 Three searches. "sentence, cosine" and "sentence, words": a sentence of the PEP finds a window with
 most of its words, among the windows of all documents, by vectors and by tf-idf. "halves": the first

@@ -3,7 +3,7 @@
     python -m benchmarks.files.headings manuals/*.pdf
 
 Recall is the share of the outlines' entries that are found, precision the share of the found
-headings that are entries, on the same page or the one beside it; numbers, case and marks do not
+headings that are entries, on the same or a neighbouring page; numbers, case and marks do not
 count. PDFs with less than five entries, and those of more than 400 pages, are left out.
 """
 
@@ -73,7 +73,7 @@ def plain(name: str) -> str:
 
 
 def near(some: Places, others: Places) -> Places:
-    """Those of which the others have the same one on the page or beside it."""
+    """Those of which the others have the same one on that page or a neighbouring one."""
     return {
         (page, name) for page, name in some if any((page + n, name) in others for n in (-1, 0, 1))
     }

@@ -2,9 +2,9 @@
 
     python -m benchmarks.files.hostile --seconds 60 --rounds 3
 
-One client sends short texts to ``/embed``, alone, then beside a client that uploads ordinary files,
-then beside one that uploads ``benchmarks.files.worst_files``. The rounds take turns. The command
-prints the latencies, the answers to the uploads, and the memory of the service and of its readers.
+One client sends short texts to ``/embed``, first without others, then beside a client that uploads
+ordinary files, then beside one that uploads ``benchmarks.files.worst_files``. The rounds take turns.
+The command prints the latencies, the answers to the uploads, and the memory of the service and of its readers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
         httpx.put(f"{service.url}/indexes/files", json={}).raise_for_status()
         measured(service, 2)
         for _ in range(given.rounds):
-            for name, files in (("alone", []), ("ordinary", ordinary), ("hostile", hostile)):
+            for name, files in (("quiet", []), ("ordinary", ordinary), ("hostile", hostile)):
                 over = threading.Event()
                 counted = answers.setdefault(name, Counter())
                 arguments = (service.url, files, over, counted)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.files.searchable --rounds 3
 
-The service embeds the text of a PDF of some 300 pages alone, by ``/embed``, and then takes the PDF
+The service embeds the text of a PDF of some 300 pages by ``/embed``, and then takes the PDF
 as an upload. The difference is the time for reading, indexing and asking about the job. A passage
 search for words of a page must name that page. Nothing is cached.
 """

@@ -76,7 +76,8 @@ def _check_after(
     """Check the modules after the pooling, of which the first is number ``first``."""
     extra = [kind for kind in kinds[first:] if kind not in allowed]
     if extra:
-        raise _unsupported(", ".join(extra), source)
+        unknown = [kind for kind in extra if kind not in ("Transformer", "Pooling")]
+        raise _unsupported(", ".join(unknown) or " → ".join(kinds), source)
     for place, module in enumerate(modules[first:], start=first):
         _check_features(module, kinds[place], source)
         if kinds[place] == "Dense":

@@ -38,7 +38,7 @@ def write_graphs(
 
     Args:
         source: the checkpoint.
-        fp32: the file to write; further files go beside it.
+        fp32: the file to write; further files go next to it.
         optimum: the program.
         report: called with each step.
         trusted: run model code in the folder of the weights.

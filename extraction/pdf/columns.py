@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from extraction.pdf.lines import HYPHEN
 
-# lines of a column; with fewer its order cannot be told from that of a table
+# lines of a column; with fewer its order could be that of a table
 _LEAST_LINES = 5
 # characters of most lines in a column of prose, and the share of lines that go on in the middle
 _LEAST_LENGTH, _LEAST_WITHIN = 15, 0.4
@@ -65,8 +65,8 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 def _is_apart(row: Row, other: Row) -> bool:
     """Whether a line stands by itself beside another one."""
-    alone = len(row.cells) == 1 or len(other.cells) == 1
-    return alone and abs(row.bottom - other.bottom) > _APART * max(row.size, other.size)
+    single = len(row.cells) == 1 or len(other.cells) == 1
+    return single and abs(row.bottom - other.bottom) > _APART * max(row.size, other.size)
 
 
 def _shared(gaps: Sequence[tuple[float, float]]) -> float:

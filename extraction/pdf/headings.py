@@ -47,7 +47,7 @@ class _Style(NamedTuple):
 
 
 def headings(pages: Sequence[Sequence[Line]]) -> list[Found]:
-    """Short lines in letters that are larger than most, or bold and alone.
+    """Short lines in letters that are larger than most, or bold and on a line of their own.
 
     Args:
         pages: lines of each page without what repeats.

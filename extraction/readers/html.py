@@ -19,7 +19,7 @@ _UNSEEN = (
     "[style*='display:none' i]",
     "[style*='display: none' i]",
     *(f"[role='{role}']" for role in ("navigation", "search", "menu", "menubar", "toolbar")),
-    # links to a heading, beside it
+    # links to a heading, next to it
     "a.headerlink",
     "a.anchor",
 )

@@ -13,7 +13,7 @@ from service.index.rows.record import record
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of some documents.
+    """How an update of some documents ended.
 
     Attributes:
         written, unchanged: numbers of documents.

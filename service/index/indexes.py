@@ -337,9 +337,7 @@ class Indexes:
     async def exclusive(self, name: str) -> AsyncIterator[None]:
         """Keep others from creating or dropping tables of an index until the block ends."""
         async with self._structure:
-            while True:
-                if await self.leases.acquire(name, _STRUCTURE_SECONDS):
-                    break
+            while not await self.leases.acquire(name, _STRUCTURE_SECONDS):
                 await asyncio.sleep(0.1)
             try:
                 yield

@@ -1,4 +1,4 @@
-"""The reads that ``reader`` runs in a process of its own; each opens the table anew."""
+"""The reads that ``reader`` runs in a process of its own; each opens the table again."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from export.pipeline import export as run
 from export.repair import repairing
 from export.repair.choice import Candidate, Choice
 from export.repair.repairing import MOST
+from service.embedding.engines.processor import detect
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]
@@ -110,6 +111,7 @@ def test_fp16_keeps_operators_until_it_holds(
     assert "SkipLayerNorm_AddBias_1 (SkipLayerNormalization): error" in said
 
 
+@pytest.mark.skipif(not detect().int8, reason="sums of int8 products saturate on this processor")
 def test_int8_keeps_operators_until_it_holds(order: Order, tmp_path: Path) -> None:
     thresholds = {"int8.cosine_mean": 0.99997}
     made = run(order(tmp_path / "bundle", "int8", thresholds=thresholds)).precisions["int8"]

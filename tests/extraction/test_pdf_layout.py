@@ -13,7 +13,7 @@ from extraction.pdf.headings import headings, title
 from extraction.pdf.layout import Line
 from tests.extraction.conftest import Read, content_of
 
-LEFT = "The left column tells of a river that runs through seven valleys and meets the sea. " * 5
+LEFT = "The left column describes a river that runs through seven valleys and meets the sea. " * 5
 RIGHT = "On the right we read of mountains that carry snow in every month of the year and fog. " * 5
 
 

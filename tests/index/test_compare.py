@@ -54,7 +54,7 @@ def test_the_best_pair_is_what_two_documents_share(filled: Server, texts: dict[s
     best = compare(filled, id="one", other="a/other")["pairs"][0]
     own = texts["one"][best["query"]["start"] : best["query"]["end"]]
     other = texts["a/other"][best["document"]["start"] : best["document"]["end"]]
-    assert best["cosine"] > 0.9
+    assert best["cosine"] > 0.85
     assert len(set(own.split()) & set(other.split())) > 0.5 * len(set(own.split()))
 
 

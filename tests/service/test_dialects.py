@@ -120,10 +120,11 @@ def test_small_numbers_keep_the_cosine(server: Server) -> None:
     vectors = exact(server)
     integers = exact(server, encoding_format="int8")
     rows = integers / np.linalg.norm(integers, axis=1, keepdims=True)
-    assert np.allclose(rows @ rows.T, vectors @ vectors.T, atol=2e-3)
+    # two to three deviations of what rounding 384 components moves a cosine by
+    assert np.allclose(rows @ rows.T, vectors @ vectors.T, atol=6e-3)
     # far coarser numbers do not
     coarse = np.sign(vectors) / vectors.shape[1] ** 0.5
-    assert not np.allclose(coarse @ coarse.T, vectors @ vectors.T, atol=2e-3)
+    assert not np.allclose(coarse @ coarse.T, vectors @ vectors.T, atol=6e-3)
     # a component beyond the range does not wrap around
     assert small_integers(np.eye(1, 384, dtype=np.float32))[0, 0] == 127
 

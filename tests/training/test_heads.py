@@ -96,7 +96,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         call(server, "PUT", "/classifiers/again", examples)
         again = call(server, "POST", "/classify", {"inputs": texts, "classifier": "again"})
         for one, other in zip(answer, again, strict=True):
-            assert one[0]["score"] == pytest.approx(other[0]["score"], abs=1e-3)
+            assert one[0]["score"] == pytest.approx(other[0]["score"], abs=5e-3)
         for method, path, body in (
             ("PUT", "/classifiers/topics", examples),
             ("POST", "/classifiers/topics/retrain", None),

@@ -8,7 +8,7 @@ from training.views.types import Document, Pair, ViewContext
 def simcse(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
     """The same text twice. The views differ only by the encoder's dropout.
 
-    Gao et al. 2021, "SimCSE", section 3; the baseline of the DocSplit paper's section 3.3, which
+    Gao et al. 2021, "SimCSE", section 3; the baseline of the DocSplit paper's section 3.2, which
     calls it "SimCSE-long" on whole documents.
     """
     return list(document), list(document)

@@ -53,8 +53,8 @@ def reduced(
 
     The components are those of the second moments of unit vectors, not of their covariance:
     cosines compare directions from the origin. In falling order, shorter prefixes of the vectors
-    are good vectors too, but the first components hold most of the variance. Adam treats each
-    dimension alone, so a classifier that it trains on few such vectors does worse. A rotation
+    are good vectors too, but the first components hold most of the variance. Adam scales each
+    dimension by itself, so a classifier that it trains on few such vectors does worse. A rotation
     spreads the variance and changes no cosine.
 
     Args:

@@ -54,8 +54,9 @@ def test_the_report_has_every_task_and_encoder(done: Path) -> None:
 
 
 def test_the_report_compares_with_the_first_encoder(
-    done: Path, capsys: pytest.CaptureFixture[str]
+    done: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     report = (done / "out" / "report.md").read_text(encoding="utf-8")
     section = report.split("## Differences to tiny\n")[1].split("\n## ")[0]
     found = {tuple(line.split(" | ")[:4]) for line in section.splitlines() if "| " in line}

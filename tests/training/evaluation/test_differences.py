@@ -76,7 +76,7 @@ def test_intervals_lie_on_the_side_of_the_difference() -> None:
         assert one.interval == pytest.approx((by - 0.0113, by + 0.0113), abs=0.0015)
 
 
-def test_pairing_sees_what_means_alone_do_not() -> None:
+def test_pairing_sees_what_separate_means_do_not() -> None:
     better = BASE + 0.01 + DRAW.normal(0, 0.01, 300)
     paired, shuffled = compared(result("p", better), result("s", DRAW.permutation(better)))
     assert paired.after == pytest.approx(shuffled.after)

@@ -273,7 +273,7 @@ def by_known(
 
 def test_halves_of_known_vectors(tmp_path: Path) -> None:
     documents = [" ".join(f"D{d} says {s}." for s in range(6)) for d in range(20)]
-    given = [*documents, documents[3], "D4 is alone."]
+    given = [*documents, documents[3], "D4 has one sentence."]
     measured, _ = by_known(tmp_path, {f"D{d}": d for d in range(20)}, given)
     assert measured.counts == {"documents": 20}
     assert [measured.figures[name].value for name in ("mrr", "accuracy")] == [1.0, 1.0]
@@ -283,7 +283,7 @@ def test_halves_of_known_vectors(tmp_path: Path) -> None:
     assert measured.figures["mrr"].value == pytest.approx(sum(1 / n for n in range(1, 21)) / 20)
 
 
-def test_halves_depend_on_the_document_and_the_seed_alone(tmp_path: Path) -> None:
+def test_halves_depend_only_on_the_document_and_the_seed(tmp_path: Path) -> None:
     words = {f"D{d}": d for d in range(9)}
     documents = [" ".join(f"D{d} says {s}." for s in range(6)) for d in range(9)]
     _, drawn = by_known(tmp_path, words, documents)

@@ -14,7 +14,7 @@ def best_threshold(positive: Floats, negative: Floats) -> float:
         positive: scores that should reach the threshold.
         negative: scores that should stay below.
     """
-    values = np.sort(np.concatenate([positive, negative]))
+    values = np.unique(np.concatenate([positive, negative]))
     candidates = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
     above = len(positive) - np.searchsorted(np.sort(positive), candidates, side="left")
     below = np.searchsorted(np.sort(negative), candidates, side="left")

@@ -1,10 +1,10 @@
 """Make a small BERT with random weights to pretrain by masked LM. Used on 2026-11-22.
 
-    python -m studies.small_encoder --documents wiki.jsonl --out runs/small/start
+    python -m studies.encoders.small_encoder --documents wiki.jsonl --out runs/small/start
     docsplit-train --data.path wiki.jsonl --backbone.path runs/small/start --objective.view mlm ...
 
-Its vocabulary comes from the documents. ``studies.objectives`` starts from it, so that the effect
-of an objective is not confused with the contrastive tuning of published start weights.
+Its vocabulary comes from the documents. ``studies.encoders.objectives`` starts from it, so that the
+effect of an objective is not confused with the contrastive tuning of published start weights.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def build(given: argparse.Namespace) -> None:
 def main() -> None:
     """Build it."""
     parser = argparse.ArgumentParser(
-        prog="python -m studies.small_encoder",
+        prog="python -m studies.encoders.small_encoder",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

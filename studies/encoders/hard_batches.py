@@ -1,6 +1,6 @@
 """How hard are DocSplit's batches, and what do masked inputs do to its gradient? Of 2026-11-23.
 
-    python -m studies.hard_batches START --documents wiki.parquet
+    python -m studies.encoders.hard_batches START --documents wiki.parquet
 
 It trains nothing. For batches drawn at random and from clusters, with clean and with masked inputs,
 it reports the contrastive loss, the share of documents whose own half is nearest, the norm of the
@@ -102,7 +102,7 @@ def measure(given: argparse.Namespace) -> Table:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m studies.hard_batches",
+        prog="python -m studies.encoders.hard_batches",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

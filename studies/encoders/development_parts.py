@@ -3,7 +3,7 @@
 Every choice about the default encoder is made on the development parts. Its training reads the
 rest, and the test parts are read once, at the end:
 
-    python -m studies.development_parts data runs/parts
+    python -m studies.encoders.development_parts data runs/parts
 
 writes ``runs/parts/training``, a file of unlabelled documents for each corpus, and
 ``runs/parts/development``, sets for ``docsplit-evaluate``.

@@ -1,6 +1,6 @@
 """Which objective improves start weights most? Studied on 2026-11-22.
 
-    python -m studies.objectives START --documents train.jsonl --data ~/data --sets bbc,scifact
+    python -m studies.encoders.objectives START --documents train.jsonl --data data --sets bbc
 
 Trains each recipe once per seed (``docsplit-train``) from the same start weights, on the same
 documents and for the same number of steps. Measures each encoder as ``docsplit-evaluate`` does, and
@@ -161,7 +161,7 @@ def _interval(values: Sequence[float]) -> str:
 def main() -> int:
     """Train, measure, and print the results."""
     parser = argparse.ArgumentParser(
-        prog="python -m studies.objectives",
+        prog="python -m studies.encoders.objectives",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -213,7 +213,7 @@ def main() -> int:
         console.print("interrupted; to continue, run the same command")
         return 130
     except TrainingError as error:
-        console.print(f"studies.objectives: {error}", markup=False)
+        console.print(f"studies.encoders.objectives: {error}", markup=False)
         return 1
     print(report(given.out, given.recipes))
     return 0
