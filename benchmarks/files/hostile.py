@@ -3,8 +3,9 @@
     python -m benchmarks.files.hostile --seconds 60 --rounds 3
 
 One client sends short texts to ``/embed``, first without others, then beside a client that uploads
-ordinary files, then beside one that uploads ``benchmarks.files.worst_files``. The rounds take turns.
-The command prints the latencies, the answers to the uploads, and the memory of the service and of its readers.
+ordinary files, then beside one that uploads ``benchmarks.files.worst_files``. The rounds take
+turns. The command prints the latencies, the answers to the uploads, and the memory of the service
+and of its readers.
 """
 
 from __future__ import annotations

@@ -111,9 +111,7 @@ class Indexes:
         if model is not None and index.identity.revision != wanted.revision:
             raise ConflictError("the index exists for another bundle: use another name")
         if index.identity.fields != fields:
-            raise ConflictError(
-                "the index exists with other fields: delete it first, or use another name"
-            )
+            raise ConflictError("the index has other fields: delete it first, or use another name")
         # the process that created it may have ended before this
         await prepare(index.table)
         await self.database.sync()
@@ -337,7 +335,9 @@ class Indexes:
     async def exclusive(self, name: str) -> AsyncIterator[None]:
         """Keep others from creating or dropping tables of an index until the block ends."""
         async with self._structure:
-            while not await self.leases.acquire(name, _STRUCTURE_SECONDS):
+            while True:
+                if await self.leases.acquire(name, _STRUCTURE_SECONDS):
+                    break
                 await asyncio.sleep(0.1)
             try:
                 yield

@@ -65,12 +65,8 @@ def bundle(
     flags += ["--threshold", "int8.kendall_tau=.6", "--threshold", "int8.same_first=.5"]
     if not detect().int8:
         # sums of int8 products saturate
-        flags += [
-            "--threshold",
-            "int8.score_error_mean=.1",
-            "--threshold",
-            "int8.score_error_max=.4",
-        ]
+        for looser in ("int8.score_error_mean=.1", "int8.score_error_max=.4"):
+            flags += ["--threshold", looser]
     assert main([str(checkpoint), str(dest), *flags]) == 0
     return load_reranker(dest)
 
