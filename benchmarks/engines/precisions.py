@@ -1,10 +1,11 @@
-"""Tokens/s of the precisions of a served bundle and of ONNX Runtime in fp32.
+"""Tokens/s of the precisions of bundles and of ONNX Runtime in fp32.
 
     python -m benchmarks.engines.precisions models/docsplit-minilm-l6-static
 
 Every side is an engine that the service's settings would open. The batches have 16 x 128 and
 8 x 512 tokens without padding. The sides take turns, and ratios are taken within a round. A side
-with two streams computes two batches at once, each on one of two threads, like the service.
+with two streams computes two batches at once, each on one of two threads, like the service. Further
+bundles with the same vocabulary take turns with the first.
 """
 
 from __future__ import annotations
@@ -39,24 +40,26 @@ SHAPES = ((16, 128), (8, 512))
 def main() -> None:
     """Measure, and print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundles", type=Path, nargs="+")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
-    opened = bundle.load(given.bundle)
+    opened = [bundle.load(path) for path in given.bundles]
     processor = detect()
     print(f"{processor.summary}; {given.threads} threads\n")
     sides: dict[str, Engine] = {}
-    for engine, arithmetic in SIDES:
-        if arithmetic == "bf16" and not processor.bf16:
-            continue
-        choice = choose(engine, arithmetic, processor, set(opened.manifest.precisions))
-        for streams in (1, given.threads):
-            made = build(choice, opened, given.threads, streams)
-            plural = "s" if streams > 1 else ""
-            sides[f"{made.name} {arithmetic}, {streams} stream{plural}"] = made
+    for one in opened:
+        prefix = f"{one.manifest.name}, " if len(opened) > 1 else ""
+        for engine, arithmetic in SIDES:
+            if arithmetic == "bf16" and not processor.bf16:
+                continue
+            choice = choose(engine, arithmetic, processor, set(one.manifest.precisions))
+            for streams in (1, given.threads):
+                made = build(choice, one, given.threads, streams)
+                plural = "s" if streams > 1 else ""
+                sides[f"{prefix}{made.name} {arithmetic}, {streams} stream{plural}"] = made
     reference = next(iter(sides))
-    words = Tokenizer.from_file(str(opened.path(TOKENIZER))).get_vocab_size()
+    words = Tokenizer.from_file(str(opened[0].path(TOKENIZER))).get_vocab_size()
     heads = ["engine"]
     columns: list[dict[str, str]] = []
     for shape in SHAPES:
