@@ -43,7 +43,7 @@ def across(canvas: Canvas) -> None:
 def test_columns_that_are_written_line_by_line_are_read_one_after_the_other(read: Read) -> None:
     found = content_of(read(".pdf", drawn(across)))
     words = " ".join(found.text.split())
-    assert "meets the sea. The left column tells" in words
+    assert "meets the sea. The left column describes" in words
     assert "month of the year and fog. On the right" in words
     # the right column follows the left one
     assert words.rindex("river") < words.index("mountains")
