@@ -8,10 +8,11 @@ content of the attacker's own file. Where the system has no seccomp filters, onl
 from __future__ import annotations
 
 import codecs
-import encodings.aliases
+import encodings
 import gc
 import json
 import os
+import pkgutil
 import resource
 import socket
 import sys
@@ -81,9 +82,10 @@ def _load() -> None:
     """Import whatever a child may need: it cannot open the files of modules."""
     for kind in READERS:
         reader_of(kind)
-    for name in set(encodings.aliases.aliases.values()):
+    # some, such as utf-8-sig, have no alias
+    for module in pkgutil.iter_modules(encodings.__path__):
         with suppress(LookupError, ImportError):
-            codecs.lookup(name)
+            codecs.lookup(module.name)
     # what reading a date imports and opens
     time.strptime("2000", "%Y")
     time.localtime()

@@ -118,7 +118,8 @@ class Reader:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
             return None
-        return content_of(kind, text)
+        # a process gives the reason for a text of blanks
+        return content_of(kind, text) if text.strip() else None
 
     def _members(self, answer: IO[bytes]) -> Iterator[Outcome]:
         try:

@@ -117,6 +117,15 @@ def test_a_page_begins_where_word_laid_it_out(read: Read) -> None:
     assert found.pages == [0, found.text.index("then")]
 
 
+@pytest.mark.parametrize("kind", [".txt", ".md", ".rst", ".html"])
+@pytest.mark.parametrize("text", [b"", b"\xef\xbb\xbf", b" \n\t\n"])
+def test_a_file_of_blanks_is_refused(read: Read, kind: str, text: bytes) -> None:
+    [(_, found)] = read(kind, text)
+    assert isinstance(found, UnreadableError)
+    assert str(found) == "it holds no text"
+    assert content_of(read(kind, text + b"a")).text.strip() == "a"
+
+
 def test_headings_of_markdown_and_restructured_text(read: Read) -> None:
     text = "# One #\n\n```\n# code\n```\n\nTwo\n---\n\n- item\n\n####### no\n"
     found = content_of(read(".md", text.encode()))
