@@ -19,6 +19,7 @@ EXPORTED = (
     "Transformer → Pooling, or StaticEmbedding, and then Dense, Normalize and StaticBranch in any "
     "order"
 )
+_FIRST = ("Transformer", "Pooling", "StaticEmbedding")
 _AFTER = ("Dense", "Normalize")
 _FEATURE = "sentence_embedding"
 # not the class itself: a checkpoint may bring a copy of it along
@@ -52,6 +53,7 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
     modules = list(model)
     kinds = [type(m).__name__ for m in modules]
     if isinstance(modules[0], WindowedEmbedding):
+        kinds[0] = "StaticEmbedding"
         _check_after(modules, kinds, 1, source)
         return Tail("mean", tuple(modules[1:]))
     if isinstance(modules[0], OnnxTransformer):
@@ -60,8 +62,7 @@ def read_tail(model: SentenceTransformer, source: str) -> Tail:
             return Tail("graph", ())
     after = _AFTER if kinds[0] != type(modules[0]).__name__ else (*_AFTER, BRANCH)
     if kinds[:2] != ["Transformer", "Pooling"]:
-        extra = [k for k in kinds if k not in ("Transformer", "Pooling", *after)]
-        raise _unsupported(", ".join(extra) or " → ".join(kinds), source)
+        raise _unsupported(kinds, after, source)
     _check_after(modules, kinds, 2, source, after)
     return Tail(_pooling(modules[1], source), tuple(modules[2:]))
 
@@ -74,17 +75,18 @@ def _check_after(
     allowed: tuple[str, ...] = _AFTER,
 ) -> None:
     """Check the modules after the pooling, of which the first is number ``first``."""
-    extra = [kind for kind in kinds[first:] if kind not in allowed]
-    if extra:
-        unknown = [kind for kind in extra if kind not in ("Transformer", "Pooling")]
-        raise _unsupported(", ".join(unknown) or " → ".join(kinds), source)
+    if not set(kinds[first:]) <= set(allowed):
+        raise _unsupported(kinds, allowed, source)
     for place, module in enumerate(modules[first:], start=first):
         _check_features(module, kinds[place], source)
         if kinds[place] == "Dense":
             _check_activation(module, place, source)
 
 
-def _unsupported(what: str, source: str) -> ExportError:
+def _unsupported(kinds: list[str], allowed: tuple[str, ...], source: str) -> ExportError:
+    """Names the modules that no bundle has, or all if only their order is wrong."""
+    unknown = [kind for kind in kinds if kind not in (*_FIRST, *allowed)]
+    what = ", ".join(unknown) or " → ".join(kinds)
     return ExportError(f"{source}: unsupported module {what}; a bundle is {EXPORTED}")
 
 
