@@ -22,11 +22,11 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from benchmarks.rig.markdown import table
-from bundles import format as bundle
+from bundles.format import Bundle, load
 from bundles.manifest import TOKENIZER
 from service.embedding.engines.choose import ArithmeticWish, EngineWish, build, choose
 from service.embedding.engines.interface import Engine
-from service.embedding.engines.processor import detect
+from service.embedding.engines.processor import Processor, detect
 
 SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (
     ("onnx-cpu", "f32"),
@@ -44,20 +44,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
-    opened = [bundle.load(path) for path in given.bundles]
+    opened = [load(path) for path in given.bundles]
     processor = detect()
     print(f"{processor.summary}; {given.threads} threads\n")
     sides: dict[str, Engine] = {}
     for one in opened:
         prefix = f"{one.manifest.name}, " if len(opened) > 1 else ""
-        for engine, arithmetic in SIDES:
-            if arithmetic == "bf16" and not processor.bf16:
-                continue
-            choice = choose(engine, arithmetic, processor, set(one.manifest.precisions))
-            for streams in (1, given.threads):
-                made = build(choice, one, given.threads, streams)
-                plural = "s" if streams > 1 else ""
-                sides[f"{prefix}{made.name} {arithmetic}, {streams} stream{plural}"] = made
+        engines = _engines(one, processor, given.threads)
+        sides |= {f"{prefix}{name}": engine for name, engine in engines.items()}
     reference = next(iter(sides))
     words = Tokenizer.from_file(str(opened[0].path(TOKENIZER))).get_vocab_size()
     heads = ["engine"]
@@ -70,6 +64,20 @@ def main() -> None:
         columns.append({name: f"{ratios[name].min():.2f}" for name in sides})
         heads += [f"{shape[0]} x {shape[1]}, tokens/s", f"/ {reference}", "lowest"]
     print(table(heads, [[name, *(column[name] for column in columns)] for name in sides]))
+
+
+def _engines(opened: Bundle, processor: Processor, threads: int) -> dict[str, Engine]:
+    """The engines of one bundle that the processor can run, by name."""
+    found: dict[str, Engine] = {}
+    for engine, arithmetic in SIDES:
+        if arithmetic == "bf16" and not processor.bf16:
+            continue
+        choice = choose(engine, arithmetic, processor, set(opened.manifest.precisions))
+        for streams in (1, threads):
+            made = build(choice, opened, threads, streams)
+            plural = "s" if streams > 1 else ""
+            found[f"{made.name} {arithmetic}, {streams} stream{plural}"] = made
+    return found
 
 
 def _rates(
