@@ -120,7 +120,7 @@ def test_small_numbers_keep_the_cosine(server: Server) -> None:
     vectors = exact(server)
     integers = exact(server, encoding_format="int8")
     rows = integers / np.linalg.norm(integers, axis=1, keepdims=True)
-    # two to three deviations of what rounding 384 components moves a cosine by
+    # twice the deviation of a cosine between vectors rounded to steps of .0072
     assert np.allclose(rows @ rows.T, vectors @ vectors.T, atol=6e-3)
     # far coarser numbers do not
     coarse = np.sign(vectors) / vectors.shape[1] ** 0.5
