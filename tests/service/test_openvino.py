@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import openvino
 import pytest
+from numpy.typing import NDArray
+from openvino import opset13
 
+from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
 from service.embedding.engines.interface import Arithmetic
-from service.embedding.engines.openvino_cpu import floating
+from service.embedding.engines.openvino_cpu import OpenVinoEngine, floating
+from service.embedding.engines.openvino_graph import behind_pooling
 from service.embedding.engines.processor import detect
 
 WITHOUT = ["FP32", "INT8"]
@@ -32,3 +40,57 @@ def test_operators_that_are_not_int8_use_bf16_if_available(
 def test_openvino_and_the_service_agree_on_this_processor() -> None:
     has = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert has == detect().bf16
+
+
+def default_graph() -> str:
+    return str(bundle.load(DEFAULT_BUNDLE).graph("fp16"))
+
+
+def product_then_mean(*, flat: bool) -> openvino.Model:
+    """A product of token vectors with a matrix, then their mean. With ``flat`` the tokens of all
+    texts are rows of one matrix."""
+    ids = opset13.parameter([-1, -1], np.int64, name="input_ids")
+    table = opset13.constant(np.eye(7, 4, dtype=np.float32))
+    tokens = opset13.gather(table, ids, opset13.constant(0))
+    if flat:
+        tokens = opset13.reshape(tokens, opset13.constant([-1, 4]), special_zero=False)
+    product = opset13.matmul(tokens, opset13.constant(np.eye(4, dtype=np.float32)), False, False)
+    if flat:
+        product = opset13.reshape(product, opset13.constant([1, -1, 4]), special_zero=False)
+    return openvino.Model([opset13.reduce_mean(product, opset13.constant([1]))], [ids])
+
+
+def test_a_graph_is_cut_at_its_first_product_behind_the_pooling() -> None:
+    core = openvino.Core()
+    ids = np.random.default_rng(0).integers(1000, 20_000, (4, 9))
+    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    whole = core.compile_model(default_graph(), "CPU", exact)(inputs)[0]
+    parts = behind_pooling(core.read_model(default_graph()))
+    assert len(parts) == 2
+    found: Any = inputs
+    for part in parts:
+        found = [core.compile_model(part, "CPU", exact)(found)[0]]
+    np.testing.assert_allclose(found[0], whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_products_of_token_vectors_are_not_cut(flat: bool) -> None:
+    assert len(behind_pooling(product_then_mean(flat=flat))) == 1
+
+
+@pytest.mark.skipif(not detect().bf16, reason="the processor has no bf16")
+def test_other_texts_of_a_batch_do_not_change_a_vector_in_bf16() -> None:
+    ids = np.random.default_rng(0).integers(1000, 20_000, (16, 24))
+
+    def difference(run: Any) -> float:
+        together: NDArray[np.float32] = run(ids)
+        single = np.concatenate([run(ids[[row]]) for row in range(len(ids))])
+        return float(np.abs(together - single).max())
+
+    engine = OpenVinoEngine(bundle.load(DEFAULT_BUNDLE).graph("fp16"), "bf16", 1, 1)
+    assert difference(lambda some: engine.run(some, np.ones_like(some))) == 0
+    # the control: the graph in one piece
+    hint = {"INFERENCE_PRECISION_HINT": "bf16"}
+    whole = openvino.Core().compile_model(default_graph(), "CPU", hint)
+    assert difference(lambda some: np.array(whole([some, np.ones_like(some)])[0])) > 1e-4
