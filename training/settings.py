@@ -23,6 +23,7 @@ ViewName = Literal[
     "laser-intra",
     "laser-window",
     "coco",
+    "links",
     "mlm",
 ]
 LossName = Literal["infonce", "nt_xent"]
@@ -69,6 +70,11 @@ class DataSettings(_Section):
     held_out: Share = 0.05
     """share of the documents, chosen by the digest of their ids, kept from training for
     validation"""
+    links: str | None = None
+    """table of links between the documents with the columns citing and cited, for the view links"""
+    author_field: str | None = None
+    """field with the authors of a document, a list or a text with semicolons; links between
+    documents that share an author are left out"""
     cache: Path = Path(".cache/training")
     """folder of the token caches"""
 
@@ -102,6 +108,10 @@ class ObjectiveSettings(_Section):
     windows: Count = 1
     """maximum windows of max_tokens of a view; several are pooled by their token-weighted mean and
     renormalised"""
+    hard_negatives: Count | None = None
+    """for the view links, documents that are negatives of each document besides the batch's: at
+    ranks 20 to 99 of a search for it by the start weights' vectors and words, and not linked to
+    it"""
     span_tokens: AtLeastTwo = 64
     """length of a span (span, slice, span+slice)"""
     slice_rate: Annotated[float, Field(gt=0, lt=1)] = 0.4
@@ -140,6 +150,12 @@ class ObjectiveSettings(_Section):
             raise ValueError("teacher needs two views; mlm makes only one view of a document")
         if self.symmetric and self.contrastive == "nt_xent":
             raise ValueError("symmetric has no meaning for nt_xent, which is symmetric already")
+        if self.mix == "links":
+            raise ValueError("name links as view, and the views of documents without links as mix")
+        if self.view == "links" and self.contrastive == "nt_xent":
+            raise ValueError("loss must be infonce for the view links")
+        if self.hard_negatives and self.view != "links":
+            raise ValueError("hard_negatives needs the view links")
         return self
 
 
@@ -247,6 +263,19 @@ class Settings(_Section):
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     optimisation: OptimisationSettings = Field(default_factory=OptimisationSettings)
     run: RunSettings
+
+    @model_validator(mode="after")
+    def _links(self) -> Self:
+        if (self.objective.view == "links") != (self.data.links is not None):
+            raise ValueError("objective.view links needs data.links, which nothing else reads")
+        if self.data.author_field is not None and self.data.links is None:
+            raise ValueError("data.author_field needs data.links")
+        if self.objective.view == "links" and self.optimisation.cluster_size:
+            raise ValueError(
+                "optimisation.cluster_size does not group linked documents; set "
+                "objective.hard_negatives instead"
+            )
+        return self
 
     @model_validator(mode="after")
     def _static(self) -> Self:

@@ -49,7 +49,12 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("view", get_args(ViewName))
 def test_each_objective_trains(make_settings: MakeSettings, tmp_path: Path, view: str) -> None:
-    run = train(make_settings(objective={"view": view, "span_tokens": 8}))
+    data = {}
+    if view == "links":
+        pairs = "\n".join(f"doc-{number},doc-{number + 1}" for number in range(59))
+        (tmp_path / "links.csv").write_text(f"citing,cited\n{pairs}", encoding="utf-8")
+        data = {"links": str(tmp_path / "links.csv")}
+    run = train(make_settings(data=data, objective={"view": view, "span_tokens": 8}))
     recorded = read_lines(tmp_path / "run" / "steps.jsonl")
     assert len(recorded) == 2
     assert all(np.isfinite(r["loss"]) and r["gradient_norm"] > 0 for r in recorded)

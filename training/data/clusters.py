@@ -74,11 +74,13 @@ class Neighbourhood:
         np.savez(partial, **vars(self))
         partial.replace(path)
 
-    def near(self, documents: Numbers, least: float) -> npt.NDArray[np.bool_]:
-        """Which pairs of different documents have at least this cosine, bool ``[n, n]``."""
-        vectors = self.vectors[np.searchsorted(self.documents, documents)]
-        near: npt.NDArray[np.bool_] = vectors @ vectors.T >= least
-        np.fill_diagonal(near, False)
+    def near(self, documents: Numbers, others: Numbers, least: float) -> npt.NDArray[np.bool_]:
+        """Which pairs have at least this cosine, bool ``[documents, others]``."""
+        rows, columns = (
+            self.vectors[np.searchsorted(self.documents, numbers)]
+            for numbers in (documents, others)
+        )
+        near: npt.NDArray[np.bool_] = rows @ columns.T >= least
         return near
 
 

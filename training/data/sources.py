@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import corpora.documents
 from corpora.documents import Document, read_texts, text_of
 from corpora.errors import DataError
 from corpora.fields import Fields
@@ -34,6 +35,35 @@ def read_documents(settings: DataSettings) -> Iterator[Document]:
         raise DataError(f"{path}: no such file or folder (data.path)")
     else:
         yield from _records(_hub_dataset(settings), settings)
+
+
+def read_authors(settings: DataSettings, field: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """Stream the id of each document and its authors.
+
+    The field ``field`` holds a list of names, or a text with semicolons between them. A document
+    may lack it.
+
+    Raises:
+        DataError: as ``read_documents``; or a document has no id, or other values as authors.
+    """
+    path = Path(settings.path)
+    if path.exists() and not _is_saved_dataset(path):
+        for document in corpora.documents.read_documents(path, _fields(settings), typed=[field]):
+            yield document.id, _authors(document.metadata.get(field), f"{path}: {document.id}")
+        return
+    dataset = _saved_dataset(path, settings) if path.exists() else _hub_dataset(settings)
+    for number, record in enumerate(dataset, start=1):
+        where = f"{settings.path}: row {number}"
+        yield text_of(record, where, _fields(settings)).id, _authors(record.get(field), where)
+
+
+def _authors(given: object, where: str) -> frozenset[str]:
+    names = given.split(";") if isinstance(given, str) else given
+    if names is None:
+        return frozenset()
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{where}: authors must be a text or a list of texts (data.author_field)")
+    return frozenset(name.strip().casefold() for name in names) - {""}
 
 
 def fingerprint(settings: DataSettings) -> str:

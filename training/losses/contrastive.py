@@ -19,11 +19,11 @@ def info_nce(
 
     Args:
         first: float ``[documents, dimensions]``, anchors.
-        second: float ``[documents, dimensions]``; row i is the positive of anchor i, the other
-            rows its negatives.
+        second: float ``[documents or more, dimensions]``; row i is the positive of anchor i, the
+            other rows its negatives.
         temperature: tau.
-        symmetric: average with the loss of ``second`` against ``first``.
-        left_out: bool ``[documents, documents]``, symmetric, pairs that are no negatives.
+        symmetric: average with the loss of the positives against ``first``.
+        left_out: bool, anchors by rows of ``second``: pairs that are no negatives.
 
     Returns:
         The mean over the documents, a scalar.
@@ -34,7 +34,7 @@ def info_nce(
     target = torch.arange(len(first), device=first.device)
     loss = F.cross_entropy(logits, target)
     if symmetric:
-        loss = (loss + F.cross_entropy(logits.T, target)) / 2
+        loss = (loss + F.cross_entropy(logits[:, : len(first)].T, target)) / 2
     return loss
 
 

@@ -46,6 +46,7 @@ def run_record(
             **asdict(opened.cache.counts),
             "training_documents": len(opened.train),
             "held_out_documents": len(opened.held),
+            "links": opened.graph.counts if opened.graph else None,
             "cache": opened.cache.root.name,
         },
         "seed": settings.run.seed,

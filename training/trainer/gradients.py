@@ -36,7 +36,7 @@ class BatchLoss:
         contrastive: its contrastive part; 0 without one.
         teacher: mean of 1 - cosine to the teacher's vectors, unweighted; 0 without one.
         mlm: mean cross entropy of the predicted tokens, unweighted; 0 without any.
-        accuracy: share of documents whose second view is nearest to the first.
+        accuracy: share of documents whose own second view is the nearest to the first.
     """
 
     total: float
@@ -163,7 +163,7 @@ class BatchGradients:
         views = self._pool(batch, rows)
         first, second = views[:documents], views[documents:]
         temperature = self._objective.temperature
-        left_out = None if batch.near is None else batch.near.to(device)
+        left_out = None if batch.left_out is None else batch.left_out.to(device)
         if kind == "nt_xent":
             loss = nt_xent(first, second, temperature, left_out=left_out)
         else:
@@ -172,7 +172,7 @@ class BatchGradients:
         taught = torch.zeros((), device=device)
         if self._teacher is not None:
             targets = self._pool(batch, self._taught(batch, chunks, self._teacher))[:documents]
-            taught = teacher_loss(first, second, targets)
+            taught = teacher_loss(first, second[:documents], targets)
         total = loss + self._objective.teacher_weight * taught
         (total * share).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -186,7 +186,7 @@ class BatchGradients:
 
     def _pool(self, batch: Batch, rows: Tensor) -> Tensor:
         view, weight = batch.row_view.to(rows.device), batch.row_weight.to(rows.device)
-        return pool_windows(rows, view, weight, 2 * len(batch.documents))
+        return pool_windows(rows, view, weight, 2 * len(batch.documents) + batch.negatives)
 
     @torch.no_grad()
     def _taught(self, batch: Batch, chunks: list[Chunk], teacher: Encoder) -> Tensor:

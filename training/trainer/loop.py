@@ -25,7 +25,7 @@ from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
 from training.trainer.opening import open_run
-from training.trainer.order import open_neighbourhood, open_order
+from training.trainer.order import open_negatives, open_neighbourhood, open_order
 from training.trainer.output import save_result, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
@@ -56,12 +56,15 @@ class TrainingRun:
         self.cache, self.train, self.held = opened.cache, opened.train, opened.held
         self.tokenizer, self.encoder, self.head = opened.tokenizer, opened.encoder, opened.head
         self._modules = opened.modules
+        links = None if opened.graph is None else opened.graph.digest
+        self._fixed = fixed_settings(settings, self.cache.root.name, links)
         optimisation = settings.optimisation
         self._chunk_tokens = optimisation.chunk_tokens or (
             _CPU_CHUNK if self.processes.device.type == "cpu" else _ACCELERATOR_CHUNK
         )
         neighbourhood = open_neighbourhood(settings, opened, self.processes, self._chunk_tokens)
         self._order = open_order(settings, opened, neighbourhood)
+        negatives = open_negatives(settings, opened, neighbourhood, self.processes)
         self.preparation = Preparation(
             self.cache,
             self.tokenizer,
@@ -70,6 +73,8 @@ class TrainingRun:
             count=self.processes.count,
             chunk_tokens=self._chunk_tokens,
             neighbourhood=neighbourhood,
+            graph=opened.graph,
+            negatives=negatives,
         )
         per_epoch = self._order.per_epoch / optimisation.accumulate
         self.total = optimisation.max_steps or max(1, math.ceil(optimisation.epochs * per_epoch))
@@ -304,7 +309,7 @@ class TrainingRun:
         failure: CheckpointError | None = None
         if self.processes.is_main:
             state = {
-                "settings": json.dumps(fixed_settings(self.settings, self.cache.root.name)),
+                "settings": json.dumps(self._fixed),
                 "encoder": self.encoder.state_dict(),
                 "head": self.head.state_dict() if self.head is not None else None,
                 "optimizer": self._optimizer.state_dict(),
@@ -330,8 +335,7 @@ class TrainingRun:
                 "folder, or set run.resume"
             )
         state = self._checkpoints.load(steps[-1])
-        own = fixed_settings(self.settings, self.cache.root.name)
-        check_settings(self.output, json.loads(state["settings"]), own)
+        check_settings(self.output, json.loads(state["settings"]), self._fixed)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from training.backbones.static import StaticBackbone
 from training.data.build import open_cache
 from training.data.cache import Numbers, TokenCache
 from training.errors import SettingsError
+from training.links.graph import LinkGraph, open_graph
 from training.losses.masked_lm import MaskedLMHead
 from training.processes import Processes
 from training.settings import Settings
@@ -24,6 +26,9 @@ class Opened:
 
     Attributes:
         train: numbers of the training documents.
+        graph: their links; None for views of single documents.
+        anchors: the documents of the batches. Those of the view links, without a second kind of
+            views, are the linked ones.
         held: numbers of the held-out documents.
         head: the masked-LM head; None if the objective has no masked-LM part.
         head_origin: ``checkpoint`` if the start weights contain the head, else its initialisation.
@@ -32,6 +37,8 @@ class Opened:
 
     cache: TokenCache
     train: Numbers
+    graph: LinkGraph | None
+    anchors: Numbers
     held: Numbers
     tokenizer: Any
     encoder: Encoder
@@ -56,7 +63,10 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     train, held = cache.select(settings.data.held_out)
     if isinstance(start.encoder.backbone, StaticBackbone):
         start.encoder.backbone.weigh(cache, train)
-    _check_documents(settings, cache, train, held)
+    links = settings.data.links
+    graph = None if links is None else open_graph(Path(links), settings.data, cache, train)
+    anchors = train if graph is None or settings.objective.mix else graph.documents
+    _check_documents(settings, cache, anchors, held)
     head, origin = _open_head(settings, start)
     if head is not None:
         head.to(processes.device)
@@ -66,6 +76,8 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     return Opened(
         cache,
         train,
+        graph,
+        anchors,
         held,
         start.tokenizer,
         start.encoder.to(processes.device),
@@ -98,11 +110,14 @@ def _noter() -> Callable[[int, str], None]:
     return note
 
 
-def _check_documents(settings: Settings, cache: TokenCache, train: Numbers, held: Numbers) -> None:
+def _check_documents(
+    settings: Settings, cache: TokenCache, anchors: Numbers, held: Numbers
+) -> None:
     size = settings.optimisation.batch_size
-    if len(train) < size:
+    if len(anchors) < size:
+        kind = "training" if settings.data.links is None else "linked training"
         raise SettingsError(
-            f"optimisation.batch_size: {size} is more than the {len(train)} training documents "
+            f"optimisation.batch_size: {size} is more than the {len(anchors)} {kind} documents "
             f"({cache.counts.read} read, {cache.counts.too_short} too short, "
             f"{cache.counts.duplicates} near-duplicates, {len(held)} held out)"
         )

@@ -13,14 +13,17 @@ from rich.console import Console
 from training.data.batches import BatchOrder
 from training.data.clusters import ClusterOrder, Neighbourhood
 from training.data.specials import Specials
+from training.errors import SettingsError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.progress import EmbeddingProgress
+from training.links.mining import HardNegatives, made_from, mine
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.opening import Opened
 from training.trainer.resumption import fixed_settings
 
 NEIGHBOURHOOD = "neighbourhood.npz"
+NEGATIVES = "hard-negatives.npz"
 _BLOCKS = "neighbourhood-vectors"
 _AT_ONCE = 256
 
@@ -44,7 +47,7 @@ def open_order(settings: Settings, opened: Opened, neighbourhood: Neighbourhood 
             neighbourhood, batch_size=optimisation.batch_size, seed=settings.run.seed
         )
     return BatchOrder(
-        opened.train,
+        opened.anchors,
         opened.cache.length,
         batch_size=optimisation.batch_size,
         group=optimisation.length_group,
@@ -60,7 +63,12 @@ def open_neighbourhood(
     The run's folder keeps them, so that an interrupted run goes on with the same batches. It keeps
     each block of vectors too, until all are there.
     """
-    if not settings.optimisation.cluster_size and settings.objective.negatives_below == 1:
+    objective = settings.objective
+    if not (
+        settings.optimisation.cluster_size
+        or objective.negatives_below < 1
+        or objective.hard_negatives
+    ):
         return None
     path = settings.run.output / NEIGHBOURHOOD
     fixed = fixed_settings(settings, opened.cache.root.name)
@@ -81,6 +89,32 @@ def open_neighbourhood(
             shutil.rmtree(blocks)
     processes.barrier()
     return Neighbourhood.load(path)
+
+
+def open_negatives(
+    settings: Settings, opened: Opened, neighbourhood: Neighbourhood | None, processes: Processes
+) -> HardNegatives | None:
+    """The hard negatives of linked documents, if the settings ask for them; kept in the run's
+    folder.
+
+    Raises:
+        SettingsError: no document has any.
+    """
+    if not settings.objective.hard_negatives or opened.graph is None or neighbourhood is None:
+        return None
+    path = settings.run.output / NEGATIVES
+    wanted = made_from(opened.graph, neighbourhood)
+    absent = processes.any(not path.exists() or HardNegatives.load(path).made_from != wanted)
+    if absent and processes.is_main:
+        mine(opened.cache, opened.graph, neighbourhood).save(path)
+    processes.barrier()
+    found = HardNegatives.load(path)
+    if (found.negatives < 0).all():
+        raise SettingsError(
+            f"objective.hard_negatives: among {len(opened.train)} training documents none has "
+            "neighbours that are far enough; leave it out"
+        )
+    return found
 
 
 def _decides(setting: str) -> bool:

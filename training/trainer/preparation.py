@@ -19,9 +19,13 @@ from training.data.cache import TokenCache
 from training.data.chunks import plan_chunks
 from training.data.clusters import Neighbourhood
 from training.data.specials import Specials
+from training.links.drawing import LinkedViews
+from training.links.graph import LinkGraph
+from training.links.mining import HardNegatives
 from training.losses.masked_lm import choose_masked
 from training.settings import Settings
 from training.views import View, ViewContext, view_of
+from training.views.drawing import Drawer, OwnViews
 from training.views.masking import word_starts
 from training.views.windows import pack_windows
 from windowing.batches import pad
@@ -90,19 +94,23 @@ class Batch:
         number: number of the batch in the run.
         documents: numbers of the documents in the cache.
         views: number of views of each document, 1 or 2.
+        negatives: number of views of further documents, which are negatives.
         chunks: the chunks that this process encodes.
-        row_view: int64 ``[rows]`` of the whole batch.
+        row_view: int64 ``[rows]`` of the whole batch: the first views, the second ones, the
+            further negatives.
         row_weight: float ``[rows]``.
         masked: number of tokens to predict in the whole batch.
         tokens: number of encoded tokens in the whole batch, special ones included.
         padded: number of encoded tokens in the whole batch, padding included.
         cut: number of tokens of the views that did not fit their windows.
-        near: bool ``[documents, documents]``, pairs that are no negatives; None if all are.
+        left_out: bool ``[documents, documents + negatives]``, which first views have no negative
+            in which other view; None if all have.
     """
 
     number: int
     documents: tuple[int, ...]
     views: int
+    negatives: int
     chunks: tuple[Chunk, ...]
     row_view: Tensor
     row_weight: Tensor
@@ -110,7 +118,7 @@ class Batch:
     tokens: int
     padded: int
     cut: int
-    near: Tensor | None = None
+    left_out: Tensor | None = None
 
 
 class Preparation:
@@ -126,15 +134,27 @@ class Preparation:
         count: int,
         chunk_tokens: int,
         neighbourhood: Neighbourhood | None = None,
+        graph: LinkGraph | None = None,
+        negatives: HardNegatives | None = None,
     ) -> None:
-        """Prepare batches for process ``rank`` of ``count``."""
-        self._neighbourhood = neighbourhood
+        """Prepare batches for process ``rank`` of ``count``.
+
+        Args:
+            cache: the documents.
+            tokenizer: of the encoder.
+            settings: of the run.
+            rank: number of this process.
+            count: number of processes.
+            chunk_tokens: padded tokens of a chunk.
+            neighbourhood: the start weights' vectors, if the settings need them.
+            graph: links of the documents, for the view links.
+            negatives: hard negatives for the view links.
+        """
+        self._neighbourhood, self._graph = neighbourhood, graph
         self.specials = Specials.of(tokenizer)
-        self._cache = cache
         self._objective = settings.objective
         self._shared_pass = settings.objective.mlm_inputs == "shared"
         self._seed = settings.run.seed
-        self._view = view_of(settings.objective)
         self._rank, self._count = rank, count
         self._chunk_tokens = chunk_tokens
         self._context = ViewContext(
@@ -143,19 +163,29 @@ class Preparation:
             mask_id=self.specials.mask,
             word_starts=word_starts(tokenizer),
         )
+        self._draw = _drawer(cache, self._context, graph, negatives)
 
     def batch(self, number: int, documents: Sequence[int]) -> Batch:
         """Prepare batch ``number`` of the run."""
         rows: list[Row] = []
         views, cut = 1, 0
+        partners: list[int] = []
+        negatives: list[int] = []
         for place, document in enumerate(documents):
             rng = np.random.default_rng([self._seed, number, document])
-            pair = self._view(self._cache.sentences(document), rng, self._context)
-            for side, view in enumerate(pair):
-                if view is None:
-                    continue
-                views = max(views, side + 1)
-                made = self._rows(view, side * len(documents) + place, rng)
+            drawn = self._draw(document, rng)
+            numbered = [
+                (side * len(documents) + place, view)
+                for side, view in enumerate(drawn.pair)
+                if view is not None
+            ]
+            views = max(views, len(numbered))
+            first = 2 * len(documents) + len(negatives)
+            numbered += [(first + i, view) for i, (_, view) in enumerate(drawn.negatives)]
+            partners.append(drawn.partner)
+            negatives += [one for one, _ in drawn.negatives]
+            for which, view in numbered:
+                made = self._rows(view, which, rng)
                 cut += sum(map(len, view)) - sum(row.weight for row in made)
                 rows += made
         planned = plan_chunks([len(r.ids) for r in rows], self._chunk_tokens, self._count)
@@ -163,6 +193,7 @@ class Preparation:
             number=number,
             documents=tuple(map(int, documents)),
             views=views,
+            negatives=len(negatives),
             chunks=tuple(
                 self._chunk(i, planned[i], rows)
                 for i in range(self._rank, len(planned), self._count)
@@ -173,14 +204,19 @@ class Preparation:
             tokens=sum(len(r.ids) for r in rows),
             padded=sum(len(c) * max(len(rows[i].ids) for i in c) for c in planned),
             cut=cut,
-            near=self._near(documents),
+            left_out=self._left_out(documents, [*partners, *negatives]),
         )
 
-    def _near(self, documents: Sequence[int]) -> Tensor | None:
+    def _left_out(self, documents: Sequence[int], others: Sequence[int]) -> Tensor | None:
         least = self._objective.negatives_below
-        if least == 1 or self._neighbourhood is None:
-            return None
-        return torch.from_numpy(self._neighbourhood.near(documents, least))
+        found = np.zeros((len(documents), len(others)), dtype=np.bool_)
+        if least < 1 and self._neighbourhood is not None:
+            found |= self._neighbourhood.near(documents, others, least)
+        if self._graph is not None:
+            found |= self._graph.related(documents, others)
+        # the positives
+        np.fill_diagonal(found, False)
+        return torch.from_numpy(found) if found.any() else None
 
     def _rows(self, view: View, number: int, rng: np.random.Generator) -> list[Row]:
         rows = []
@@ -232,3 +268,18 @@ class Preparation:
     def _padded(self, rows: list[npt.NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
         ids, mask = pad(rows, self.specials.pad)
         return torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+def _drawer(
+    cache: TokenCache,
+    context: ViewContext,
+    graph: LinkGraph | None,
+    negatives: HardNegatives | None,
+) -> Drawer:
+    view = view_of(context.objective)
+    own = None if view is None else OwnViews(cache, view, context)
+    if graph is not None:
+        return LinkedViews(cache, graph, negatives, context, own)
+    if own is None:
+        raise ValueError("the view links needs a graph")
+    return own

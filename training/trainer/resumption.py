@@ -19,15 +19,16 @@ _FREE = {
 }
 
 
-def fixed_settings(settings: Settings, cache: str) -> dict[str, Any]:
+def fixed_settings(settings: Settings, cache: str, links: str | None = None) -> dict[str, Any]:
     """The settings that determine a run's course, as a flat mapping.
 
     Args:
         cache: name of the token cache, which identifies the documents.
+        links: digest of their links.
     """
     dumped = json.loads(settings.model_dump_json())
     flat = {f"{s}.{k}": v for s, section in dumped.items() for k, v in section.items()}
-    return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache}
+    return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache, "links": links}
 
 
 def check_settings(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:

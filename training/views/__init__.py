@@ -16,6 +16,7 @@ from training.views.whole import mlm, simcse
 
 __all__ = ["VIEWS", "Document", "Pair", "View", "ViewContext", "ViewFunction", "view_of"]
 
+# the views of a single document; linked documents' are in training.links
 VIEWS: dict[ViewName, ViewFunction] = {
     "docsplit": docsplit,
     "simcse": simcse,
@@ -30,9 +31,10 @@ VIEWS: dict[ViewName, ViewFunction] = {
 }
 
 
-def view_of(objective: ObjectiveSettings) -> ViewFunction:
-    """The function that draws the views of a run."""
+def view_of(objective: ObjectiveSettings) -> ViewFunction | None:
+    """The function that draws views of single documents; None if all views are of linked ones."""
+    mix = None if objective.mix is None else VIEWS[objective.mix]
+    if objective.view == "links":
+        return mix
     view = VIEWS[objective.view]
-    if objective.mix is None:
-        return view
-    return Mixture(view, VIEWS[objective.mix], objective.mix_share)
+    return view if mix is None else Mixture(view, mix, objective.mix_share)
