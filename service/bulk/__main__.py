@@ -22,11 +22,11 @@ from corpora.documents import Refused, entries, read_documents
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
+from service.bulk.command_settings import load_settings
 from service.bulk.commands import command
 from service.bulk.encoding import encode_texts
 from service.bulk.link_flags import add_link_flags, find_links, link_names
 from service.bulk.progress import IndexProgress, printable
-from service.configuration import load
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import BuildingError, ServiceError
@@ -117,7 +117,7 @@ def _load(arguments: list[str]) -> int:
         raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
     fields = dict(_field(item) for item in given.field)
     # environment variables for the service would leave cores idle here, or prevent the start
-    settings = load(rest).model_copy(update={"keys_file": None})
+    settings = load_settings(rest).model_copy(update={"keys_file": None})
     unread: list[Refused] = []
     documents = read_documents(
         given.source,

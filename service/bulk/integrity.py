@@ -11,8 +11,8 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from service.bulk.command_settings import load_settings
 from service.bulk.stores import index_name, open_indexes, root_of
-from service.configuration import load
 from service.errors import CommandError
 from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     named = arguments[1:2] if not arguments[1:2] or not arguments[1].startswith("-") else []
     given, rest = _parser(arguments[0]).parse_known_args(arguments[1 + len(named) :])
     name = index_name(named[0]) if named else None
-    settings = load(rest).model_copy(update={"keys_file": None, "calibrate": 0})
+    settings = load_settings(rest).model_copy(update={"keys_file": None, "calibrate": 0})
     if arguments[0] == "check":
         with redirect_stdout(sys.stderr):
             report = asyncio.run(_check(settings, name, given.record))

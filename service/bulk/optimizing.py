@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from service.bulk.command_settings import load_settings
 from service.bulk.progress import IndexProgress
 from service.bulk.stores import index_name, writable
-from service.configuration import load
 from service.errors import CommandError
 from service.settings import Settings
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given, rest = parser.parse_known_args(arguments)
     name = index_name(given.name)
-    settings = load(rest)
+    settings = load_settings(rest)
     # log lines must not mix with the answer
     with redirect_stdout(sys.stderr):
         before, after = asyncio.run(_run(settings, name, given.rebuild))

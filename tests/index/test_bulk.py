@@ -48,8 +48,11 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     bad += [{"id": "big", "text": "a", "n": 2**64}, {"id": "\ud800", "text": "a"}]
     file = write(tmp_path / "documents.jsonl", *rows, rows[0] | {"text": "again"}, *bad)
     flags = ("--field", "year=integer", "--links", str(links))
-    first = run(file, store, *flags)
+    first = run(file, store, *flags, "--log-level", "info", "--log-format", "json")
     assert first.returncode == 1
+    assert first.stdout == ""
+    logged = [json.loads(line) for line in first.stderr.splitlines() if line.startswith("{")]
+    assert "ready" in [one["event"] for one in logged]
     assert "3 written, 0 unchanged, 1 repeated ids, 4 refused" in first.stderr
     assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
     assert "?: a text has half a surrogate pair" in first.stderr
@@ -57,6 +60,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     write(file, rows[0], rows[2] | {"text": "changed"}, {"id": "d", "text": "as in form 7"})
     second = run(file, store, *flags, "--prune", "--find-links", "--link-rule", "a=Form 7")
     assert second.returncode == 0
+    assert "ready" not in second.stdout + second.stderr
     assert "2 written, 1 unchanged, 0 repeated ids, 0 refused, 1 pruned" in second.stderr
     assert "1 links in the texts of 3 documents" in second.stderr
     with serving(tmp_path / "log") as server:

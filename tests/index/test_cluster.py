@@ -22,6 +22,7 @@ from tests.conftest import NIGHTLY, ROOT, Server
 from tests.index.test_bulk import command, run, write
 
 DOCUMENTS = 1500
+LOGS = ("--log-level", "info", "--log-format", "json")
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,7 @@ def test_a_lost_node_loses_nothing(
 ) -> None:
     store = tmp_path / "index"
     # there is no room for a third actor once a node is lost
-    flags = ("--ray", cluster.address, "--ray-actors", "3", "--log-level", "info")
+    flags = ("--ray", cluster.address, "--ray-actors", "3", *LOGS)
     with subprocess.Popen(
         command(file, store, *flags), cwd=ROOT, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -162,7 +163,7 @@ def lacking(
     name: str, place: Path, file: Path, store: Path, cluster: Any
 ) -> subprocess.CompletedProcess[str]:
     """A run with actors for which a setting names an empty place."""
-    flags = ("--ray", cluster.address, "--ray-actors", "2", "--log-level", "info")
+    flags = ("--ray", cluster.address, "--ray-actors", "2", *LOGS)
     start = [sys.executable, "-c", LACKING, name, str(place)]
     return subprocess.run(
         [*start, *command(file, store, *flags)[3:]],

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from service.bulk.command_settings import load_settings
 from service.bulk.exporting.destination import Destination, Manifest, Plan
 from service.bulk.progress import IndexProgress, printable
 from service.bulk.stores import index_name, opened
-from service.configuration import load
 from service.errors import CommandError
 from service.index.storage.findings import Finding
 from service.settings import Settings
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.file_rows < 1:
         raise CommandError("--file-rows: give a positive number")
     name = index_name(given.name)
-    settings = load(rest)
+    settings = load_settings(rest)
     return asyncio.run(_export(settings, name, given))
 
 
