@@ -14,7 +14,7 @@ from lancedb.index import IvfHnswSq, IvfRq
 
 from service.index import maintenance
 from service.index.documents import Index
-from service.index.query import filters, search
+from service.index.query import filters, passage_candidates, search
 from service.index.query.passage_candidates import by_window, sized
 from tests.integrity import stores
 
@@ -137,5 +137,6 @@ def test_a_narrow_filter_finds_every_document_that_passes(
     monkeypatch.setattr(filters, "FILTERED_PARTS", 1)
     if not whole:
         # the control reads one part of the index only
-        monkeypatch.setattr(Index, "filtered", one)
+        for module in (search, passage_candidates):
+            monkeypatch.setattr(module, "filtered", one)
     stores.run(scenario())
