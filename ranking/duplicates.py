@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+
+from ranking.tokens import MOST_WORDS
 
 # a set that shares half of its shingles with another has one of its bands with probability .986
 BANDS = 32
@@ -38,7 +41,8 @@ Keys = NDArray[np.uint32]
 def shingles(text: str) -> Shingles:
     """Hashes of the distinct words and pairs of adjacent words, ascending.
 
-    Case and punctuation do not count. A text without words has none.
+    Case and punctuation do not count, nor words after the first ``MOST_WORDS``. A text without
+    words has none.
     """
     found: list[Shingles] = []
     last = np.zeros(0, dtype=np.uint32)
@@ -52,7 +56,7 @@ def shingles(text: str) -> Shingles:
 
 def _words(text: str) -> Iterator[list[str]]:
     words: list[str] = []
-    for match in _WORD.finditer(text):
+    for match in islice(_WORD.finditer(text), MOST_WORDS):
         words.append(match[0].lower())
         if len(words) == _STEP:
             yield words

@@ -19,10 +19,12 @@ _WORD = re.compile(r"\w{2,}")
 MOST_TERMS = 32
 # a little more than the idf of a word in half of the documents
 _RARE = 0.6932
-# of one word in one text
-_MOST_OCCURRENCES = 20_000
+# of all words in one text, the same number of each
+_MOST_OCCURRENCES = 100_000
 # characters
 _LEAST_STEP = 20
+# characters of a window that a snippet may come from; a window of words has fewer
+_SEARCHED = 100_000
 # a snippet may begin this share of its length earlier, at the start of a sentence
 _LEAD = 0.4
 _STARTS = (". ", "? ", "! ", "\n", "。")
@@ -109,15 +111,14 @@ def _covered(
 
 def occurrences(text: str, asked: Terms) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First characters of the query's words in a text, and the number of the word of each."""
-    low = text.lower()
-    if len(low) != len(text):
-        # few letters become several in lower case
-        low = "".join(own if len(own := char.lower()) == 1 else char for char in text)
+    # the only letter that becomes several in lower case
+    low = text.replace("İ", "i").lower()
     starts: list[int] = []
     terms: list[int] = []
+    most = _MOST_OCCURRENCES // max(1, len(asked.weights))
     for number, word in enumerate(asked.weights):
         at = low.find(word)
-        for _ in range(_MOST_OCCURRENCES):
+        for _ in range(most):
             if at < 0:
                 break
             end = at + len(word)
@@ -147,6 +148,7 @@ def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[i
     """
     if end - start <= size:
         return start, end
+    end = min(end, start + _SEARCHED)
     first = _densest(text, start, end, size, asked)
     if first > start:
         # a sentence's start if there is one shortly before, else the next word's start

@@ -3,10 +3,13 @@
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+# a text of a million tokens may have more, and its later words add little to what it is about
+MOST_WORDS = 500_000
 # scripts without blanks: Thai, Lao, Burmese, Khmer, kana and Han
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 UNSPACED += "\U00020000-\U0003ffff"
@@ -18,10 +21,14 @@ _PART = re.compile(rf"([{UNSPACED}]+)|[^{UNSPACED}]+")
 
 
 def words(text: str) -> Iterator[str]:
-    """All words of two or more characters, in lower case.
+    """The first ``MOST_WORDS`` words of two or more characters, in lower case.
 
     A script without blanks has no words: its pairs of adjacent characters count instead.
     """
+    return islice(_words(text), MOST_WORDS)
+
+
+def _words(text: str) -> Iterator[str]:
     for match in _RUN.finditer(text.lower()):
         if match[0].isascii():
             if len(match[0]) > 1:

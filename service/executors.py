@@ -108,6 +108,8 @@ BACKGROUND = Pool("background", 1)
 SCORING = Pool("scoring", 1)
 # computing around reads and writes of the index and the store of heads
 STORE = Pool("store", 2)
+# comparing the words of stored texts: passages, near-duplicates, links in texts
+WORDS = Pool("words", 1)
 # the file of keys, so that nothing delays a revocation
 KEYS = Pool("keys", 1)
 # writing uploaded files to disk
@@ -125,6 +127,7 @@ NAMES = (
     "scoring",
     "store",
     "disk",
+    "words",
     "keys",
     "uploads",
     "reading",

@@ -37,7 +37,7 @@ async def windows(index_path: Path, name: str, most: int) -> tuple[Vectors, NDAr
     after: str | None = ""
     while after is not None and sum(counts) < most:
         page = await listing.page(index, after, PAGE)
-        held = await reuse.windows(index, [head.id for head in page.heads])
+        held = dict([pair async for pair in reuse.windows(index, [head.id for head in page.heads])])
         parts += [one.vectors for one in held.values()]
         counts += [len(one.vectors) for one in held.values()]
         after = page.next

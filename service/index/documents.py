@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Stored
 from service.index.rows.schema import Identity
@@ -33,11 +32,6 @@ _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
 _OLDER = "target.updated < source.updated"
-
-# parts of a vector index that a search with a filter reads at least
-FILTERED_PARTS = 50
-# rows of a part (LanceDB's default), and rows that pass a filter and that a search compares
-_PART_ROWS, _PASSING = 4096, 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +172,7 @@ class Index:
 
     async def updated(self, ids: Sequence[str]) -> dict[str, int]:
         """When documents were written or deleted; unknown ids are left out."""
-        query = self.table.query().where(col("id").isin([lit(i) for i in ids]))
+        query = self.table.query().where(named(ids))
         found = await query.select(["id", "updated"]).to_arrow()
         return dict(zip(found["id"].to_pylist(), found["updated"].to_pylist(), strict=True))
 
@@ -194,7 +188,7 @@ class Index:
         if version:
             await table.checkout(version)
         try:
-            query = table.query().where(col("id").isin([lit(i) for i in ids]))
+            query = table.query().where(named(ids))
             columns = ["id", "updated", "deleted", *(["digest"] if version else [])]
             found = await query.select(columns).to_arrow()
         finally:
@@ -205,20 +199,6 @@ class Index:
     async def count(self) -> int:
         """The number of documents."""
         return int(await self.table.count_rows("deleted = false"))
-
-    async def filtered(self, search: Callable[[int], Awaitable[pa.Table]], where: str) -> pa.Table:
-        """A search of a vector index with a filter.
-
-        The nearest parts of the index hold few of the rows that pass a narrow filter, so a second
-        search reads more parts. How many are needed is counted during the first.
-
-        Args:
-            search: with a number of parts.
-            where: the filter as SQL.
-        """
-        found, passing = await asyncio.gather(search(FILTERED_PARTS), self.table.count_rows(where))
-        wanted = await self.table.count_rows() * _PASSING // (_PART_ROWS * max(passing, 1))
-        return await search(wanted) if wanted > FILTERED_PARTS else found
 
     async def has(self, document_id: str) -> bool:
         """Whether the index has a document."""
@@ -321,10 +301,27 @@ class Index:
         # rows that moved or changed since then are missing
         missing = sorted(set(ids) - set(names))
         if missing:
-            where = col("id").isin([lit(name) for name in missing])
-            further = await self.select(where, columns, len(missing))
+            further = await self.select(named(missing), columns, len(missing))
             found = pa.concat_tables([found.cast(further.schema), further])
         return found
+
+    async def contents(
+        self, ids: Sequence[str], *parts: Part, columns: Sequence[str] = ()
+    ) -> AsyncIterator[pa.Table]:
+        """Parts of documents, some MB at a time, in no order; leaves out damaged and missing ones.
+
+        Args:
+            ids: each once.
+            parts: to verify.
+            columns: to read besides those of the parts.
+        """
+        found = await self.select(named(ids), sizes.COLUMNS, len(ids))
+        width = 2 * self.schema.field("vector").type.list_size
+        of = sizes.of(found, width, *parts)
+        wanted = list(dict.fromkeys([*checksums.columns(*parts), *columns]))
+        for group in sizes.groups(of):
+            async with sizes.turn(sum(of[name] for name in group)):
+                yield await self.sound(await self.select(named(group), wanted, len(group)), *parts)
 
     async def sample(self, count: int) -> pa.Table:
         """Ids and positions (``_rowid``) of the documents with the lowest digests.
@@ -340,6 +337,11 @@ class Index:
         """Columns of the matching documents, in no order."""
         query = self.table.query().where(LIVE & where)
         return await query.select(columns).limit(limit).to_arrow()
+
+
+def named(ids: Sequence[str]) -> Expr:
+    """The condition that a document has one of some ids."""
+    return col("id").isin([lit(name) for name in ids])
 
 
 def applied(result: MergeResult) -> int:

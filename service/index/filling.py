@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import structlog
-from lancedb.expr import col, lit
 
 from service import executors
 from service.index.documents import Index
@@ -57,10 +56,10 @@ async def fill(index: Index) -> int:
     filled = 0
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
-        where = col("id").isin([lit(name) for name in part])
-        found = await index.select(where, index.schema.names, len(part))
-        rows = await executors.STORE.run(_filled, await index.sound(found, Part.TEXT))
-        if rows.num_rows:
+        async for found in index.contents(part, Part.TEXT, columns=index.schema.names):
+            if not found.num_rows:
+                continue
+            rows = await executors.STORE.run(_filled, found.select(index.schema.names))
             merge = index.table.merge_insert("id").when_matched_update_all(where=_SAME)
             result = await merge.execute(rows)
             filled += int(result.num_updated_rows)

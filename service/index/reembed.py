@@ -13,7 +13,7 @@ from lancedb.query import ColumnOrdering
 
 from service.embedding.embedder import Document, UnusableInputError
 from service.index.documents import Index
-from service.index.rows import checksums, outline
+from service.index.rows import outline
 from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding, Record, encoded
 
@@ -102,11 +102,11 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The current documents, which may be later than their ids."""
     parts = (Part.HEAD, Part.TEXT, Part.LINKS, Part.STATE)
-    columns = [*checksums.columns(*parts), *outline.columns(index.schema.names)]
-    found: pa.Table = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    columns = outline.columns(index.schema.names)
+    rows: list[dict[str, Any]] = []
     # a damaged document is not copied; ``docsplit-index check`` names it
-    found = (await index.sound(found, *parts)).drop_columns(["deleted"])
-    rows: list[dict[str, Any]] = found.to_pylist()
+    async for found in index.contents(ids, *parts, columns=columns):
+        rows += found.drop_columns(["deleted"]).to_pylist()
     return rows
 
 

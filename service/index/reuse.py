@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
-from lancedb.expr import col, lit
+import pyarrow as pa
 
 from corpora.documents import Document
-from service.index.documents import Index
-from service.index.rows import checksums, fields, outline, records, vectors
+from service.index.documents import LIVE, Index, named
+from service.index.rows import checksums, fields, outline, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import Outline
 from service.index.rows.record import Encoding, Record, Windows, digest
 from service.index.rows.vectors import matrix
 
-# reads texts and windows of this many documents at once
-_CHUNK = 128
+# documents whose lengths are read at a time
+_CHUNK = 512
 PARTS = (Part.TEXT, Part.VECTOR, Part.WINDOWS)
 
 
@@ -28,13 +28,10 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
         texts: by id.
     """
     found: dict[str, Encoding] = {}
-    for ids in _chunks(list(texts)):
-        columns = checksums.columns(*PARTS)
-        rows = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
-        rows = await index.sound(rows, *PARTS)
-        if not rows.num_rows:
-            continue
+    async for rows in _same_length(index, texts):
         held = rows.select(["id", "text", "window_ends"]).to_pylist()
+        if not held:
+            continue
         for vector, blob, row in zip(
             matrix(rows), vectors.blobs(rows["windows"]), held, strict=True
         ):
@@ -44,10 +41,30 @@ async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
     return found
 
 
+async def _same_length(index: Index, texts: Mapping[str, str]) -> AsyncIterator[pa.Table]:
+    """The documents whose texts are as long as the given ones.
+
+    Others differ. Their texts may be far longer than the request that names them.
+    """
+    ids = list(texts)
+    if len(ids) == 1:
+        length = f"array_element(window_ends, -1) = {len(texts[ids[0]])}"
+        where = f"{(LIVE & named(ids)).to_sql()} AND {length}"
+        query = index.table.query().where(where).select(checksums.columns(*PARTS)).limit(1)
+        yield await index.sound(await query.to_arrow(), *PARTS)
+        return
+    for first in range(0, len(ids), _CHUNK):
+        some = ids[first : first + _CHUNK]
+        lengths = sizes.characters(await index.select(named(some), sizes.COLUMNS, len(some)))
+        same = [name for name, length in lengths.items() if length == len(texts[name])]
+        async for rows in index.contents(same, *PARTS):
+            yield rows
+
+
 async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outline | None]]:
     """Digests of the contents, and outlines, of the documents that the index has."""
     columns = ["id", "digest", *outline.columns(index.schema.names)]
-    found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
+    found = await index.select(named(ids), columns, len(ids))
     contents = map(checksums.content, checksums.texts(found["digest"]))
     pairs = zip(contents, records.outlines(found), strict=True)
     return dict(zip(checksums.texts(found["id"]), pairs, strict=True))
@@ -75,18 +92,22 @@ async def changed(index: Index, sources: Sequence[Document]) -> list[Document]:
     return [source for source in sources if held.get(source.id) != current(source)]
 
 
-async def windows(index: Index, ids: Sequence[str]) -> dict[str, Windows]:
-    """Windows of documents by id, without damaged ones."""
-    columns = [*checksums.columns(Part.WINDOWS), *outline.columns(index.schema.names)]
-    found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
-    found = await index.sound(found, Part.WINDOWS)
-    ids, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
-    return {
-        name: replace(records.windows(*own), outline=known or outline.NONE)
+async def windows(index: Index, ids: Sequence[str]) -> AsyncIterator[tuple[str, Windows]]:
+    """Ids and windows of documents, without damaged ones."""
+    columns = outline.columns(index.schema.names)
+    async for found in index.contents(ids, Part.WINDOWS, columns=columns):
+        names, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
         for name, known, *own in zip(
-            ids, records.outlines(found), vectors.blobs(found["windows"]), ends, strict=True
-        )
-    }
+            names, records.outlines(found), vectors.blobs(found["windows"]), ends, strict=True
+        ):
+            yield name, replace(records.windows(*own), outline=known or outline.NONE)
+
+
+async def windows_of(index: Index, document_id: str) -> Windows | None:
+    """Windows of one document; None if it is missing or damaged."""
+    async for _, found in windows(index, [document_id]):
+        return found
+    return None
 
 
 async def whole(index: Index, document_id: str) -> tuple[Record, int]:
@@ -110,7 +131,3 @@ async def whole(index: Index, document_id: str) -> tuple[Record, int]:
         outline=outline.opened(row.get(outline.COLUMN), row["digest"]),
     )
     return record, row["updated"]
-
-
-def _chunks(ids: Sequence[str]) -> Sequence[Sequence[str]]:
-    return [ids[first : first + _CHUNK] for first in range(0, len(ids), _CHUNK)]

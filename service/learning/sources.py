@@ -1,16 +1,16 @@
 """Reads examples, and documents without labels, from an index."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lancedb.expr import col, lit
 
 from heads.bounds import MOST_UNLABELLED
 from service.errors import DamagedError, InvalidError
+from service.index import documents as stored
 from service.index.documents import Index
-from service.index.rows import checksums
+from service.index.rows import checksums, sizes
 from service.index.rows.checksums import Part
 from service.index.rows.vectors import matrix
 from windowing.pooling import Vectors
@@ -47,7 +47,7 @@ async def documents(
             raise DamagedError
         rows = {name: row for row, name in enumerate(found["id"].to_pylist())}
         missing += [first + i for i, name in enumerate(chunk) if name not in rows]
-        lengths = characters(found)
+        lengths = sizes.characters(found)
         size += sum(lengths.values())
         if size > most:
             raise InvalidError(
@@ -79,16 +79,7 @@ async def present(index: Index, ids: Sequence[str]) -> list[str]:
 
 async def named(index: Index, ids: Sequence[str], columns: list[str]) -> pa.Table:
     """Columns of the documents of these ids that exist, in no order."""
-    return await index.select(col("id").isin([lit(name) for name in ids]), columns, len(ids))
-
-
-def characters(found: pa.Table) -> dict[str, int]:
-    """The lengths of texts by id, from the columns ``id`` and ``window_ends``."""
-    ends = found["window_ends"].to_pylist()
-    return {
-        name: of_one[-1] if of_one else 0
-        for name, of_one in zip(found["id"].to_pylist(), ends, strict=True)
-    }
+    return await index.select(stored.named(ids), columns, len(ids))
 
 
 async def read(
@@ -100,26 +91,15 @@ async def read(
         lengths: of the texts, by id.
         strict: raise DamagedError if a text does not match its checksum; else leave it out.
     """
-    for group in _groups(lengths):
-        read = await named(index, group, checksums.columns(Part.TEXT))
-        found = await index.sound(read, Part.TEXT)
-        if strict and found.num_rows < read.num_rows:
-            raise DamagedError
-        for name, text in zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True):
-            yield name, text
-
-
-def _groups(lengths: Mapping[str, int]) -> Iterator[list[str]]:
-    group: list[str] = []
-    size = 0
-    for name, length in lengths.items():
-        if group and size + length > READ_CHARACTERS:
-            yield group
-            group, size = [], 0
-        group.append(name)
-        size += length
-    if group:
-        yield group
+    for group in sizes.groups(lengths, READ_CHARACTERS):
+        async with sizes.turn(sum(lengths[name] for name in group)):
+            read = await named(index, group, checksums.columns(Part.TEXT))
+            found = await index.sound(read, Part.TEXT)
+            if strict and found.num_rows < read.num_rows:
+                raise DamagedError
+            texts = zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True)
+            for name, text in texts:
+                yield name, text
 
 
 async def unlabelled(index: Index) -> Vectors:

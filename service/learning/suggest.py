@@ -18,7 +18,7 @@ from heads.network import Floats, Scorer
 from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, live
-from service.index.rows import checksums
+from service.index.rows import checksums, sizes
 from service.index.rows.checksums import Part
 from service.index.rows.vectors import matrix
 from service.learning import sources
@@ -203,8 +203,7 @@ async def _unlabelled(
         found = await index.sound(found, *parts)
         rows = {name: position for position, name in enumerate(found["id"].to_pylist())}
         texts = {
-            name: digest(text)
-            async for name, text in sources.read(index, sources.characters(found))
+            name: digest(text) async for name, text in sources.read(index, sizes.characters(found))
         }
         for name in chunk:
             # absent if it was deleted since the scan

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import col, lit
 from numpy.typing import NDArray
 
 from service.index.documents import LIVE, Index
@@ -31,9 +30,8 @@ MOST_COMPUTED = 100_000
 # documents of each topic whose words name it, those nearest to its middle, and examples
 NAMING = 40
 EXAMPLES = 5
-# vectors and texts read at a time
+# vectors read at a time
 _BATCH = 1024
-_TEXTS = 16
 
 
 Progress = Callable[[str, float], None]
@@ -175,9 +173,7 @@ async def _named(
 async def _counted(index: Index, ids: Sequence[str]) -> Counter[str]:
     """In how many of some documents each word is."""
     found: Counter[str] = Counter()
-    for start in range(0, len(ids), _TEXTS):
-        part = [lit(name) for name in ids[start : start + _TEXTS]]
-        read = await index.select(col("id").isin(part), checksums.columns(Part.TEXT), len(part))
-        for text in texts((await index.sound(read, Part.TEXT))["text"]):
+    async for read in index.contents(ids, Part.TEXT):
+        for text in texts(read["text"]):
             found.update(naming.counted(text))
     return found

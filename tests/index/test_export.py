@@ -101,7 +101,7 @@ def test_the_files_hold_what_the_index_serves(store: Path, tmp_path: Path, form:
         # x-5 is deleted
         assert sorted(found["id"].to_pylist()) == sorted(stores.names("x"))
         assert found.schema.names == [column["name"] for column in held.columns]
-        windows = await reuse.windows(index, stores.names("x"))
+        windows = dict([pair async for pair in reuse.windows(index, stores.names("x"))])
         for vector, row in zip(matrix(found), found.to_pylist(), strict=True):
             served = await index.get(row["id"])
             assert vector.tobytes() == served.vector.tobytes()
@@ -278,7 +278,7 @@ def test_a_table_of_a_former_version_gives_the_same_columns(former: Path, tmp_pa
         held = await export_of(indexes, "papers", tmp_path / "out", rows=4)
         assert (held.rows, held.damaged) == (7, [])
         found = read(tmp_path / "out")
-        windows = await reuse.windows(index, found["id"].to_pylist())
+        windows = dict([pair async for pair in reuse.windows(index, found["id"].to_pylist())])
         for row in found.to_pylist():
             assert np.array_equal(np.array(row["windows"], "f4"), windows[row["id"]].vectors)
 

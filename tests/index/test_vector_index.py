@@ -12,9 +12,9 @@ import pytest
 from lancedb.expr import col, lit
 from lancedb.index import IvfHnswSq, IvfRq
 
-from service.index import documents, maintenance
+from service.index import maintenance
 from service.index.documents import Index
-from service.index.query import search
+from service.index.query import filters, passage_candidates, search
 from service.index.query.passage_candidates import by_window, sized
 from tests.integrity import stores
 
@@ -134,8 +134,9 @@ def test_a_narrow_filter_finds_every_document_that_passes(
         near = {one.id for one in await sized(index, query, list(rows))}
         assert (near == rare) is whole
 
-    monkeypatch.setattr(documents, "FILTERED_PARTS", 1)
+    monkeypatch.setattr(filters, "FILTERED_PARTS", 1)
     if not whole:
         # the control reads one part of the index only
-        monkeypatch.setattr(Index, "filtered", one)
+        for module in (search, passage_candidates):
+            monkeypatch.setattr(module, "filtered", one)
     stores.run(scenario())

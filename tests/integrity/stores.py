@@ -160,7 +160,7 @@ async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
             if made is None or not np.array_equal(hit.vector, made):
                 wrong.append(f"{mode.__name__} {hit.id}")
     try:
-        windows = await reuse.windows(index, ids)
+        windows = dict([pair async for pair in reuse.windows(index, ids)])
     except Exception:  # noqa: BLE001
         return wrong
     for name, stored in windows.items():

@@ -96,7 +96,7 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
         else:
             assert outcome.lost == []
             assert (await index.get(NAME)).text == TEXT
-            assert NAME in await reuse.windows(index, [NAME])
+            assert await reuse.windows_of(index, NAME) is not None
 
     stores.run(scenario())
 

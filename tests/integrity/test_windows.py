@@ -133,8 +133,9 @@ def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str
             assert best.cosine == pytest.approx(1, abs=1e-3)
         await index.put([make.record(9)])
         await maintenance.optimize(index.table)
-        windows = (await reuse.windows(index, ["d9"]))["d9"].vectors
-        assert np.array_equal(windows, make.record(9).encoding.windows.astype("<f2"))
+        windows = await reuse.windows_of(index, "d9")
+        assert windows is not None
+        assert np.array_equal(windows.vectors, make.record(9).encoding.windows.astype("<f2"))
 
     stores.run(scenario())
 

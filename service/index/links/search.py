@@ -16,13 +16,14 @@ from service.errors import TooLargeError
 from service.index.documents import LIVE, Index
 from service.index.links import found
 from service.index.links.found import Link, Report
+from service.index.query import listing
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.fields import TITLE_CHARACTERS
 
 log = structlog.get_logger("docsplit.index")
 
-# titles with their metadata, and texts, that are read at a time
+# titles with their metadata that are read at a time, and texts that one step reads
 _HEADS = 256
 _TEXTS = 16
 _MUCH_BYTES = 4_000_000
@@ -67,16 +68,14 @@ async def find(index: Index, names: Names) -> tuple[pa.Table, Report]:
         lambda: References(named, names.rules, ids=names.ids, titles=names.titles)
     )
     pieces, documents, links, places, cut = [found.rows([])], 0, 0, 0, 0
-    query = index.table.query().where(LIVE).select(checksums.columns(Part.TEXT))
-    async for batch in await query.to_batches(max_batch_length=_TEXTS):
-        part = await index.sound(pa.Table.from_batches([batch]), Part.TEXT)
+    async for part in listing.every(index, Part.TEXT):
         documents += part.num_rows
         # a thread must not be busy with many long texts when the request has ended
         step = 1 if part.nbytes > _MUCH_BYTES else _TEXTS
         own = [
             one
             for start in range(0, part.num_rows, step)
-            for one in await executors.STORE.run(_links, part.slice(start, step), references, named)
+            for one in await executors.WORDS.run(_links, part.slice(start, step), references, named)
         ]
         links += sum(len(one.links) for one in own)
         places += sum(one.places for one in own)

@@ -8,7 +8,6 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-from lancedb.expr import col, lit
 from numpy.typing import NDArray
 
 from ranking.bags import Bag, bag, cosines
@@ -22,8 +21,6 @@ LACKING = 100
 CHARACTERS = 50_000
 # documents compared at a time
 COMPARED = 1000
-# texts read at a time
-CHUNK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +66,8 @@ async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
     unread = [one.row for name, one in found.items() if name not in held and one.terms is None]
     held |= await stored(index, unread)
     lacking = [name for name in found if name not in held][:LACKING]
-    for start in range(0, len(lacking), CHUNK):
-        part = [lit(name) for name in lacking[start : start + CHUNK]]
-        read = await index.select(col("id").isin(part), checksums.columns(Part.TEXT), len(part))
-        made = await executors.STORE.run(_made, await index.sound(read, Part.TEXT))
+    async for read in index.contents(lacking, Part.TEXT):
+        made = await executors.STORE.run(_made, read)
         held |= {name: own for name, (_, own) in made.items()}
         computed.update(made.values())
     return [held.get(name, b"") for name in found]

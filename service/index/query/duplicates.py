@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
-from lancedb.expr import col, lit
 
 from ranking import duplicates
 from ranking.duplicates import Shingles
 from service import executors
-from service.index.documents import LIVE, Index
-from service.index.query import search
+from service.index.documents import Index
+from service.index.query import listing, search
 from service.index.query.reading import Hit, Query
-from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 
 # documents of the highest cosine that are compared word by word
 CANDIDATES = 50
-# texts read at a time
+# pairs confirmed at a time
 CHUNK = 16
 # a window differs if the other document has fewer of its shingles
 SAME = 0.8
@@ -62,10 +60,10 @@ class Group:
 async def like(index: Index, query: Query, threshold: float, limit: int) -> list[Match]:
     """Documents whose resemblance to the query reaches ``threshold``, highest first."""
     hits = {hit.id: hit for hit in await search.cosine(index, query, CANDIDATES, None)}
-    asked = await executors.STORE.run(duplicates.shingles, query.text)
+    asked = await executors.WORDS.run(duplicates.shingles, query.text)
     found: list[Match] = []
-    async for part in _contents(index, list(hits)):
-        found += await executors.STORE.run(_matches, asked, part, hits, threshold)
+    async for part in index.contents(list(hits), Part.TEXT, Part.WINDOWS):
+        found += await executors.WORDS.run(_matches, asked, part, hits, threshold)
     return sorted(found, key=lambda match: (-match.resemblance, match.hit.id))[:limit]
 
 
@@ -99,15 +97,13 @@ async def groups(index: Index, threshold: float) -> list[Group]:
     """
     ids: list[str] = []
     found: list[duplicates.Keys] = []
-    query = index.table.query().where(LIVE).select(checksums.columns(Part.TEXT))
-    async for batch in await query.to_batches(max_batch_length=CHUNK):
-        part = await index.sound(pa.Table.from_batches([batch]), Part.TEXT)
-        named = await executors.STORE.run(_keys, part)
+    async for part in listing.every(index, Part.TEXT):
+        named = await executors.WORDS.run(_keys, part)
         ids += named
         found += named.values()
     if not ids:
         return []
-    candidates = await executors.STORE.run(duplicates.pairs, np.stack(found))
+    candidates = await executors.WORDS.run(duplicates.pairs, np.stack(found))
     shares = await _confirmed(index, ids, candidates, threshold)
     members = sorted(duplicates.groups(len(ids), list(shares)), key=len, reverse=True)
     group_of = {one: number for number, group in enumerate(members) for one in group}
@@ -131,8 +127,8 @@ async def _confirmed(
         chunk = pairs[at : at + CHUNK]
         names = {ids[place] for pair in chunk for place in pair}
         near = {name: held[name] for name in names if name in held}
-        async for part in _contents(index, sorted(names - near.keys())):
-            near |= await executors.STORE.run(_shingles, part)
+        async for part in index.contents(sorted(names - near.keys()), Part.TEXT):
+            near |= await executors.WORDS.run(_shingles, part)
         for name, own in near.items():
             if own.nbytes < _KEPT_BYTES // CHUNK:
                 held[name] = own
@@ -143,15 +139,6 @@ async def _confirmed(
                 if share >= threshold:
                     shares[one, other] = share
     return shares
-
-
-async def _contents(index: Index, ids: Sequence[str]) -> AsyncIterator[pa.Table]:
-    """Texts and windows' ends of documents, without damaged ones, some at a time."""
-    columns = checksums.columns(Part.TEXT, Part.WINDOWS)
-    for start in range(0, len(ids), CHUNK):
-        named = [lit(name) for name in ids[start : start + CHUNK]]
-        found = await index.select(col("id").isin(named), columns, len(named))
-        yield await index.sound(found, Part.TEXT, Part.WINDOWS)
 
 
 def _shingles(part: pa.Table) -> dict[str, Shingles]:

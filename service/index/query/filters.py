@@ -13,7 +13,8 @@ Values become typed literals of LanceDB's expressions, which quote them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from pydantic import (
@@ -30,7 +31,10 @@ from service.errors import InvalidError
 from service.index.rows.fields import INT64, FieldType, column, fits
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from lancedb.expr import Expr
+
+    from service.index.documents import Index
 
 Where: TypeAlias = Union["Expr", str]
 """A condition on the columns of an index; a string is SQL."""
@@ -38,6 +42,10 @@ Where: TypeAlias = Union["Expr", str]
 MAX_CONDITIONS = 64
 MAX_DEPTH = 8
 MAX_VALUES = 1000
+# parts of a vector index that a search with a filter reads at least
+FILTERED_PARTS = 50
+# rows of a part (LanceDB's default), and rows that pass a filter and that a search compares
+_PART_ROWS, _PASSING = 4096, 2000
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Value = (
@@ -262,3 +270,21 @@ def _literal(field: str, kind: FieldType, value: Any) -> Expr:
     if not fits(kind, value):
         raise InvalidError(f"filter: {field} is declared as {kind}", "filter")
     return lit(column(kind, value))
+
+
+async def filtered(
+    index: Index, search: Callable[[int], Awaitable[pa.Table]], where: str
+) -> pa.Table:
+    """A search of a vector index with a filter.
+
+    The nearest parts of the index hold few of the rows that pass a narrow filter, so a second
+    search reads more parts. How many are needed is counted during the first.
+
+    Args:
+        index: that is searched.
+        search: with a number of parts.
+        where: the filter as SQL.
+    """
+    found, passing = await asyncio.gather(search(FILTERED_PARTS), index.table.count_rows(where))
+    wanted = await index.table.count_rows() * _PASSING // (_PART_ROWS * max(passing, 1))
+    return await search(wanted) if wanted > FILTERED_PARTS else found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
@@ -17,6 +18,8 @@ PAGE_BYTES = 8 * 2**20
 # titles in the first read, which shows how large they are, and the most in any read
 FIRST_READ = 16
 MOST_READ = 256
+# ids of a scan in memory at a time
+_IDS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +135,12 @@ async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> d
     sound = (await index.sound(found, *parts)).drop_columns(["digest", "deleted"])
     wanted = set(ids)
     return {row["id"]: Head(**row) for row in sound.to_pylist() if row["id"] in wanted}
+
+
+async def every(index: Index, *parts: Part) -> AsyncIterator[pa.Table]:
+    """Parts of all documents, some MB at a time; leaves out damaged ones."""
+    query = index.table.query().where(LIVE).select(["id"])
+    async for batch in await query.to_batches(max_batch_length=_IDS):
+        ids = checksums.texts(pa.Table.from_batches([batch])["id"])
+        async for found in index.contents(ids, *parts):
+            yield found

@@ -1,18 +1,16 @@
 """Many documents at once: by id, and the ids and versions of all that pass a filter."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from lancedb.expr import col, lit
 
-from service.index.documents import Index
+from service.index.documents import Index, named
 from service.index.query import listing
 from service.index.query.filters import Where, live, sql
 from service.index.query.listing import PAGE_BYTES, Head
-from service.index.rows import checksums
+from service.index.rows import checksums, sizes
 from service.index.rows.checksums import Part
 
 # ids and versions that a reader of all matching documents has in memory at once
@@ -36,7 +34,13 @@ class Many:
     remaining: list[str] = field(default_factory=list)
 
 
-async def get(index: Index, ids: Sequence[str], texts: bool, most: int = PAGE_BYTES) -> Many:
+async def get(
+    index: Index,
+    ids: Sequence[str],
+    texts: bool,
+    most: int = PAGE_BYTES,
+    reserve: Callable[[int], None] = lambda _: None,
+) -> Many:
     """Documents of some ids.
 
     Args:
@@ -44,6 +48,7 @@ async def get(index: Index, ids: Sequence[str], texts: bool, most: int = PAGE_BY
         ids: each occurs once.
         texts: whether to read their texts.
         most: characters of all titles, metadata and texts; a single document may exceed it.
+        reserve: called with the characters of the texts before it reads them.
     """
     lengths = await _lengths(index, ids, texts)
     wanted = [name for name in ids if name in lengths]
@@ -54,6 +59,7 @@ async def get(index: Index, ids: Sequence[str], texts: bool, most: int = PAGE_BY
         remaining=part.remaining,
     )
     if texts:
+        reserve(sum(lengths[head.id] for head in part.heads))
         await _with_texts(index, [head.id for head in part.heads], found)
     else:
         found.documents = [(head, None) for head in part.heads]
@@ -88,17 +94,10 @@ async def count(index: Index, where: Where) -> int:
 
 async def _lengths(index: Index, ids: Sequence[str], texts: bool) -> dict[str, int]:
     """Characters of the texts of the documents that the index has, by id; 0 without texts."""
-    columns = ["id", "window_ends"] if texts else ["id"]
-    found = await index.select(col("id").isin([lit(i) for i in ids]), columns, len(ids))
-    names = checksums.texts(found["id"])
-    if not texts or not names:
-        return dict.fromkeys(names, 0)
-    column = found["window_ends"].combine_chunks()
-    starts, stops = np.asarray(column.offsets)[:-1], np.asarray(column.offsets)[1:]
-    # the last window ends where the text ends; the 0 is for documents without windows
-    ends = np.append(np.asarray(column.values), 0)
-    lengths = np.where(stops > starts, ends[stops - 1], 0)
-    return dict(zip(names, lengths.tolist(), strict=True))
+    found = await index.select(named(ids), sizes.COLUMNS if texts else ["id"], len(ids))
+    if texts and found.num_rows:
+        return sizes.characters(found)
+    return dict.fromkeys(checksums.texts(found["id"]), 0)
 
 
 async def _with_texts(index: Index, ids: list[str], found: Many) -> None:
@@ -106,8 +105,7 @@ async def _with_texts(index: Index, ids: list[str], found: Many) -> None:
         return
     # one read of all parts: they belong to one state of the document
     parts = (Part.HEAD, Part.STATE, Part.TEXT)
-    where = col("id").isin([lit(i) for i in ids])
-    rows = await index.select(where, checksums.columns(*parts), len(ids))
+    rows = await index.select(named(ids), checksums.columns(*parts), len(ids))
     there = set(checksums.texts(rows["id"]))
     sound = (await index.sound(rows, *parts)).drop_columns(["digest", "deleted"])
     held: dict[str, dict[str, Any]] = {row["id"]: row for row in sound.to_pylist()}

@@ -14,7 +14,7 @@ from ranking import passages as ranking
 from ranking.bags import Bag, title_in
 from service import executors
 from service.index.documents import Index
-from service.index.query.filters import Where, live, sql
+from service.index.query.filters import Where, filtered, live, sql
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, best_scores
 from service.index.query.reading import Query
 from service.index.rows import checksums, terms, vectors
@@ -69,8 +69,8 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
     if where is None:
         found = await nearest().to_arrow()
     else:
-        found = await index.filtered(
-            lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
+        found = await filtered(
+            index, lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
         )
     cosines = (1 - np.asarray(found["_distance"])).tolist()
     # the query's own document is among them

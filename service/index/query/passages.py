@@ -7,7 +7,7 @@ found, the answer is computed from the candidates' stored rows, which are verifi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,7 @@ from service.index.query.passage_candidates import (
 )
 from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
 from service.index.query.reading import Query
-from service.index.rows import checksums, outline, records, vectors
+from service.index.rows import checksums, outline, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
@@ -40,8 +40,6 @@ from windowing.pooling import Vectors, normalise
 CANDIDATES = 50
 # documents that a search by words gives: BM25 ranks a long document low for a few of its words
 WORDED = 200
-# characters and bytes of windows read at a time, besides those of one document
-_READ_BYTES = 32 * 2**20
 
 _ANSWERED = (Part.WINDOWS, Part.STATE, Part.TEXT, Part.VECTOR, Part.HEAD)
 
@@ -154,9 +152,9 @@ async def search(
     parts = SCORED if mode == "cosine" else (*SCORED, Part.TEXT)
     scored: dict[str, float] = {}
     async for rows in _rows(index, candidates, parts):
-        scored |= await executors.STORE.run(best_scores, rows, asked)
-    sizes = {one.id: one for one in candidates}
-    ranked = [sizes[name] for name in sorted(scored, key=lambda name: (-scored[name], name))]
+        scored |= await executors.WORDS.run(best_scores, rows, asked)
+    known = {one.id: one for one in candidates}
+    ranked = [known[name] for name in sorted(scored, key=lambda name: (-scored[name], name))]
     return await _answer(index, ranked, asked, form)
 
 
@@ -171,7 +169,7 @@ async def _answer(
         wanted = form.documents - len(found)
         part, rest = rest[:wanted], rest[wanted:]
         async for rows in _rows(index, part, _ANSWERED, further):
-            found += await executors.STORE.run(_found, rows, asked, form)
+            found += await executors.WORDS.run(_found, rows, asked, form)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
 
 
@@ -182,26 +180,16 @@ async def _rows(
     further: Sequence[str] = (),
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
-    for chunk in _chunks(candidates, text=Part.TEXT in parts):
-        ids, places = [one.id for one in chunk], [one.row for one in chunk]
-        columns = [*checksums.columns(*parts), *further]
-        found = await index.read(ids, columns, places)
-        found = await index.sound(found, *parts)
-        if found.num_rows:
-            yield found
-
-
-def _chunks(candidates: Iterable[Candidate], *, text: bool) -> list[list[Candidate]]:
-    chunks: list[list[Candidate]] = []
-    size = 0
-    for one in candidates:
-        own = one.bytes + (one.characters if text else 0)
-        if not chunks or size + own > _READ_BYTES:
-            chunks.append([])
-            size = 0
-        chunks[-1].append(one)
-        size += own
-    return chunks
+    text = Part.TEXT in parts
+    of = {one.id: one.bytes + (one.characters if text else 0) for one in candidates}
+    places = {one.id: one.row for one in candidates}
+    columns = [*checksums.columns(*parts), *further]
+    for group in sizes.groups(of):
+        async with sizes.turn(sum(of[name] for name in group)):
+            found = await index.read(group, columns, [places[name] for name in group])
+            found = await index.sound(found, *parts)
+            if found.num_rows:
+                yield found
 
 
 def _found(rows: pa.Table, asked: Asked, form: Form) -> list[Found]:

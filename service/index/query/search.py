@@ -18,7 +18,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
-from service.index.query.filters import Where, sql
+from service.index.query.filters import Where, filtered, sql
 from service.index.query.reading import Hit, Query, Ranks, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
@@ -178,8 +178,8 @@ async def _by_vector(index: Index, query: Query, limit: int, where: Where | None
     if where is None:
         found = await nearest().to_arrow()
     else:
-        found = await index.filtered(
-            lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
+        found = await filtered(
+            index, lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
         )
     return _ranks(found, "_distance")
 

@@ -13,6 +13,7 @@ from ranking.terms import SAMPLE, Frequencies, count
 from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, terms
+from service.index.rows.checksums import Part
 
 # number of those without stored terms, and of characters of each
 SAMPLE_TEXTS = 512
@@ -65,14 +66,16 @@ class Vocabulary:
 
 async def sample(index: Index) -> list[Bag]:
     """The words of a random sample of the documents, the same one for all replicas."""
-    rows = (await index.sample(SAMPLE))["_rowid"].to_pylist()
+    sampled = await index.sample(SAMPLE)
+    rows = sampled["_rowid"].to_pylist()
     bags: list[Bag] = []
     if terms.COLUMN in index.schema.names and rows:
         stored = await index.table.take_row_ids(rows).select(["digest", terms.COLUMN]).to_arrow()
         bags = await executors.STORE.run(_opened, stored)
     if len(bags) < min(len(rows), SAMPLE_TEXTS):
-        texts = await index.table.take_row_ids(rows[:SAMPLE_TEXTS]).select(["text"]).to_arrow()
-        bags = await executors.STORE.run(_made, texts)
+        bags = []
+        async for read in index.contents(sampled["id"].to_pylist()[:SAMPLE_TEXTS], Part.TEXT):
+            bags += await executors.STORE.run(_made, read)
     return bags
 
 

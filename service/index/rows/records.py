@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,12 +60,13 @@ def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names) if set(schema.names) == set(rows.schema.names) else rows
 
 
-def outlines(rows: pa.Table) -> list[Outline | None]:
+def outlines(rows: pa.Table) -> Iterator[Outline | None]:
     """The outlines of rows with the column ``digest``; none if the table lacks theirs."""
-    if outline.COLUMN not in rows.schema.names:
-        return [None] * rows.num_rows
-    pairs = zip(rows[outline.COLUMN].to_pylist(), texts(rows["digest"]), strict=True)
-    return [outline.opened(*pair) for pair in pairs]
+    stored = [None] * rows.num_rows
+    if outline.COLUMN in rows.schema.names:
+        stored = rows[outline.COLUMN].to_pylist()
+    # one at a time: an opened one may have some MB
+    return map(outline.opened, stored, texts(rows["digest"]))
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:

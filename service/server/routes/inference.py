@@ -11,10 +11,12 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
+from service import memory
 from service.embedding.embedder import Embedded
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
+from service.server.edge.guard import ROOM
 from service.server.encoder import Encoder, Running
 from service.server.lifecycle import Phase, Service
 from windowing.pooling import normalise, shorten
@@ -141,6 +143,20 @@ async def score(
     return result
 
 
+async def reserve(request: Request, index: Index, document_id: str) -> None:
+    """Reserve memory for the text of a stored document, before it is read.
+
+    Raises:
+        OverloadedError: there is none for this client now.
+    """
+    from service.index.documents import named
+    from service.index.rows import sizes
+
+    found = await index.select(named([document_id]), sizes.COLUMNS, 1)
+    for characters in sizes.characters(found).values() if found.num_rows else ():
+        request.scope[ROOM].reach(memory.needed(characters))
+
+
 async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, dict[str, str]]:
     """The query of a request, and headers of the answer.
 
@@ -152,6 +168,7 @@ async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, d
     from service.index.query.search import stored
 
     if body.id is not None:
+        await reserve(request, index, body.id)
         return await stored(index, body.id), {}
     text = body.text or ""
     result = await embed(request, [text], encoder=encoder_of_index(request, index))

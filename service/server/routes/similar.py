@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from service import executors
 from service.embedding.embedder import Document, UnusableInputError
 from service.errors import DamagedError, NotFoundError
 from service.index.rows.record import Windows
@@ -63,7 +64,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         answers = []
         limit = body.offset + body.top_k
         for place in range(len(body.queries or [None])):
-            query, windows = await _query(body, place, texts.get(place), index)
+            query, windows = await _query(request, body, place, texts.get(place), index)
             graph = Graph(index, indexes.found_links, "both")
             if body.unlinked and query.id is not None:
                 cited = await graph.cites(query.id)
@@ -116,7 +117,11 @@ async def _embedded(
 
 
 async def _query(
-    body: SimilarRequest, place: int, embedded: Document | None, index: Index
+    request: Request,
+    body: SimilarRequest,
+    place: int,
+    embedded: Document | None,
+    index: Index,
 ) -> tuple[Query, Windows | None]:
     """The query at a position, and its windows if the request asks for them."""
     from service.index import reuse
@@ -132,13 +137,14 @@ async def _query(
             windows = Windows(embedded.matrix(), ends)
     else:
         name = one.id or ""
+        await inference.reserve(request, index, name)
         try:
             query = await stored(index, name)
         except NotFoundError as error:
             if body.queries is not None:
                 error.message = f"queries.{place}: {error.message}"
             raise
-        windows = (await reuse.windows(index, [name])).get(name) if body.explain else None
+        windows = await reuse.windows_of(index, name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
     return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
@@ -175,15 +181,16 @@ async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) 
     from service.index import reuse
     from service.index.query import pairs
 
-    stored = await reuse.windows(index, [hit["id"] for hit in content])
     for hit in content:
-        # absent if its windows are damaged, or if it was deleted between the two reads
-        document = stored.get(hit["id"])
-        hit["pairs"] = document and [
+        # stays if its windows are damaged, or if it was deleted between the two reads
+        hit["pairs"] = None
+    hits = {hit["id"]: hit for hit in content}
+    async for name, document in reuse.windows(index, list(hits)):
+        hits[name]["pairs"] = [
             {
                 "cosine": pair.cosine,
                 "query": query.span(pair.query),
                 "document": document.place(pair.document),
             }
-            for pair in pairs.best(query, document, PAIRS)
+            for pair in await executors.SCORING.run(pairs.best, query, document, PAIRS)
         ]

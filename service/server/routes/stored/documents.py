@@ -47,7 +47,7 @@ router = APIRouter(
     dependencies=[Depends(rights.of_index)],
 )
 
-_READ = documented(401, 404, 409, 422, 503)
+_READ = documented(401, 404, 409, 422, 429, 503)
 _UPSERT: dict[int | str, dict[str, Any]] = {
     200: {"description": "Durable.", "model": UpsertOut},
     **MISMATCH,
@@ -187,6 +187,7 @@ async def get_document(request: Request, name: Name, document_id: DocumentId) ->
     """One document as the client sent it; the header `ETag` also has its version."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
+        await inference.reserve(request, index, document_id)
         found = await index.get(document_id)
     from service.index.rows import versions
 

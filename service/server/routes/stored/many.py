@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from service import memory
 from service.index.query.filters import Filter, compile_filter
 from service.keys.rights import Right
 from service.server.bodies.document_bodies import DocumentHead
@@ -15,6 +16,7 @@ from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.names import Identifier, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
+from service.server.edge.guard import ROOM
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
@@ -69,7 +71,7 @@ class DeleteOut(BaseModel):
     deleted: int = Field(description="documents; with dry_run, those that would be deleted")
 
 
-_ERRORS = documented(400, 401, 404, 408, 409, 413, 415, 422, 503)
+_ERRORS = documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
 _GET: dict[int | str, dict[str, Any]] = {200: {"model": GetOut}, **_ERRORS}
 
 
@@ -87,7 +89,13 @@ async def get_documents(request: Request, name: Name, body: GetRequest) -> Respo
         from service.index.query import many
         from service.index.rows import versions
 
-        found = await many.get(index, list(dict.fromkeys(body.ids)), body.text)
+        room = request.scope[ROOM]
+        found = await many.get(
+            index,
+            list(dict.fromkeys(body.ids)),
+            body.text,
+            reserve=lambda characters: room.reach(memory.needed(characters)),
+        )
     documents = [
         {
             "id": head.id,

@@ -101,6 +101,7 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
 
         headers: dict[str, str] = {}
         if body.id is not None and body.start is not None and body.end is not None:
+            await inference.reserve(request, index, body.id)
             query = await part_of(index, body.id, body.start, body.end)
         else:
             query, headers = await inference.query(request, index, body)

@@ -62,7 +62,7 @@ class CompareOut(BaseModel):
 
 _WINDOWS: dict[int | str, dict[str, Any]] = {
     200: {"model": WindowsOut},
-    **documented(401, 404, 409, 422, 503),
+    **documented(401, 404, 409, 422, 429, 503),
 }
 _COMPARED: dict[int | str, dict[str, Any]] = {
     200: {"model": CompareOut},
@@ -97,6 +97,7 @@ async def compare(request: Request, name: Name, body: CompareRequest) -> Respons
         index = await (await inference.service_of(request).store.indexes()).open(name)
         from service.index.query import pairs, search
 
+        await inference.reserve(request, index, body.other)
         other = (await search.stored(index, body.other)).vector
         windows = await _stored(index, body.other)
         vector, own, headers = await _query(request, index, body)
@@ -123,6 +124,7 @@ async def _query(
     from service.index.rows.record import Windows, encoded
 
     if body.id is not None:
+        await inference.reserve(request, index, body.id)
         query = await search.stored(index, body.id)
         return query.vector, await _stored(index, body.id), {}
     encoder = inference.encoder_of_index(request, index)
@@ -141,7 +143,7 @@ async def _stored(index: Index, document_id: str) -> Windows:
     """
     from service.index import reuse
 
-    found = (await reuse.windows(index, [document_id])).get(document_id)
+    found = await reuse.windows_of(index, document_id)
     if found is not None:
         return found
     if await index.has(document_id):

@@ -1,0 +1,88 @@
+"""Documents in groups whose texts and windows fit into memory together.
+
+A text has up to 16 MB, four times as much as a Python string. A reader that takes some documents at
+a time by their number could need any amount of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from service import precedence
+from service.embedding.fair_semaphore import FairSemaphore
+from service.index.rows.checksums import Part, texts
+
+# columns that ``of`` needs
+COLUMNS = ["id", "window_ends"]
+# characters of texts and bytes of windows that are read at a time, besides those of one document
+READ_BYTES = 8 * 2**20
+# documents of one group
+MOST = 256
+# groups of more than ``precedence.LARGE`` that all requests of a process have in memory at once
+_large = FairSemaphore(4)
+
+
+def characters(found: pa.Table) -> dict[str, int]:
+    """Characters of the texts of documents, by id.
+
+    Args:
+        found: with ``COLUMNS``.
+    """
+    column = found["window_ends"].combine_chunks()
+    starts, stops = np.asarray(column.offsets)[:-1], np.asarray(column.offsets)[1:]
+    # the last window ends where the text ends; the 0 is for documents without windows
+    ends = np.append(np.asarray(column.values), 0)
+    lengths = np.where(stops > starts, ends[stops - 1], 0)
+    return dict(zip(texts(found["id"]), lengths.tolist(), strict=True))
+
+
+def of(found: pa.Table, width: int, *parts: Part) -> dict[str, int]:
+    """Characters and bytes of some parts of documents, by id; only texts and windows count.
+
+    Args:
+        found: with ``COLUMNS``.
+        width: bytes of a window.
+        parts: of the documents.
+    """
+    counted = dict.fromkeys(texts(found["id"]), 0)
+    if Part.TEXT in parts:
+        counted = characters(found)
+    if Part.WINDOWS in parts:
+        windows = found["window_ends"].combine_chunks().value_lengths().to_pylist()
+        pairs = zip(counted.items(), windows, strict=True)
+        counted = {name: size + number * width for (name, size), number in pairs}
+    return counted
+
+
+def groups(sizes: Mapping[str, int], most: int | None = None) -> Iterator[list[str]]:
+    """Documents in their order, in groups of at most ``most``; a larger one is by itself.
+
+    Args:
+        sizes: by id.
+        most: of a group; ``READ_BYTES`` by default.
+    """
+    most = READ_BYTES if most is None else most
+    group: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if group and (total + size > most or len(group) == MOST):
+            yield group
+            group, total = [], 0
+        group.append(name)
+        total += size
+    if group:
+        yield group
+
+
+@asynccontextmanager
+async def turn(size: int) -> AsyncIterator[None]:
+    """Wait until few large groups of other requests are in memory, and hold a place for one."""
+    if size <= precedence.LARGE:
+        yield
+    else:
+        async with _large.turn():
+            yield
