@@ -19,6 +19,7 @@ _BOLD_WEIGHT = 600
 _NAME_BYTES = 64
 # what leads the eye to the page number in a table of contents
 _LEADERS = re.compile(r"[ \t]?(?:\.[ \t]?){5,}(?=\w{0,6}$)")
+_LEAST_DOTS = 5
 
 
 class Line(NamedTuple):
@@ -121,7 +122,9 @@ def _whole(rows: Sequence[Row]) -> list[Line]:
     """Lines of text; one that ends within a word goes on with the next."""
     lines: list[Line] = []
     for row in rows:
-        text = _LEADERS.sub("\t", "\t".join(cell.text for cell in row.cells))
+        text = "\t".join(cell.text for cell in row.cells)
+        if text.count(".") >= _LEAST_DOTS:
+            text = _LEADERS.sub("\t", text)
         if not text.strip():
             continue
         if lines and lines[-1].text.endswith(HYPHEN):

@@ -22,6 +22,8 @@ _ALIKE = {
     re.compile('["“”]'): '["“”]',
     re.compile(r"\\-|[–—]"): "[-–—]",
 }
+# before a title on its line
+_NUMBER = re.compile(r"[A-Z]?[\d.]+\s+|[A-Z]\s+")
 _CREATED = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?")
 # what programs write where the user gave no title
 _NO_TITLE = re.compile(
@@ -98,13 +100,37 @@ def _outline(document: pdfium.PdfDocument, text: str, starts: Sequence[int]) -> 
         # a page may have the words twice, and an outline has the order of the text
         begin = max(starts[page], former)
         end = starts[page + 1] if page + 1 < len(starts) else len(text)
-        words = r"\s+".join(map(_alike, title.split()))
-        # a line of its own rather than the same words in a sentence
-        own = re.compile(rf"^(?:[A-Z]?[\d.]+\s+|[A-Z]\s+)?{words}\s*?$", re.M | re.I)
-        found = own.search(text, begin, end) or re.compile(words, re.I).search(text, begin, end)
-        start = found.start() if found else min(starts[page], len(text))
-        former = found.end() if found else former
+        found = _line_of(title, text, begin, end) or _words_of(title, text, begin, end)
+        start = found[0] if found else min(starts[page], len(text))
+        former = found[1] if found else former
         yield Heading(start, entry.level + 1, title)
+
+
+def _line_of(title: str, text: str, begin: int, end: int) -> tuple[int, int] | None:
+    """The first line that is a title to the letter, perhaps after a number.
+
+    An outline may have a thousand titles, and a pattern for each takes longer than their pages.
+    """
+    place = begin
+    while (found := text.find(title, place, end)) >= 0:
+        first = text.rfind("\n", begin, found) + 1 or begin
+        last = text.find("\n", found + len(title), end)
+        last = end if last < 0 else last
+        before, after = text[first:found], text[found + len(title) : last]
+        is_line = first > begin or not begin or text[begin - 1] == "\n"
+        if is_line and not after.strip() and (not before or _NUMBER.fullmatch(before)):
+            return first, found + len(title)
+        place = last
+    return None
+
+
+def _words_of(title: str, text: str, begin: int, end: int) -> tuple[int, int] | None:
+    """The first place that has the words of a title."""
+    words = r"\s+".join(map(_alike, title.split()))
+    # a line of its own rather than the same words in a sentence
+    own = re.compile(rf"^(?:{_NUMBER.pattern})?{words}\s*?$", re.M | re.I)
+    found = own.search(text, begin, end) or re.compile(words, re.I).search(text, begin, end)
+    return found.span() if found else None
 
 
 def _alike(word: str) -> str:

@@ -102,6 +102,19 @@ def test_stated_headings_come_before_seen_ones(read: Read) -> None:
     assert found.text[heading.start :].startswith("2 Duties of the buyer")
 
 
+def test_an_outline_prefers_the_line_with_its_capitals(read: Read) -> None:
+    def outlined(canvas: Canvas) -> None:
+        texts = ["strings", "4096", "Strings", "1.2 Numbers", "of numbers", "Numbers"]
+        lines(canvas, texts, 60, 750)
+        for number, words in enumerate(["Strings", "Numbers", "Numbers"]):
+            canvas.bookmarkPage(str(number))
+            canvas.addOutlineEntry(words, str(number))
+
+    found = content_of(read(".pdf", drawn(outlined)))
+    places = [found.text[one.start :].partition("\n")[0] for one in found.headings]
+    assert places == ["Strings", "1.2 Numbers", "Numbers"]
+
+
 BODY = [Line("a text in plain letters that goes on for a while", 10)] * 8
 
 

@@ -23,6 +23,7 @@ from service.server.edge.guard import Guard
 from service.server.edge.inflight import Inflight
 from service.uploads import form
 from service.uploads.background import MOST_JOBS, STOPPED, Uploads, Wish
+from service.uploads.progress import Progress
 from service.uploads.spool import Spool, Upload
 from tests.conftest import until
 
@@ -219,6 +220,42 @@ def test_a_search_for_links_ends_with_its_job(tmp_path: Path, fault: Exception |
     expected = ("cancelled", "") if fault is None else ("failed", str(fault))
     assert (job.state, job.error) == expected
     assert (job.progress["failed"], job.details["links"]) == (1, None)
+
+
+def test_a_running_job_is_known_without_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 1000.0)
+    place = Place(tmp_path)
+    progress = Progress(3)
+
+    async def run() -> Job | None:
+        end = asyncio.Event()
+
+        async def work() -> None:
+            await end.wait()
+
+        first, second = [
+            await place.jobs.begin(
+                runner.Task("files", "index", "", progress, work, lambda: None, STOPPED)
+            )
+            for _ in range(2)
+        ]
+        await until(lambda: place.jobs.running(first.id) is not None)
+        # it waits for the first
+        assert place.jobs.running(second.id) is None
+        progress.done = 2
+        known = place.jobs.running(first.id)
+        assert known is not None
+        assert (known.state, known.progress["done"]) == ("running", 2)
+        end.set()
+        await until(lambda: not place.jobs._tasks)
+        assert place.jobs.running(first.id) is None
+        return await (await place.jobs.jobs()).get(first.id)
+
+    job = asyncio.run(run())
+    assert job is not None
+    assert (job.state, job.progress["done"]) == ("succeeded", 2)
 
 
 def test_only_a_few_uploads_wait(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ async def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=1000)
 async def describe_job(request: Request, job_id: JobId) -> JobOut:
     """A job; any replica answers."""
     async with deadline.within(request):
-        return out_of(await find(request, job_id))
+        job = inference.service_of(request).jobs.running(job_id)
+        if job is None or not _visible(request, job):
+            job = await find(request, job_id)
+        return out_of(job)
 
 
 @router.delete("/{job_id}", responses=documented(401, 404, 422, 503))
