@@ -5,9 +5,9 @@ from __future__ import annotations
 import openvino
 import pytest
 
-from service.embedding.engines.interface import Arithmetic
+from bundles.arithmetic import Arithmetic
+from bundles.processor import detect
 from service.embedding.engines.openvino_cpu import floating
-from service.embedding.engines.processor import detect
 
 WITHOUT = ["FP32", "INT8"]
 WITH = [*WITHOUT, "BF16"]
