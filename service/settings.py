@@ -18,9 +18,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from bundles.arithmetic import ArithmeticWish, EngineWish
 from bundles.default import DEFAULT_BUNDLE
 from service import memory
-from service.embedding.engines.choose import ArithmeticWish, EngineWish
 from service.errors import ServiceError
 
 ENV_PREFIX = "DOCSPLIT_"

@@ -20,6 +20,7 @@ from rich.progress import Progress, track
 
 from benchmarks.engines.opening import open_encode
 from benchmarks.rig.markdown import table
+from bundles.processor import detect
 from corpora.fields import Fields
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches, write_tokenizer
@@ -31,7 +32,6 @@ from export.passages import PEPS, read_passages
 from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import figure
 from export.tasks.task import Task
-from service.embedding.engines.processor import detect
 from training.demo import installed_start
 from windowing.documents import Window, document_vectors, read
 from windowing.tokens import DocumentTokenizer

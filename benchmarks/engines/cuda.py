@@ -201,7 +201,7 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
 
     from export.graphs.graph import SentenceEncoder
     from export.graphs.packed import FILE, write_packed
-    from service.embedding.engines.choose import buckets
+    from service.embedding.engines.build import buckets
     from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 
     if "packed" in bundle.manifest.precisions:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bundles.arithmetic import Arithmetic, EngineName
 from export.checks.engines import Encode
-from service.embedding.engines.interface import Arithmetic, Engine, EngineName
+from service.embedding.engines.interface import Engine
 from service.embedding.engines.onnx_runtime import OnnxCpuEngine
 from service.embedding.engines.openvino_cpu import OpenVinoEngine
 

@@ -22,11 +22,12 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from benchmarks.rig.markdown import table
+from bundles.arithmetic import ArithmeticWish, EngineWish, choose
 from bundles.format import Bundle, load
 from bundles.manifest import TOKENIZER
-from service.embedding.engines.choose import ArithmeticWish, EngineWish, build, choose
+from bundles.processor import Processor, detect
+from service.embedding.engines.build import build
 from service.embedding.engines.interface import Engine
-from service.embedding.engines.processor import Processor, detect
 
 SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (
     ("onnx-cpu", "f32"),

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from bundles.arithmetic import Choice
 from bundles.manifest import PrecisionName
 from export.checkpoint.source import Source
 from export.errors import ExportError
@@ -30,6 +31,18 @@ def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple
     if precision == "int8":
         return openvino_engine(graph, threads=threads)
     return _onnxruntime(graph, threads, "CUDA" if precision == "packed" else "CPU")
+
+
+def open_chosen(choice: Choice, graph: Path, *, threads: int) -> tuple[str, Encode]:
+    """As ``open_engine``, but by the runtime and in the precision that the service chooses.
+
+    Raises:
+        ExportError: the choice is CUDA, which does not load.
+    """
+    if choice.engine != "openvino":
+        return _onnxruntime(graph, threads, "CUDA" if choice.engine == "onnx-cuda" else "CPU")
+    floating = choice.arithmetic if choice.arithmetic in ("f32", "bf16") else None
+    return openvino_engine(graph, threads=threads, floating=floating)
 
 
 def can_run(precision: PrecisionName) -> bool:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from bundles.arithmetic import Choice, choose
 from bundles.format import Bundle
 from bundles.manifest import Contents, Manifest
+from bundles.processor import Processor
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
@@ -20,10 +22,9 @@ from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.tenants import Tenants
 from service.embedding.embedder import Embedder
 from service.embedding.engines.buckets import reserve
+from service.embedding.engines.build import buckets, build
 from service.embedding.engines.calibration import Calibration, calibrate, splits
-from service.embedding.engines.choose import Choice, buckets, build, choose
 from service.embedding.engines.interface import Engine, EngineError
-from service.embedding.engines.processor import Processor
 from service.embedding.engines.warm_up import warm_up
 from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
@@ -78,7 +79,7 @@ class Encoder:
         failed: whether the engine did not start.
 
     Raises:
-        EngineError: no engine can meet the settings on this machine.
+        ChoiceError: no engine can meet the settings on this machine.
         ValueError: a prompt of the bundle leaves no room for text in a window.
     """
 

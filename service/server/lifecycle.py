@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import generate_latest
 
+from bundles.arithmetic import ChoiceError
+from bundles.processor import Processor, detect
 from service import executors
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
 from service.embedding.cache.tenants import Tenants
-from service.embedding.engines.interface import EngineError
-from service.embedding.engines.processor import Processor, detect
 from service.index.store import Store
 from service.jobs.runner import Runner
 from service.keys.ring import Keyring
@@ -55,7 +55,7 @@ class Service:
     """Bundles, their settings and their phase.
 
     Raises:
-        EngineError: no engine can meet the settings on this machine.
+        ChoiceError: no engine can meet the settings on this machine.
         ValueError: the prompts of a bundle do not fit its windows, a bundle does not fit into the
             memory for bundles, tracing is not installed, or the file of keys is unusable.
     """
@@ -145,7 +145,7 @@ class Service:
                     reranking=self.reranking if first else None,
                     default=first,
                 )
-            except (EngineError, ValueError) as error:
+            except (ChoiceError, ValueError) as error:
                 if len(bundles) == 1:
                     raise
                 raise type(error)(f"bundle {name}: {error}") from error

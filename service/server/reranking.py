@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import structlog
 
+from bundles.arithmetic import Choice, ChoiceError, choose
 from bundles.format import RerankerBundle
+from bundles.processor import Processor
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.model import Model
 from service.embedding.engines.buckets import reserve
-from service.embedding.engines.choose import Choice, buckets, build, choose
-from service.embedding.engines.interface import Engine, EngineError
-from service.embedding.engines.processor import Processor
+from service.embedding.engines.build import buckets, build
+from service.embedding.engines.interface import Engine
 from service.embedding.engines.warm_up import warm_up
 from service.embedding.reranker import Reranker
 from service.embedding.tokenising import Tokenising
@@ -38,7 +39,7 @@ class Reranking:
         processor: of this machine.
 
     Raises:
-        EngineError: no engine can meet the settings on this machine.
+        ChoiceError: no engine can meet the settings on this machine.
         ValueError: the special tokens fill the re-ranker's window.
     """
 
@@ -49,8 +50,8 @@ class Reranking:
             self.choice: Choice = choose(
                 settings.engine, settings.precision, processor, set(manifest.precisions)
             )
-        except EngineError as error:
-            raise EngineError(f"reranker: {error}") from error
+        except ChoiceError as error:
+            raise ChoiceError(f"reranker: {error}") from error
         self.tokenizer = PairTokenizer(
             bundle.path("tokenizer.json"),
             manifest.max_tokens,

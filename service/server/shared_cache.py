@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from bundles.arithmetic import Arithmetic
 from bundles.manifest import Manifest
 from service.embedding.cache.codec import Codec
-from service.embedding.engines.interface import Arithmetic
 from service.settings import Settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from service.embedding.engines.processor import detect
+from bundles.processor import detect
 from service.server.opening import open_bundles
 from service.server.worker import ALIVE, UNUSABLE, work
 from service.settings import Settings

@@ -13,7 +13,6 @@ import uvicorn
 
 from bundles.manifest import BundleError
 from service import logs
-from service.embedding.engines.interface import EngineError
 from service.server import serving as server
 from service.server.lifecycle import Service
 from service.server.opening import open_bundles
@@ -88,7 +87,7 @@ def work(
     try:
         # the supervisor has verified the bundle's files
         service = Service(settings, open_bundles(settings, revisions=revisions))
-    except (BundleError, EngineError, ValueError) as error:
+    except (BundleError, ValueError) as error:
         log.error("cannot_start", reason=str(error))
         sys.exit(BAD_BUNDLE)
     service.workers = Scrape(folder, number, service.metrics.registry)

@@ -14,6 +14,7 @@ from transformers import BertModel
 
 from bundles.format import load, write
 from bundles.manifest import PrecisionName
+from bundles.processor import detect
 from export.__main__ import main
 from export.checks.thresholds import THRESHOLDS
 from export.destination import put_in_place
@@ -23,7 +24,6 @@ from export.pipeline import export as run
 from export.repair import repairing
 from export.repair.choice import Candidate, Choice
 from export.repair.repairing import MOST
-from service.embedding.engines.processor import detect
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]

@@ -18,6 +18,7 @@ from torch import nn
 from bundles.default import DEFAULT_BUNDLE
 from bundles.format import RerankerBundle, load, load_reranker
 from bundles.manifest import BundleError, Manifest, RankParity
+from bundles.processor import detect
 from export.__main__ import main
 from export.checks.engines import open_engine, openvino_engine
 from export.checks.thresholds import misses, remaining
@@ -30,7 +31,6 @@ from export.reranker.pairs import inputs, make_pairs, rows, same_order
 from export.reranker.pipeline import export_reranker
 from export.reranker.source import is_reranker, open_pair_source
 from export.tasks.held_out import HeldOut
-from service.embedding.engines.processor import detect
 from service.server.opening import open_bundles
 from service.settings import Settings
 from tests.conftest import NIGHTLY, Server, serving

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.batching.model import BatchReport
-from service.embedding.engines.interface import Arithmetic, EngineName
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from tests.conftest import until
 

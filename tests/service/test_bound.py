@@ -10,7 +10,7 @@ import pytest
 
 from bundles.format import load
 from service.embedding.engines.buckets import Buckets
-from service.embedding.engines.choose import buckets
+from service.embedding.engines.build import buckets
 from service.embedding.engines.interface import EngineError
 from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 from service.embedding.engines.onnx_runtime import open_session

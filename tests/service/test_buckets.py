@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.engines.buckets import PARTS, STEP, Buckets, reserve
-from service.embedding.engines.interface import Arithmetic, EngineError, EngineName
+from service.embedding.engines.interface import EngineError
 
 WINDOW = 500
 BUCKETS = Buckets(WINDOW, pad_token_id=7)

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
+from bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.engines.calibration import Calibration, calibrate, splits
-from service.embedding.engines.interface import Arithmetic, EngineName
 from tests.conftest import serving
 
 # seconds per token, by streams and tokens of a batch

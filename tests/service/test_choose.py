@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bundles.arithmetic import ArithmeticWish, Choice, ChoiceError, EngineWish, choose
 from bundles.manifest import PrecisionName
-from service.embedding.engines.choose import ArithmeticWish, Choice, EngineWish, choose
-from service.embedding.engines.interface import EngineError
-from service.embedding.engines.processor import Processor, detect
+from bundles.processor import Processor, detect
 
 BOTH: set[PrecisionName] = {"fp16", "int8"}
 
@@ -58,6 +57,13 @@ def test_auto_without_an_int8_graph_stays_in_f32() -> None:
     assert chosen(choose("auto", "auto", processor(int8=True), {"fp16"}))[1] == "f32"
 
 
+def test_a_bundle_with_only_an_int8_graph_runs_on_every_processor() -> None:
+    for machine in (processor(bf16=True), processor()):
+        choice = choose("openvino", "auto", machine, {"int8"})
+        assert chosen(choice) == ("openvino", "int8", "int8")
+        assert "no fp16 graph" in choice.reason
+
+
 def test_a_setting_is_obeyed_and_named_as_the_reason() -> None:
     choice = choose("openvino", "int8", processor(), BOTH)
     assert chosen(choice) == ("openvino", "int8", "int8")
@@ -77,7 +83,7 @@ def test_a_setting_is_obeyed_and_named_as_the_reason() -> None:
 def test_an_impossible_setting_is_refused_with_a_remedy(
     engine: EngineWish, arithmetic: ArithmeticWish, precisions: set[PrecisionName], hint: str
 ) -> None:
-    with pytest.raises(EngineError, match=hint):
+    with pytest.raises(ChoiceError, match=hint):
         choose(engine, arithmetic, processor(), precisions)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bundles.arithmetic import Arithmetic, EngineName
 from bundles.default import DEFAULT_BUNDLE
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.cache.layers import Cache, Source
 from service.embedding.cache.process import ProcessCache
 from service.embedding.embedder import Embedder
-from service.embedding.engines.interface import Arithmetic, EngineName
 from service.embedding.lookup import CachedVectors
 from service.errors import EngineFailedError
 from tests.conftest import until

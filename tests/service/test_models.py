@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client
 from service.embedding.batching.jobs import Job
 from service.embedding.batching.model import BatchReport, Model
 from service.embedding.batching.queue import WindowQueue
-from service.embedding.engines.interface import Arithmetic, EngineName
 from service.server.reranking import relative_cost
 
 ENCODES, RANKS = Client("encodes"), Client("ranks")

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from bundles import format as bundle
+from bundles.arithmetic import Arithmetic
 from bundles.default import DEFAULT_BUNDLE
-from service.embedding.engines.interface import Arithmetic
+from bundles.processor import detect
 from service.embedding.engines.openvino_cpu import OpenVinoEngine, floating
 from service.embedding.engines.openvino_graph import behind_pooling
-from service.embedding.engines.processor import detect
 
 WITHOUT = ["FP32", "INT8"]
 WITH = [*WITHOUT, "BF16"]

@@ -77,9 +77,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         "citation": "citation",
     }
     assert after.heads["topics"].labels == list(KINDS)
-    # the graph that the command reads
-    served = ("--bundle", str(bundle), "--precision", "int8")
-    with serving(tmp_path / "log", *served) as server:
+    with serving(tmp_path / "log", "--bundle", str(bundle)) as server:
         assert call(server, "GET", "/classifiers")["classifiers"] == ["topics"]
         said = call(server, "GET", "/classifiers/topics")
         assert said["bundled"]

@@ -17,6 +17,7 @@ from rich.text import Text
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from training.errors import SettingsError, TrainingError
+from training.evaluation.encoders.precision import add_precision_flag
 
 if TYPE_CHECKING:
     from training.evaluation.run import Request
@@ -130,6 +131,7 @@ def _request(given: argparse.Namespace) -> Request:
         out=given.out,
         cache=given.cache,
         max_tokens=given.max_tokens,
+        precision=given.precision,
         trust_remote_code=given.trust_remote_code,
     )
 
@@ -196,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--limit", type=_count, metavar="N", help="maximum documents of each set and part")
     add("--first-window", action="store_true", help="read only the first window of each document")
     add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
+    add_precision_flag(parser)
     add(
         "--trust-remote-code",
         action="store_true",

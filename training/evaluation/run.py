@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bundles.arithmetic import ArithmeticWish
 from corpora.catalogue import Found
 from corpora.sets import AnySet
 from training.errors import SettingsError
@@ -31,6 +32,7 @@ class Request:
         out: folder of the results.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
+        precision: in which bundles compute.
         trust_remote_code: run modelling code in the folder of its weights.
     """
 
@@ -41,6 +43,7 @@ class Request:
     out: Path
     cache: Path
     max_tokens: int | None = None
+    precision: ArithmeticWish = "auto"
     trust_remote_code: bool = False
 
 
@@ -77,6 +80,7 @@ def carry_out(request: Request, console: Console) -> Evaluated:
             given,
             request.cache,
             max_tokens=request.max_tokens,
+            precision=request.precision,
             trust_remote_code=request.trust_remote_code,
             progress=EmbeddingProgress(console),
         ) as representation:

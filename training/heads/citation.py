@@ -15,7 +15,7 @@ from corpora.reading import links_among
 from export.heads import add_head
 from heads.citation import Inputs, learn
 from training.errors import HeadError
-from training.heads.embedding import add_cache_flag, embed
+from training.heads.embedding import add_flags, embed
 from training.heads.searches import searches
 
 
@@ -41,11 +41,11 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
     parser.add_argument("--name", default="citation", help="default: citation")
-    add_cache_flag(parser)
+    add_flags(parser)
     given = parser.parse_args(arguments)
     held, links = _read(given.documents, given.links, Fields.given(given))
     started = time.monotonic()
-    vectors = embed(given.bundle, given.cache, [one.text for one in held])
+    vectors = embed(given.bundle, given.cache, [one.text for one in held], given.precision)
     found = searches(held, vectors, links)
     total = sum(map(len, links.values()))
     try:

@@ -17,7 +17,7 @@ from heads import bounds, examples
 from heads.examples import Examples
 from heads.learn import learn
 from training.errors import HeadError
-from training.heads.embedding import add_cache_flag, embed
+from training.heads.embedding import add_flags, embed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
     parser.add_argument("--name", required=True, help="lower-case letters, digits, - and _")
     add_field_flags(parser, "text", "label")
-    add_cache_flag(parser)
+    add_flags(parser)
     given = parser.parse_args(arguments)
     labelled = _labelled(*read_examples(given.data, Fields.given(given)))
     dimensions = load(given.bundle).manifest.dimensions
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         )
     except ValueError as error:
         raise HeadError(str(error)) from None
-    learnt = learn(embed(given.bundle, given.cache, labelled.inputs), labelled, math.inf)
+    vectors = embed(given.bundle, given.cache, labelled.inputs, given.precision)
+    learnt = learn(vectors, labelled, math.inf)
     add_head(
         given.bundle,
         given.name,

@@ -1,4 +1,4 @@
-"""Embed documents with a bundle. An interrupted run continues where it stopped."""
+"""Embed documents as the service does. An interrupted run continues where it stopped."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,13 +6,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bundles.arithmetic import ArithmeticWish
 from training.evaluation.encoders.opening import opened
+from training.evaluation.encoders.precision import add_precision_flag
 from training.evaluation.progress import EmbeddingProgress
 from windowing.pooling import Vectors
 
 
-def add_cache_flag(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cache``."""
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ``--precision`` and ``--cache``."""
+    add_precision_flag(parser)
     parser.add_argument(
         "--cache",
         type=Path,
@@ -21,9 +24,11 @@ def add_cache_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def embed(bundle: Path, cache: Path, texts: Sequence[str]) -> Vectors:
+def embed(
+    bundle: Path, cache: Path, texts: Sequence[str], precision: ArithmeticWish = "auto"
+) -> Vectors:
     """Unit vectors of whole documents, float32 ``[texts, dimensions]``."""
     progress = EmbeddingProgress(Console(stderr=True))
-    with opened(str(bundle), cache, progress=progress) as encoder:
+    with opened(str(bundle), cache, precision=precision, progress=progress) as encoder:
         vectors: Vectors = encoder.features(texts)
         return vectors

@@ -1,14 +1,12 @@
 """The interface between batcher and engine."""
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bundles.arithmetic import Arithmetic, EngineName
 from service.errors import ServiceError
-
-EngineName = Literal["openvino", "onnx-cpu", "onnx-cuda"]
-Arithmetic = Literal["f32", "bf16", "fp16", "int8"]
 
 
 class EngineError(ServiceError):

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bundles.arithmetic import Arithmetic, EngineName
 from bundles.telemetry import block_telemetry
-from service.embedding.engines.interface import Arithmetic, EngineError, EngineName
+from service.embedding.engines.interface import EngineError
 
 
 def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:

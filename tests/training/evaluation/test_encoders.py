@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from bundles.arithmetic import ArithmeticWish
 from bundles.default import DEFAULT_BUNDLE
 from corpora.errors import DataError
 from tests.conftest import PUBLISHED_BUNDLE, Server, serving
@@ -32,6 +33,12 @@ from training.trainer.output import save_model
 
 def texts(count: int = 6) -> list[str]:
     return [document["text"] for document in make_documents(count)]
+
+
+def angles(one: Vectors, other: Vectors) -> Vectors:
+    """1 less the cosine of each pair of unit vectors."""
+    error: Vectors = 1 - (one.astype(np.float64) * other).sum(1)
+    return error
 
 
 class TestFolder:
@@ -191,14 +198,22 @@ class TestService:
     ) -> None:
         documents = ["A short text.", peps["pep-8"][:6000]]
         service = ServiceEncoder(server.url)
+        precision = service.details["arithmetic"].partition(",")[0]
         with opened(f"own={DEFAULT_BUNDLE}", tmp_path) as bundle:
             assert (bundle.name, bundle.kind) == ("own", "bundle")
+            assert bundle.details["arithmetic"].startswith(f"{precision}, ")
             for reading in bundle.readings:
-                ours = bundle.features(documents, reading)
-                # the service may compute with another precision of the bundle
-                assert (ours * service.encode(documents, reading)).sum(1).min() > 0.99
-            other = bundle.features([peps["pep-8"][:3000]], "whole")
-            assert (other * ours[1:]).sum() < 0.99
+                served = service.encode(documents, reading)
+                assert angles(bundle.features(documents, reading), served).max() < 1e-5
+        # the control: another precision
+        other: ArithmeticWish = "f32" if precision == "int8" else "int8"
+        with opened(str(DEFAULT_BUNDLE), tmp_path, precision=other) as bundle:
+            assert angles(bundle.features(documents, reading), served).min() > 1e-4
+
+    def test_an_impossible_precision_is_refused(self, tmp_path: Path) -> None:
+        refused = pytest.raises(SettingsError, match="precision fp16 needs CUDA")
+        with refused, opened(str(DEFAULT_BUNDLE), tmp_path, precision="fp16"):
+            pass
 
     def test_the_checkpoint_gives_similar_vectors(self, tmp_path: Path) -> None:
         weights = FolderEncoder(installed_start(), "minilm", 512)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bundles import format as bundle
-from bundles.manifest import TOKENIZER, PrecisionName
-from export.checks.engines import can_run, named, open_engine
+from bundles.arithmetic import ArithmeticWish, choose
+from bundles.manifest import TOKENIZER
+from bundles.processor import detect
+from export.checks.engines import named, open_chosen
 from training.evaluation.encoders.interface import Reading, Vectors
 from windowing.documents import document_vectors, read
 from windowing.tokens import DocumentTokenizer
 
-# in the order of the service's preference
-_ORDER: tuple[PrecisionName, ...] = ("packed", "int8", "fp16")
 _BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 32_768
 
@@ -22,30 +22,37 @@ class BundleEncoder:
     Args:
         folder: the folder of the bundle.
         name: its name in the report; default the model's name.
+        precision: as the service's setting; ``auto`` is what the service chooses here.
 
     Raises:
-        BundleError: the folder holds no valid bundle.
+        BundleError: the folder holds no valid bundle, or it cannot compute in this precision.
         ExportError: the graph does not run on this machine.
     """
 
     kind = "bundle"
 
-    def __init__(self, folder: Path, name: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, name: str | None = None, precision: ArithmeticWish = "auto"
+    ) -> None:
         opened = bundle.load(folder)
         manifest = opened.manifest
-        precision = next(p for p in _ORDER if p in manifest.precisions and can_run(p))
-        engine, self._run = open_engine(precision, opened.graph(precision), threads=0)
+        processor = detect()
+        choice = choose("auto", precision, processor, manifest.precisions)
+        graph = opened.graph(choice.graph)
+        engine, self._run = open_chosen(choice, graph, threads=processor.cores)
         self._tokenizer = DocumentTokenizer(opened.path(TOKENIZER), manifest.max_tokens)
         self._prompt = manifest.prompts.get(manifest.default_prompt or "", "")
         self._pad = manifest.pad_token_id
-        self._batch_tokens = _CUDA_BATCH_TOKENS if precision == "packed" else _BATCH_TOKENS
+        cuda = choice.engine == "onnx-cuda"
+        self._batch_tokens = _CUDA_BATCH_TOKENS if cuda else _BATCH_TOKENS
         self.name = name or manifest.name
-        self.revision = f"bundle-{manifest.revision}-{precision}-{engine}"
+        arithmetic = f"{choice.arithmetic}, {choice.graph} graph, {engine}"
+        self.revision = f"bundle-{manifest.revision}-{arithmetic}"
         self.details = {
             "model": manifest.name,
             "revision": manifest.revision[:12],
             "window": f"{manifest.max_tokens} tokens",
-            "arithmetic": f"{precision}, {engine}",
+            "arithmetic": arithmetic,
         }
 
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:

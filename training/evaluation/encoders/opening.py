@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bundles.arithmetic import ArithmeticWish
 from bundles.manifest import MANIFEST, BundleError
 from export.errors import ExportError
 from training.errors import SettingsError
@@ -26,6 +27,7 @@ def opened(
     cache: Path,
     *,
     max_tokens: int | None = None,
+    precision: ArithmeticWish = "auto",
     trust_remote_code: bool = False,
     progress: EmbeddingProgress | None = None,
 ) -> Iterator[Representation]:
@@ -36,18 +38,19 @@ def opened(
             name on the hub, ``random`` or ``tf-idf``. A prefix ``NAME=`` sets its name.
         cache: folder of the vectors.
         max_tokens: window of a sentence-transformers encoder.
+        precision: in which a bundle computes.
         trust_remote_code: run modelling code in the folder of its weights.
         progress: shows the progress of embedding.
 
     Raises:
         SettingsError: there is no such encoder, or the bundle is not valid or does not run on
-            this machine.
+            this machine in this precision.
     """
     name, place = split_name(given)
     if place == "tf-idf":
         yield TfIdf()
         return
-    with _encoder(place, name, max_tokens, trust_remote_code) as encoder:
+    with _encoder(place, name, max_tokens, precision, trust_remote_code) as encoder:
         store = Store(cache, encoder.revision)
         try:
             yield CachedEncoder(encoder, store, progress)
@@ -63,7 +66,11 @@ def split_name(given: str) -> tuple[str | None, str]:
 
 @contextmanager
 def _encoder(
-    place: str, name: str | None, max_tokens: int | None, trust_remote_code: bool
+    place: str,
+    name: str | None,
+    max_tokens: int | None,
+    precision: ArithmeticWish,
+    trust_remote_code: bool,
 ) -> Iterator[Encoder]:
     if place == "random":
         yield RandomVectors()
@@ -74,7 +81,7 @@ def _encoder(
         from training.evaluation.encoders.bundle import BundleEncoder
 
         try:
-            encoder = BundleEncoder(Path(place), name)
+            encoder = BundleEncoder(Path(place), name, precision)
         except (BundleError, ExportError) as error:
             raise SettingsError(str(error)) from None
         yield encoder

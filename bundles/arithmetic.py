@@ -1,22 +1,26 @@
-"""Choose the engine and its precision, and give the reason."""
+"""Choose the engine, the graph and the precision of a bundle on this machine, with the reason.
+
+The service chooses so, and so does every command that promises the vectors of the service.
+"""
 
 import importlib.metadata
 import importlib.util
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from bundles.format import Folder
 from bundles.manifest import BundleError, PrecisionName
-from service.embedding.engines.buckets import Buckets
-from service.embedding.engines.interface import Arithmetic, Engine, EngineError, EngineName
-from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
-from service.embedding.engines.onnx_runtime import OnnxCpuEngine
-from service.embedding.engines.openvino_cpu import OpenVinoEngine
-from service.embedding.engines.processor import Processor
+from bundles.processor import Processor
 
+EngineName = Literal["openvino", "onnx-cpu", "onnx-cuda"]
+Arithmetic = Literal["f32", "bf16", "fp16", "int8"]
 EngineWish = Literal["auto", "openvino", "onnx-cpu", "onnx-cuda"]
 ArithmeticWish = Literal["auto", "f32", "bf16", "fp16", "int8"]
+
+
+class ChoiceError(BundleError):
+    """The bundle cannot run as the settings want; the message names what is possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,35 +37,43 @@ def choose(
     engine: EngineWish,
     arithmetic: ArithmeticWish,
     processor: Processor,
-    precisions: set[PrecisionName],
+    precisions: Collection[PrecisionName],
 ) -> Choice:
     """Choose by the settings, the installed packages and the processor.
 
+    Args:
+        engine: the wanted engine.
+        arithmetic: the wanted precision.
+        processor: of this machine.
+        precisions: graphs of the bundle.
+
     Raises:
-        EngineError: the settings cannot be met; the message names what is possible.
+        ChoiceError: the settings cannot be met; the message names what is possible.
     """
     name, why = _engine(engine)
     if name == "onnx-cuda":
         if arithmetic not in ("auto", "fp16"):
-            raise EngineError(
+            raise ChoiceError(
                 f"precision {arithmetic}: on CUDA the graph is fp16; use fp16 or auto"
             )
         if "packed" in precisions:
             return Choice(name, "fp16", "packed", f"{why}; the packed graph computes no padding")
         return Choice(name, "fp16", "fp16", f"{why}; the bundle has no packed graph")
     if arithmetic == "fp16":
-        raise EngineError("precision fp16 needs CUDA; on a CPU use f32, bf16, int8 or auto")
+        raise ChoiceError("precision fp16 needs CUDA; on a CPU use f32, bf16, int8 or auto")
     if name == "onnx-cpu":
         if arithmetic not in ("auto", "f32"):
-            raise EngineError(f"precision {arithmetic}: engine onnx-cpu has f32 only; use openvino")
+            raise ChoiceError(f"precision {arithmetic}: engine onnx-cpu has f32 only; use openvino")
         return Choice(name, "f32", "fp16", f"{why}; onnx-cpu computes in f32")
     if arithmetic == "bf16" and not processor.bf16:
-        raise EngineError(f"precision bf16: {processor.name} has no bf16; use f32 or auto")
+        raise ChoiceError(f"precision bf16: {processor.name} has no bf16; use f32 or auto")
     if arithmetic == "int8" and "int8" not in precisions:
-        raise EngineError("precision int8: the bundle has no int8 graph")
+        raise ChoiceError("precision int8: the bundle has no int8 graph")
     if arithmetic != "auto":
         graph: PrecisionName = "int8" if arithmetic == "int8" else "fp16"
         return Choice(name, arithmetic, graph, f"{why}; precision {arithmetic} was asked for")
+    if "int8" in precisions and "fp16" not in precisions:
+        return Choice(name, "int8", "int8", f"{why}; the bundle has no fp16 graph")
     if processor.bf16:
         return Choice(name, "bf16", "fp16", f"{why}; the processor has bf16")
     if processor.int8 and "int8" in precisions:
@@ -69,34 +81,6 @@ def choose(
     return Choice(
         name, "f32", "fp16", f"{why}; the processor has neither bf16 nor int8 dot products"
     )
-
-
-def build(choice: Choice, bundle: Folder[Any], threads: int, streams: int) -> Engine:
-    """Compile the chosen graph.
-
-    Args:
-        choice: from ``choose``.
-        bundle: holds the graph.
-        threads: CPU cores to compute on.
-        streams: batches at once on a CPU; a CUDA engine decides for itself.
-
-    Raises:
-        EngineError: the bundle lacks the graph, or the runtime refuses it.
-    """
-    try:
-        graph = bundle.graph(choice.graph)
-    except BundleError as error:
-        raise EngineError(str(error)) from error
-    if choice.engine == "onnx-cuda":
-        return OnnxCudaEngine(open_cuda(graph), buckets(bundle))
-    if choice.engine == "onnx-cpu":
-        return OnnxCpuEngine(graph, choice.arithmetic, threads, streams)
-    return OpenVinoEngine(graph, choice.arithmetic, threads, streams)
-
-
-def buckets(bundle: Folder[Any]) -> Buckets:
-    """The shapes that batches of this bundle are rounded up to on a device."""
-    return Buckets(bundle.manifest.max_tokens, bundle.manifest.pad_token_id)
 
 
 def _engine(wish: EngineWish) -> tuple[EngineName, str]:
@@ -108,7 +92,7 @@ def _engine(wish: EngineWish) -> tuple[EngineName, str]:
         return "openvino", "no CUDA, and openvino is installed"
     if importlib.util.find_spec("onnxruntime") is not None:
         return "onnx-cpu", "no CUDA and no openvino"
-    raise EngineError("no runtime is installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'")
+    raise ChoiceError("no runtime is installed: pip install 'docsplit[cpu]' or 'docsplit[gpu]'")
 
 
 def _cuda_present() -> bool:

@@ -1,0 +1,17 @@
+"""The flag for the precision of bundles."""
+
+import argparse
+from typing import get_args
+
+from bundles.arithmetic import ArithmeticWish
+
+
+def add_precision_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--precision``."""
+    parser.add_argument(
+        "--precision",
+        choices=get_args(ArithmeticWish),
+        default="auto",
+        help="in which a bundle computes, as for docsplit-serve; default: auto, what the service "
+        "chooses on this machine",
+    )
