@@ -8,6 +8,7 @@ import numpy as np
 
 from bundles.arithmetic import Choice
 from bundles.manifest import PrecisionName
+from bundles.openvino_graph import behind_pooling
 from export.checkpoint.source import Source
 from export.errors import ExportError
 
@@ -107,6 +108,8 @@ def openvino_engine(
 ) -> tuple[str, Encode]:
     """The engine's name and its function, as ``open_engine`` gives them.
 
+    What follows the pooling computes in f32, as in the service.
+
     Args:
         graph: ONNX or OpenVINO IR file.
         threads: number of cores.
@@ -119,7 +122,16 @@ def openvino_engine(
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": threads}
     if floating is not None:
         settings["INFERENCE_PRECISION_HINT"] = floating
-    compiled = core.compile_model(graph, "CPU", settings)
+    encoder, *rest = behind_pooling(core.read_model(graph))
+    compiled = [core.compile_model(encoder, "CPU", settings)]
+    settings["INFERENCE_PRECISION_HINT"] = "f32"
+    compiled += [core.compile_model(part, "CPU", settings) for part in rest]
+
+    def encode(inputs: Inputs) -> np.ndarray:
+        given: object = inputs
+        for part in compiled:
+            given = [part(given)[0]]
+        return np.array(given[0])
+
     processor = core.get_property("CPU", "FULL_DEVICE_NAME").strip()
-    version = ov.__version__.split("-")[0]
-    return f"OpenVINO {version}, {processor}", lambda inputs: np.array(compiled(inputs)[0])
+    return f"OpenVINO {ov.__version__.split('-')[0]}, {processor}", encode

@@ -13,9 +13,9 @@ from openvino import opset13
 from bundles import format as bundle
 from bundles.arithmetic import Arithmetic
 from bundles.default import DEFAULT_BUNDLE
+from bundles.openvino_graph import behind_pooling
 from bundles.processor import detect
 from service.embedding.engines.openvino_cpu import OpenVinoEngine, floating
-from service.embedding.engines.openvino_graph import behind_pooling
 
 WITHOUT = ["FP32", "INT8"]
 WITH = [*WITHOUT, "BF16"]

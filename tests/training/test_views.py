@@ -238,7 +238,9 @@ def test_a_mixture_draws_each_kind_by_its_share() -> None:
     settings = ObjectiveSettings(view="docsplit", mix="laser-self", mix_share=0.25)
 
     def elongated(objective: ObjectiveSettings, seed: int) -> bool:
-        first, _ = view_of(objective)(document, np.random.default_rng(seed), context())
+        view = view_of(objective)
+        assert view is not None
+        first, _ = view(document, np.random.default_rng(seed), context())
         return [tuple(piece) for piece in first] == [tuple(document[0])]
 
     assert sum(elongated(settings, seed) for seed in range(2000)) == pytest.approx(500, abs=60)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundles.arithmetic import Arithmetic, EngineName
+from bundles.openvino_graph import behind_pooling
 from bundles.telemetry import block_telemetry
 from service.embedding.engines.interface import EngineError
-from service.embedding.engines.openvino_graph import behind_pooling
 
 # As fast as 2,048 with one thread per stream (8,000 tokens are slower by 15-30 %), and requests in
 # between wait a quarter of the time.
