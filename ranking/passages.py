@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from ahocorasick_rs import AhoCorasick, MatchKind
 from numpy.typing import NDArray
 
 from ranking.terms import Frequencies
@@ -19,8 +21,12 @@ _WORD = re.compile(r"\w{2,}")
 MOST_TERMS = 32
 # a little more than the idf of a word in half of the documents
 _RARE = 0.6932
-# of one word in one text
-_MOST_OCCURRENCES = 20_000
+# of all words in one text
+_MOST_OCCURRENCES = 640_000
+# characters that are searched at a time
+_STEP = 1 << 16
+# automata of queries in memory
+_FINDERS = 64
 # characters
 _LEAST_STEP = 20
 # a snippet may begin this share of its length earlier, at the start of a sentence
@@ -113,19 +119,31 @@ def occurrences(text: str, asked: Terms) -> tuple[NDArray[np.int64], NDArray[np.
     if len(low) != len(text):
         # few letters become several in lower case
         low = "".join(own if len(own := char.lower()) == 1 else char for char in text)
+    if not asked.weights:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    # an unverified row of an earlier version may hold bytes that are not UTF-8
+    low = low if low.isascii() else low.encode("utf-8", "replace").decode()
+    finder = _finder(tuple(asked.weights))
+    longest = max(map(len, asked.weights))
     starts: list[int] = []
     terms: list[int] = []
-    for number, word in enumerate(asked.weights):
-        at = low.find(word)
-        for _ in range(_MOST_OCCURRENCES):
-            if at < 0:
-                break
-            end = at + len(word)
-            if not (_inside(low[at - 1 : at]) or _inside(low[end : end + 1])):
+    for begin in range(0, len(low), _STEP):
+        # a word may cross the border
+        piece = low[begin : begin + _STEP + longest]
+        for number, first, last in finder.find_matches_as_indexes(piece):
+            at, end = begin + first, begin + last
+            if first < _STEP and not (_inside(low[at - 1 : at]) or _inside(low[end : end + 1])):
                 starts.append(at)
                 terms.append(number)
-            at = low.find(word, end)
+        if len(starts) > _MOST_OCCURRENCES:
+            break
     return np.array(starts, dtype=np.int64), np.array(terms, dtype=np.int64)
+
+
+@lru_cache(_FINDERS)
+def _finder(words: tuple[str, ...]) -> AhoCorasick:
+    # in a longer match no word begins: a match between two boundaries is a whole word
+    return AhoCorasick(words, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
 
 
 def _inside(char: str) -> bool:
