@@ -52,18 +52,48 @@ class Asked:
         return scores, cosines, shares
 
 
-def best_scores(rows: pa.Table, asked: Asked) -> dict[str, float]:
-    """The score of each document's best window."""
-    best = {}
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A document whose windows have scores.
+
+    Attributes:
+        digest: value of the column ``digest`` beside the windows.
+        text: of the document; None if it was not read.
+        ends: one past the last character of each window.
+        scores: of the windows, float32 ``[windows]``; so are the others.
+        cosines: to the query.
+        shares: of the query's words; 0 without the text.
+    """
+
+    digest: str
+    text: str | None
+    ends: list[int]
+    scores: Vectors
+    cosines: Vectors
+    shares: Vectors
+
+    @property
+    def best(self) -> float:
+        """The score of the best window."""
+        return float(self.scores.max())
+
+
+def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
+    """The documents of some rows by id, without those whose windows contradict themselves."""
+    found = {}
     held = texts(rows["text"]) if "text" in rows.schema.names else [None] * rows.num_rows
-    for name, text, blob, ends in zip(
-        texts(rows["id"]), held, vectors.blobs(rows["windows"]), ends_of(rows), strict=True
+    for name, digest, text, blob, ends in zip(
+        texts(rows["id"]),
+        texts(rows["digest"]),
+        held,
+        vectors.blobs(rows["windows"]),
+        ends_of(rows),
+        strict=True,
     ):
         windows = windows_of(blob, ends, asked)
         if windows is not None:
-            scores, _, _ = asked.scores(windows, ends, text)
-            best[name] = float(scores.max())
-    return best
+            found[name] = Scored(digest, text, ends, *asked.scores(windows, ends, text))
+    return found
 
 
 def windows_of(blob: bytes | None, ends: Sequence[int], asked: Asked) -> Vectors | None:
