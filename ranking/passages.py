@@ -70,38 +70,65 @@ def cosines(windows: Vectors, query: Vectors) -> Vectors:
 
 
 def shares(text: str, ends: Sequence[int], asked: Terms) -> Vectors:
+    """The shares of the windows of one document, see ``shares_of``."""
+    return shares_of([text], [ends], asked)[0]
+
+
+def shares_of(texts: Sequence[str], ends: Sequence[Sequence[int]], asked: Terms) -> list[Vectors]:
     """How much of the query's words each window has, and has close together.
 
     It is the mean of two shares by weight: of the words in the window, and of those in the best
-    span of the window, which is twice as long as the query.
+    span of the window, which is twice as long as the query. The documents stand one after the
+    other in each array, because many small arrays take most of the time.
 
     Args:
-        text: of the document.
-        ends: one past the last character of each window.
+        texts: of documents.
+        ends: one past the last character of each window of each document.
         asked: the words of the query.
 
     Returns:
-        float32 ``[windows]``, 0 to 1.
+        float32 ``[windows]`` for each document, 0 to 1.
     """
-    if not asked.weights:
-        return np.zeros(len(ends), dtype=np.float32)
-    starts, terms = occurrences(text, asked)
+    sizes = np.array([len(own) for own in ends])
+    if not asked.weights or not texts:
+        return [np.zeros(size, dtype=np.float32) for size in sizes]
+    found = [occurrences(text, asked) for text in texts]
+    starts, terms = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    owner = np.repeat(np.arange(len(texts)), [len(own) for own, _ in found])
     weights = np.array(list(asked.weights.values()))
-    windows = _covered(np.searchsorted(ends, starts, side="right"), terms, weights, len(ends))
+    lengths = np.array([len(text) for text in texts])
+    bases = _firsts(lengths + 2)
+    # behind the windows of each document is one without words, up to the next document
+    edges = zip(ends, lengths, bases, strict=True)
+    bounds = np.concatenate(
+        [[*np.minimum(own, size) + base, base + size + 1] for own, size, base in edges]
+    )
+    windows = _covered(
+        np.searchsorted(bounds, starts + bases[owner], side="right"), terms, weights, len(bounds)
+    )
     # spans of two steps, at each step
     step = max(_LEAST_STEP, asked.characters)
-    count = len(text) // step + 2
-    at = starts // step
-    covered = _covered(
-        np.concatenate((at, np.maximum(at - 1, 0))), np.tile(terms, 2), weights, count
-    )
+    counts = lengths // step + 2
+    firsts = _firsts(counts)
+    at = starts // step + firsts[owner]
+    before = np.maximum(at - 1, firsts[owner])
+    covered = _covered(np.concatenate((at, before)), np.tile(terms, 2), weights, int(counts.sum()))
     # a span belongs to the window of its centre
-    centres = np.searchsorted(ends, (np.arange(count) + 1) * step, side="right")
-    spans = np.zeros(len(ends))
-    np.maximum.at(spans, np.minimum(centres, len(ends) - 1), covered)
+    of = np.repeat(np.arange(len(texts)), counts)
+    centres = np.minimum((np.arange(len(of)) - firsts[of] + 1) * step, lengths[of]) + bases[of]
+    lasts = np.cumsum(sizes + 1) - 2
+    spans = np.zeros(len(bounds))
+    places = np.minimum(np.searchsorted(bounds, centres, side="right"), lasts[of])
+    np.maximum.at(spans, places, covered)
     # a span may have words of the next window, too
-    spans = np.minimum(spans, windows)
-    return ((windows + spans) / (2 * asked.total)).astype(np.float32)
+    values = ((windows + np.minimum(spans, windows)) / (2 * asked.total)).astype(np.float32)
+    pairs = zip(lasts + 1 - sizes, lasts + 1, strict=True)
+    return [values[first:end] for first, end in pairs]
+
+
+def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first place of each of several runs of some lengths."""
+    return np.cumsum(counts) - counts
 
 
 def _covered(
