@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from ahocorasick_rs import AhoCorasick, MatchKind
 from numpy.typing import NDArray
 
 from ranking.terms import Frequencies
@@ -19,8 +21,12 @@ _WORD = re.compile(r"\w{2,}")
 MOST_TERMS = 32
 # a little more than the idf of a word in half of the documents
 _RARE = 0.6932
-# of all words in one text, the same number of each
+# of all words in one text
 _MOST_OCCURRENCES = 100_000
+# characters that are searched at a time
+_STEP = 1 << 16
+# automata of queries in memory
+_FINDERS = 64
 # characters
 _LEAST_STEP = 20
 # characters of a window that a snippet may come from; a window of words has fewer
@@ -66,38 +72,65 @@ def cosines(windows: Vectors, query: Vectors) -> Vectors:
 
 
 def shares(text: str, ends: Sequence[int], asked: Terms) -> Vectors:
+    """The shares of the windows of one document, see ``shares_of``."""
+    return shares_of([text], [ends], asked)[0]
+
+
+def shares_of(texts: Sequence[str], ends: Sequence[Sequence[int]], asked: Terms) -> list[Vectors]:
     """How much of the query's words each window has, and has close together.
 
     It is the mean of two shares by weight: of the words in the window, and of those in the best
-    span of the window, which is twice as long as the query.
+    span of the window, which is twice as long as the query. The documents stand one after the
+    other in each array, because many small arrays take most of the time.
 
     Args:
-        text: of the document.
-        ends: one past the last character of each window.
+        texts: of documents.
+        ends: one past the last character of each window of each document.
         asked: the words of the query.
 
     Returns:
-        float32 ``[windows]``, 0 to 1.
+        float32 ``[windows]`` for each document, 0 to 1.
     """
-    if not asked.weights:
-        return np.zeros(len(ends), dtype=np.float32)
-    starts, terms = occurrences(text, asked)
+    sizes = np.array([len(own) for own in ends])
+    if not asked.weights or not texts:
+        return [np.zeros(size, dtype=np.float32) for size in sizes]
+    found = [occurrences(text, asked) for text in texts]
+    starts, terms = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    owner = np.repeat(np.arange(len(texts)), [len(own) for own, _ in found])
     weights = np.array(list(asked.weights.values()))
-    windows = _covered(np.searchsorted(ends, starts, side="right"), terms, weights, len(ends))
+    lengths = np.array([len(text) for text in texts])
+    bases = _firsts(lengths + 2)
+    # behind the windows of each document is one without words, up to the next document
+    edges = zip(ends, lengths, bases, strict=True)
+    bounds = np.concatenate(
+        [[*np.minimum(own, size) + base, base + size + 1] for own, size, base in edges]
+    )
+    windows = _covered(
+        np.searchsorted(bounds, starts + bases[owner], side="right"), terms, weights, len(bounds)
+    )
     # spans of two steps, at each step
     step = max(_LEAST_STEP, asked.characters)
-    count = len(text) // step + 2
-    at = starts // step
-    covered = _covered(
-        np.concatenate((at, np.maximum(at - 1, 0))), np.tile(terms, 2), weights, count
-    )
+    counts = lengths // step + 2
+    firsts = _firsts(counts)
+    at = starts // step + firsts[owner]
+    before = np.maximum(at - 1, firsts[owner])
+    covered = _covered(np.concatenate((at, before)), np.tile(terms, 2), weights, int(counts.sum()))
     # a span belongs to the window of its centre
-    centres = np.searchsorted(ends, (np.arange(count) + 1) * step, side="right")
-    spans = np.zeros(len(ends))
-    np.maximum.at(spans, np.minimum(centres, len(ends) - 1), covered)
+    of = np.repeat(np.arange(len(texts)), counts)
+    centres = np.minimum((np.arange(len(of)) - firsts[of] + 1) * step, lengths[of]) + bases[of]
+    lasts = np.cumsum(sizes + 1) - 2
+    spans = np.zeros(len(bounds))
+    places = np.minimum(np.searchsorted(bounds, centres, side="right"), lasts[of])
+    np.maximum.at(spans, places, covered)
     # a span may have words of the next window, too
-    spans = np.minimum(spans, windows)
-    return ((windows + spans) / (2 * asked.total)).astype(np.float32)
+    values = ((windows + np.minimum(spans, windows)) / (2 * asked.total)).astype(np.float32)
+    pairs = zip(lasts + 1 - sizes, lasts + 1, strict=True)
+    return [values[first:end] for first, end in pairs]
+
+
+def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first place of each of several runs of some lengths."""
+    return np.cumsum(counts) - counts
 
 
 def _covered(
@@ -113,20 +146,31 @@ def occurrences(text: str, asked: Terms) -> tuple[NDArray[np.int64], NDArray[np.
     """First characters of the query's words in a text, and the number of the word of each."""
     # the only letter that becomes several in lower case
     low = text.replace("İ", "i").lower()
+    if not asked.weights:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    # an unverified row of an earlier version may hold bytes that are not UTF-8
+    low = low if low.isascii() else low.encode("utf-8", "replace").decode()
+    finder = _finder(tuple(asked.weights))
+    longest = max(map(len, asked.weights))
     starts: list[int] = []
     terms: list[int] = []
-    most = _MOST_OCCURRENCES // max(1, len(asked.weights))
-    for number, word in enumerate(asked.weights):
-        at = low.find(word)
-        for _ in range(most):
-            if at < 0:
-                break
-            end = at + len(word)
-            if not (_inside(low[at - 1 : at]) or _inside(low[end : end + 1])):
+    for begin in range(0, len(low), _STEP):
+        # a word may cross the border
+        piece = low[begin : begin + _STEP + longest]
+        for number, first, last in finder.find_matches_as_indexes(piece):
+            at, end = begin + first, begin + last
+            if first < _STEP and not (_inside(low[at - 1 : at]) or _inside(low[end : end + 1])):
                 starts.append(at)
                 terms.append(number)
-            at = low.find(word, end)
+        if len(starts) > _MOST_OCCURRENCES:
+            break
     return np.array(starts, dtype=np.int64), np.array(terms, dtype=np.int64)
+
+
+@lru_cache(_FINDERS)
+def _finder(words: tuple[str, ...]) -> AhoCorasick:
+    # in a longer match no word begins: a match between two boundaries is a whole word
+    return AhoCorasick(words, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
 
 
 def _inside(char: str) -> bool:

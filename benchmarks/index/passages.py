@@ -89,12 +89,14 @@ def measure(client: httpx.Client, index: str, long: int, each: int) -> dict[str,
     texts = {name: read(client, index, name) for name in names}
     common = shared_runs(texts.values())
     planted: dict[str, tuple[str, str]] = {}
+    # taken out before any document is joined: no long document may contain one of them
+    chosen: list[str] = []
+    while len(chosen) < long * each:
+        name = names.pop()
+        client.delete(f"/indexes/{index}/documents/{name}").raise_for_status()
+        chosen += sentences_of(texts[name], common, draw)[:1]
     for number in range(long):
-        sentences: list[str] = []
-        while len(sentences) < each:
-            name = names.pop()
-            client.delete(f"/indexes/{index}/documents/{name}").raise_for_status()
-            sentences += sentences_of(texts[name], common, draw)[:1]
+        sentences = chosen[number * each : (number + 1) * each]
         parts: list[str] = []
         while sum(len(part.split()) for part in parts) < WORDS:
             parts.append(texts[draw.choice(names)])

@@ -45,6 +45,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = pq.read_table(given.data, columns=["text", "label", "split"]).to_pylist()
+    # the service refuses an empty text
+    rows = [row for row in rows if row["text"].strip()]
     draw = np.random.default_rng(0)
     splits = {
         name: [rows[i] for i in draw.permutation(len(rows)) if rows[i]["split"] == name][:most]

@@ -128,10 +128,10 @@ def openvino_engine(
     compiled += [core.compile_model(part, "CPU", settings) for part in rest]
 
     def encode(inputs: Inputs) -> np.ndarray:
-        given: object = inputs
-        for part in compiled:
-            given = [part(given)[0]]
-        return np.array(given[0])
+        vectors = compiled[0](inputs)[0]
+        for part in compiled[1:]:
+            vectors = part([vectors])[0]
+        return np.array(vectors)
 
     processor = core.get_property("CPU", "FULL_DEVICE_NAME").strip()
     return f"OpenVINO {ov.__version__.split('-')[0]}, {processor}", encode

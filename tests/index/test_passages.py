@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,8 +13,12 @@ import pytest
 from ranking import passages as ranking
 from ranking.bags import bag
 from ranking.terms import count as counted
+from service.index.query import passages
+from service.index.query.passage_scores import Mode
+from service.index.query.reading import Query
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
+from tests.index.processes import Replicas, record, run
 
 PLANTED = "The lighthouse keeper of Skagen repaired the broken foghorn before the storm arrived."
 PARAPHRASE = "Before a storm came, Skagen's lighthouse keeper fixed the foghorn, which was broken."
@@ -178,3 +183,46 @@ def test_words_close_together_weigh_more_than_words_apart() -> None:
     # a capital of one character that becomes two in lower case moves nothing
     assert ranking.shares("İ" + text, [end + 1 for end in ends], asked)[0] == pytest.approx(1)
     assert not ranking.shares(text, ends, ranking.NONE).any()
+
+
+def test_words_are_found_whole_and_in_any_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "An art. Articles of art; the arts, artless ART, cart and (art)_ x art\u4e00 art"
+    asked = ranking.Terms({"art": 2.0, "articles": 1.0, "less": 1.0}, 4.0, 10)
+    wanted = [(3, 0), (8, 1), (20, 0), (43, 0), (58, 0), (71, 0)]
+    for step in (1, 2, 7, 1 << 16):
+        monkeypatch.setattr(ranking, "_STEP", step)
+        starts, terms = ranking.occurrences(text, asked)
+        assert list(zip(starts.tolist(), terms.tolist(), strict=True)) == wanted
+    # bytes of a damaged row that are not UTF-8
+    starts, _ = ranking.occurrences("\udcff art", asked)
+    assert starts.tolist() == [2]
+
+
+@pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])
+def test_the_next_document_replaces_a_damaged_one(tmp_path: Path, mode: Mode) -> None:
+    @run
+    async def scenario(replicas: Replicas) -> None:
+        index, _ = await replicas.pair()
+        fillers = [record(f"other {number}", f"Filler {number}.") for number in range(9)]
+        texts = {"best": "A walrus sings.", "next": "A walrus sings, it is said."}
+        texts["last"] = "A walrus, and much else, sings at sea."
+        held = [record(name, text) for name, text in texts.items()]
+        await index.put([*fillers, *held])
+        query = Query(held[0].encoding.vector, "walrus sings")
+
+        async def search(documents: int) -> list[passages.Found]:
+            form = passages.Form(documents, 1, 300)
+            return await passages.search(index, query, mode, form, None)
+
+        before = {one.id: one for one in await search(11)}
+        [first] = await search(1)
+        assert first == before[first.id]
+        for _ in range(2):
+            await index.table.update({"title": "changed"}, where=f"id = '{first.id}'")
+            [second] = await search(1)
+            assert second == before[second.id]
+            assert second.id != first.id
+            assert second.passages[0].score <= first.passages[0].score
+            first = second
+
+    scenario(tmp_path)

@@ -15,7 +15,7 @@ from ranking.bags import Bag, title_in
 from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live, sql
-from service.index.query.passage_scores import VECTOR_SHARE, Asked, best_scores
+from service.index.query.passage_scores import VECTOR_SHARE, Asked, scored
 from service.index.query.reading import Query
 from service.index.rows import checksums, terms, vectors
 from service.index.rows.checksums import Part, texts
@@ -31,8 +31,6 @@ _OVERSAMPLE = 4
 _CHARACTERS = 24_000_000
 # rows of an earlier version's table read at a time
 _SCAN_ROWS = 256
-
-SCORED = (Part.WINDOWS, Part.STATE)
 
 # cosines of the nearest windows of documents by their rows, the nearest first
 Near = dict[int, float]
@@ -81,16 +79,14 @@ async def _by_every_window(index: Index, query: Query, limit: int, where: Where 
     """The same in a table of an earlier version, whose windows LanceDB cannot search."""
     search = index.table.query().where(live(where))
     held: Near = {}
-    columns = checksums.columns(*SCORED)
+    columns = checksums.columns(Part.WINDOWS, Part.STATE)
     search = search.select(columns).with_row_id()
     async for batch in await search.to_batches(max_batch_length=_SCAN_ROWS):
         rows = pa.Table.from_batches([batch])
-        best = await executors.STORE.run(
-            best_scores, rows, Asked(query, "cosine", ranking.NONE, limit)
-        )
+        best = await executors.STORE.run(scored, rows, Asked(query, "cosine", ranking.NONE, limit))
         # a row whose windows contradict themselves has no score
         pairs = zip(rows["_rowid"].to_pylist(), texts(rows["id"]), strict=True)
-        held |= {row: best[name] for row, name in pairs if name in best}
+        held |= {row: best[name].best for row, name in pairs if name in best}
         held = dict(sorted(held.items(), key=lambda pair: -pair[1])[: limit + 1])
     return held
 

@@ -35,35 +35,62 @@ class Asked:
     terms: ranking.Terms
     documents: int
 
-    def scores(
-        self, windows: Vectors, ends: Sequence[int], text: str | None
-    ) -> tuple[Vectors, Vectors, Vectors]:
-        """Scores, cosines and shares of words of the windows of a document."""
-        cosines = ranking.cosines(windows, self.query.vector)
-        if text is None:
-            return cosines, cosines, np.zeros_like(cosines)
-        shares = ranking.shares(text, ends, self.terms)
+    def scores(self, cosines: Vectors, shares: Vectors) -> Vectors:
+        """The scores of windows with some cosines and shares of the query's words."""
         # a query without words leaves the order to the vectors
         if self.mode == "cosine" or (self.mode == "hybrid" and not self.terms.weights):
-            return cosines, cosines, shares
-        scores = shares
-        if self.mode == "hybrid":
-            scores = VECTOR_SHARE * cosines + (1 - VECTOR_SHARE) * shares
-        return scores, cosines, shares
+            return cosines
+        if self.mode == "words":
+            return shares
+        scores: Vectors = VECTOR_SHARE * cosines + (1 - VECTOR_SHARE) * shares
+        return scores
 
 
-def best_scores(rows: pa.Table, asked: Asked) -> dict[str, float]:
-    """The score of each document's best window."""
-    best = {}
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A document whose windows have scores.
+
+    Attributes:
+        digest: value of the column ``digest`` beside the windows.
+        text: of the document; None if it was not read.
+        ends: one past the last character of each window.
+        scores: of the windows, float32 ``[windows]``; so are the others.
+        cosines: to the query.
+        shares: of the query's words; 0 without the text.
+    """
+
+    digest: str
+    text: str | None
+    ends: list[int]
+    scores: Vectors
+    cosines: Vectors
+    shares: Vectors
+
+    @property
+    def best(self) -> float:
+        """The score of the best window."""
+        return float(self.scores.max())
+
+
+def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
+    """The documents of some rows by id, without those whose windows contradict themselves."""
+    found = {}
     held = texts(rows["text"]) if "text" in rows.schema.names else [None] * rows.num_rows
-    for name, text, blob, ends in zip(
-        texts(rows["id"]), held, vectors.blobs(rows["windows"]), ends_of(rows), strict=True
-    ):
-        windows = windows_of(blob, ends, asked)
+    columns = (texts(rows["id"]), texts(rows["digest"]), held)
+    ends, blobs = ends_of(rows), vectors.blobs(rows["windows"])
+    read = [place for place, text in enumerate(held) if text is not None]
+    made = ranking.shares_of(
+        [held[place] or "" for place in read], [ends[place] for place in read], asked.terms
+    )
+    shares = dict(zip(read, made, strict=True))
+    for place, (name, digest, text) in enumerate(zip(*columns, strict=True)):
+        windows = windows_of(blobs[place], ends[place], asked)
         if windows is not None:
-            scores, _, _ = asked.scores(windows, ends, text)
-            best[name] = float(scores.max())
-    return best
+            cosines = ranking.cosines(windows, asked.query.vector)
+            own = shares.get(place, np.zeros_like(cosines))
+            scores = cosines if text is None else asked.scores(cosines, own)
+            found[name] = Scored(digest, text, ends[place], scores, cosines, own)
+    return found
 
 
 def windows_of(blob: bytes | None, ends: Sequence[int], asked: Asked) -> Vectors | None:

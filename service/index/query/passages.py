@@ -7,7 +7,7 @@ found, the answer is computed from the candidates' stored rows, which are verifi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,6 @@ from service.errors import InvalidError
 from service.index.documents import Index
 from service.index.query.filters import Where
 from service.index.query.passage_candidates import (
-    SCORED,
     Candidate,
     bounded,
     by_window,
@@ -28,20 +27,21 @@ from service.index.query.passage_candidates import (
     likely,
     sized,
 )
-from service.index.query.passage_scores import Asked, Mode, best_scores, ends_of, windows_of
+from service.index.query.passage_scores import Asked, Mode, Scored, scored
 from service.index.query.reading import Query
 from service.index.rows import checksums, outline, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
-from windowing.pooling import Vectors, normalise
+from windowing.pooling import normalise
 
 # documents that a search by windows gives at least
 CANDIDATES = 50
 # documents that a search by words gives: BM25 ranks a long document low for a few of its words
 WORDED = 200
 
-_ANSWERED = (Part.WINDOWS, Part.STATE, Part.TEXT, Part.VECTOR, Part.HEAD)
+# parts of an answer that the search has not read yet
+_REST = (Part.STATE, Part.VECTOR, Part.HEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,27 +149,53 @@ async def search(
         rows = list(fuse(list(near), worded))
         rows = await likely(index, rows, near, asked, frequencies.idf)
         candidates = bounded(await sized(index, query, rows))
-    parts = SCORED if mode == "cosine" else (*SCORED, Part.TEXT)
-    scored: dict[str, float] = {}
+    parts = (Part.WINDOWS,) if mode == "cosine" else (Part.WINDOWS, Part.TEXT)
+    scores: dict[str, float] = {}
+    kept: dict[str, Scored] = {}
     async for rows in _rows(index, candidates, parts):
-        scored |= await executors.WORDS.run(best_scores, rows, asked)
-    known = {one.id: one for one in candidates}
-    ranked = [known[name] for name in sorted(scored, key=lambda name: (-scored[name], name))]
-    return await _answer(index, ranked, asked, form)
+        made = await executors.WORDS.run(scored, rows, asked)
+        scores |= {name: one.best for name, one in made.items()}
+        kept |= made
+        # what the answer will need is not read again
+        kept = {name: kept[name] for name in _ordered(scores)[: form.documents] if name in kept}
+    held = {one.id: one for one in candidates}
+    return await _answer(index, [held[name] for name in _ordered(scores)], kept, asked, form)
+
+
+def _ordered(scores: Mapping[str, float]) -> list[str]:
+    return sorted(scores, key=lambda name: (-scores[name], name))
 
 
 async def _answer(
-    index: Index, ranked: Sequence[Candidate], asked: Asked, form: Form
+    index: Index,
+    ranked: Sequence[Candidate],
+    kept: Mapping[str, Scored],
+    asked: Asked,
+    form: Form,
 ) -> list[Found]:
-    """The first documents, from one read of each; skips damaged and deleted ones."""
+    """The first documents; skips damaged and deleted ones.
+
+    Args:
+        index: contains the documents.
+        ranked: the documents, the best first.
+        kept: the first ones, with the scores of their windows.
+        asked: the query.
+        form: of the answer.
+    """
     found: list[Found] = []
     rest = list(ranked)
     further = outline.columns(index.schema.names)
     while rest and len(found) < form.documents:
         wanted = form.documents - len(found)
         part, rest = rest[:wanted], rest[wanted:]
-        async for rows in _rows(index, part, _ANSWERED, further):
-            found += await executors.WORDS.run(_found, rows, asked, form)
+        known = [one for one in part if one.id in kept]
+        parts = _REST if asked.mode != "cosine" else (*_REST, Part.TEXT)
+        async for rows in _rows(index, known, parts, further):
+            found += await executors.WORDS.run(_found, rows, kept, asked, form)
+        unknown = [one for one in part if one.id not in kept]
+        async for rows in _rows(index, unknown, (*_REST, Part.TEXT, Part.WINDOWS), further):
+            made = await executors.WORDS.run(scored, rows, asked)
+            found += await executors.WORDS.run(_found, rows, made, asked, form)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
 
 
@@ -192,36 +218,35 @@ async def _rows(
                 yield found
 
 
-def _found(rows: pa.Table, asked: Asked, form: Form) -> list[Found]:
+def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: Form) -> list[Found]:
+    """The documents of some rows, without those that changed since their windows were read."""
     documents = np.clip(matrix(rows) @ asked.query.vector, -1, 1)
-    held = rows.select(["id", "title", "metadata", "text"]).to_pylist()
-    blobs = vectors.blobs(rows["windows"])
-    return [
-        Found(
-            id=row["id"],
-            title=row["title"],
-            metadata=row["metadata"],
-            cosine=float(cosine),
-            passages=_passages(
-                row["text"],
-                known or NONE,
-                windows,
-                ends,
-                asked,
-                form,
-            ),
-        )
-        for row, blob, ends, cosine, known in zip(
-            held, blobs, ends_of(rows), documents, records.outlines(rows), strict=True
-        )
-        if (windows := windows_of(blob, ends, asked)) is not None
+    columns = [
+        name for name in ("id", "digest", "title", "metadata", "text") if name in rows.schema.names
     ]
+    held = rows.select(columns).to_pylist()
+    found = []
+    for row, cosine, known in zip(held, documents, records.outlines(rows), strict=True):
+        one = scored.get(row["id"])
+        if one is None or one.digest != row["digest"]:
+            continue
+        passages = _passages(row.get("text") or one.text or "", known or NONE, one, asked, form)
+        found.append(
+            Found(
+                id=row["id"],
+                title=row["title"],
+                metadata=row["metadata"],
+                cosine=float(cosine),
+                passages=passages,
+            )
+        )
+    return found
 
 
-def _passages(
-    text: str, known: Outline, windows: Vectors, ends: list[int], asked: Asked, form: Form
-) -> list[Passage]:
-    scores, cosines, shares = asked.scores(windows, ends, text)
+def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: Form) -> list[Passage]:
+    ends, scores, cosines, shares = scored.ends, scored.scores, scored.cosines, scored.shares
+    if scored.text is None:
+        shares = ranking.shares(text, ends, asked.terms)
     best = np.argsort(-scores, kind="stable")[: form.passages].tolist()
     found = []
     for place in best:

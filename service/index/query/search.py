@@ -107,7 +107,8 @@ async def candidates(
     async def search() -> list[Ranks]:
         deep = depth if brief else max(DEEP, limit)
         worded = _by_words(index, query, deep, where, brief=brief)
-        return list(await asyncio.gather(worded, _by_vector(index, query, depth, where)))
+        near = _by_vector(index, query, limit, where, least=CANDIDATES)
+        return list(await asyncio.gather(worded, near))
 
     found = await read(index, query, search, words=not brief)
     worded, near = found.ranks(0), found.ranks(1)
@@ -163,8 +164,10 @@ def _sound(index: Index, hit: Hit) -> bool:
     return False
 
 
-async def _by_vector(index: Index, query: Query, limit: int, where: Where | None) -> Ranks:
-    wide = math.ceil(OVERSAMPLE * limit)
+async def _by_vector(
+    index: Index, query: Query, limit: int, where: Where | None, least: int = 0
+) -> Ranks:
+    wide = max(math.ceil(OVERSAMPLE * limit), least)
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
     most = _most(query, wide)
