@@ -136,7 +136,7 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
             latencies["quiet"] += _latencies(url, given.seconds / 2)
             for name, target in (("attack on a sink", sink), ("attack", url)):
                 begun, over = context.Barrier(given.clients + 1), context.Event()
-                answers: multiprocessing.Queue[str] = context.Queue()
+                answers: multiprocessing.Queue[Counter[str]] = context.Queue()
                 crowd = [
                     context.Process(
                         target=_attacker,
@@ -149,12 +149,13 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
                 begun.wait()
                 latencies[name] += _latencies(url, given.seconds)
                 over.set()
+                # before joining: a process ends only when its answers have been read
+                told = [answers.get() for _ in crowd]
                 for process in crowd:
                     process.join()
-                while not answers.empty():
-                    status = answers.get()
-                    statuses[status] += name == "attack"
-    print("answers:", {status: n for status, n in sorted(statuses.items()) if n})
+                if name == "attack":
+                    statuses.update(sum(told, Counter()))
+    print("answers:", dict(sorted(statuses.items())))
     for server, prober in zip(servers, probers, strict=True):
         print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
         print(f"at most {server.memory('VmHWM') / 1e6:.0f} MB;", end=" ")
@@ -172,7 +173,7 @@ def _attacker(
     named: str,
     begun: Barrier,
     over: Event,
-    answers: multiprocessing.Queue[str],
+    answers: multiprocessing.Queue[Counter[str]],
 ) -> None:
     kinds = [
         replace(attack, body=_made(attack.body()))
@@ -180,12 +181,14 @@ def _attacker(
         if attack.first and route in attack.route and re.search(named, attack.name)
     ]
     draw = random.Random(number)
+    found: Counter[str] = Counter()
     begun.wait()
     while not over.is_set():
         try:
-            answers.put(str(send(url, draw.choice(kinds), 5, _key(number)).status_code))
+            found[str(send(url, draw.choice(kinds), 5, _key(number)).status_code)] += 1
         except httpx.HTTPError as error:
-            answers.put(type(error).__name__)
+            found[type(error).__name__] += 1
+    answers.put(found)
 
 
 @contextmanager
