@@ -126,6 +126,7 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
     """
     latencies: dict[str, list[float]] = {"quiet": [], "attack on a sink": [], "attack": []}
     statuses: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         probers = [stack.enter_context(probing(server.url)) for server in servers]
@@ -133,7 +134,7 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
         for server in servers:
             server.forget_peak()
         for _ in range(given.rounds):
-            latencies["quiet"] += _latencies(url, given.seconds / 2)
+            latencies["quiet"] += _latencies(url, given.seconds / 2, failed)
             for name, target in (("attack on a sink", sink), ("attack", url)):
                 begun, over = context.Barrier(given.clients + 1), context.Event()
                 answers: multiprocessing.Queue[Counter[str]] = context.Queue()
@@ -147,7 +148,7 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
                 for process in crowd:
                     process.start()
                 begun.wait()
-                latencies[name] += _latencies(url, given.seconds)
+                latencies[name] += _latencies(url, given.seconds, failed)
                 over.set()
                 # before joining: a process ends only when its answers have been read
                 told = [answers.get() for _ in crowd]
@@ -160,6 +161,7 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
         print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
         print(f"at most {server.memory('VmHWM') / 1e6:.0f} MB;", end=" ")
         print(f"longest /livez {prober.longest:.2f} s")
+    print("short texts that failed:", dict(failed))
     for name, found in latencies.items():
         cut = statistics.quantiles(found, n=100)
         figures = f"p50 {1e3 * cut[49]:.0f} ms, p99 {1e3 * cut[98]:.0f} ms"
@@ -225,7 +227,8 @@ def _made(body: bytes) -> Callable[[], bytes]:
     return lambda: body
 
 
-def _latencies(url: str, seconds: float) -> list[float]:
+def _latencies(url: str, seconds: float, failed: Counter[str]) -> list[float]:
+    """Seconds of requests one after the other; counts those that fail by status or error."""
     found = []
     numbers = itertools.count()
     until = time.monotonic() + seconds
@@ -233,8 +236,13 @@ def _latencies(url: str, seconds: float) -> list[float]:
         while time.monotonic() < until:
             began = time.monotonic()
             body = {"inputs": f"a short text that is new, {next(numbers)} {began}"}
-            client.post(f"{url}/embed", json=body).raise_for_status()
-            found.append(time.monotonic() - began)
+            try:
+                client.post(f"{url}/embed", json=body).raise_for_status()
+                found.append(time.monotonic() - began)
+            except httpx.HTTPStatusError as error:
+                failed[str(error.response.status_code)] += 1
+            except httpx.HTTPError as error:
+                failed[type(error).__name__] += 1
             time.sleep(0.05)
     return found
 
