@@ -1,11 +1,38 @@
-"""Cut an OpenVINO graph behind the pooling, so that the rest computes in f32."""
+"""Compile a graph for OpenVINO, so that what follows the pooling computes in f32."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import openvino
+
+
+_PRECISION = "INFERENCE_PRECISION_HINT"
+
+
+def compile_parts(
+    core: openvino.Core, graph: Path, settings: Mapping[str, int | str | bool]
+) -> list[openvino.CompiledModel]:
+    """Compile a graph for the CPU, cut behind the pooling unless all of it computes in f32.
+
+    Args:
+        core: of OpenVINO.
+        graph: ONNX or OpenVINO IR file.
+        settings: of OpenVINO; without a precision OpenVINO chooses one.
+
+    Returns:
+        Models to run one after the other.
+    """
+    model = core.read_model(graph)
+    first, *rest = [model] if settings.get(_PRECISION) == "f32" else behind_pooling(model)
+    exact = {**settings, _PRECISION: "f32"}
+    return [
+        core.compile_model(first, "CPU", dict(settings)),
+        *(core.compile_model(part, "CPU", exact) for part in rest),
+    ]
 
 
 def behind_pooling(model: openvino.Model) -> list[openvino.Model]:

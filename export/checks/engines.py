@@ -8,7 +8,7 @@ import numpy as np
 
 from bundles.arithmetic import Choice
 from bundles.manifest import PrecisionName
-from bundles.openvino_graph import behind_pooling
+from bundles.openvino_graph import compile_parts
 from export.checkpoint.source import Source
 from export.errors import ExportError
 
@@ -119,13 +119,10 @@ def openvino_engine(
     import openvino as ov
 
     core = ov.Core()
-    settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": threads}
+    settings: dict[str, int | str | bool] = {"INFERENCE_NUM_THREADS": threads}
     if floating is not None:
         settings["INFERENCE_PRECISION_HINT"] = floating
-    encoder, *rest = behind_pooling(core.read_model(graph))
-    compiled = [core.compile_model(encoder, "CPU", settings)]
-    settings["INFERENCE_PRECISION_HINT"] = "f32"
-    compiled += [core.compile_model(part, "CPU", settings) for part in rest]
+    compiled = compile_parts(core, graph, settings)
 
     def encode(inputs: Inputs) -> np.ndarray:
         vectors = compiled[0](inputs)[0]

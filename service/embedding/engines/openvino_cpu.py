@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundles.arithmetic import Arithmetic, EngineName
-from bundles.openvino_graph import behind_pooling
+from bundles.openvino_graph import compile_parts
 from bundles.telemetry import block_telemetry
 from service.embedding.engines.interface import EngineError
 
@@ -59,21 +59,16 @@ class OpenVinoEngine:
         try:
             core = openvino.Core()
             precision = floating(arithmetic, core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
-            graph_of_file = core.read_model(str(graph))
-            graphs = behind_pooling(graph_of_file) if precision == "bf16" else [graph_of_file]
-            self._models = [
-                core.compile_model(
-                    part,
-                    "CPU",
-                    {
-                        "INFERENCE_NUM_THREADS": threads,
-                        "NUM_STREAMS": streams,
-                        "INFERENCE_PRECISION_HINT": precision if number == 0 else "f32",
-                        "ENABLE_CPU_PINNING": False,
-                    },
-                )
-                for number, part in enumerate(graphs)
-            ]
+            self._models = compile_parts(
+                core,
+                graph,
+                {
+                    "INFERENCE_NUM_THREADS": threads,
+                    "NUM_STREAMS": streams,
+                    "INFERENCE_PRECISION_HINT": precision,
+                    "ENABLE_CPU_PINNING": False,
+                },
+            )
         except RuntimeError as error:
             raise EngineError(f"{graph}: {error}") from error
         # pybind11 looks NumPy up at the first array. Two threads that do so at once deadlock: the
