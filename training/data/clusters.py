@@ -6,16 +6,16 @@ for queries).
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from training.data.cache import Numbers
+from training.data.stored_arrays import StoredArrays
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighbourhood(StoredArrays):
     """The start weights' vectors of the training documents, and their clusters.
 
     Attributes:
@@ -60,19 +60,6 @@ class Neighbourhood:
             means = MiniBatchKMeans(count, random_state=seed, n_init=3, batch_size=4096)
             clusters = means.fit_predict(vectors).astype(np.int64)
         return cls(numbers, vectors, clusters, made_from)
-
-    @classmethod
-    def load(cls, path: Path) -> "Neighbourhood":
-        """Read what ``save`` wrote."""
-        with np.load(path) as held:
-            made_from = str(held["made_from"])
-            return cls(held["documents"], held["vectors"], held["clusters"], made_from)
-
-    def save(self, path: Path) -> None:
-        """Write to an ``.npz`` file, all or nothing."""
-        partial = path.with_name(f"partial-{path.name}")
-        np.savez(partial, **vars(self))
-        partial.replace(path)
 
     def near(self, documents: Numbers, others: Numbers, least: float) -> npt.NDArray[np.bool_]:
         """Which pairs have at least this cosine, bool ``[documents, others]``."""

@@ -65,5 +65,5 @@ def passage(document: Document, room: int, rng: np.random.Generator) -> View:
     left = np.cumsum([len(sentence) for sentence in reversed(document)])[::-1]
     starts = max(1, int((left >= room).sum()))
     start = int(rng.integers(starts))
-    last = int((left[0] - left < left[0] - left[start] + room).sum())
+    last = int((left > left[start] - room).sum())
     return list(document[start:last])

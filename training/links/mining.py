@@ -7,7 +7,6 @@ may be unlabelled positives.
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from scipy.sparse import csr_array
 from ranking.fusion import hybrid
 from training.data.cache import Numbers, TokenCache
 from training.data.clusters import Neighbourhood
+from training.data.stored_arrays import StoredArrays
 from training.links.graph import LinkGraph
 
 # Ranks of a hybrid search whose documents become negatives. The nearest are too often related.
@@ -26,7 +26,7 @@ _AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class HardNegatives:
+class HardNegatives(StoredArrays):
     """Negatives of each linked document.
 
     Attributes:
@@ -44,18 +44,6 @@ class HardNegatives:
         row = self.negatives[int(np.searchsorted(self.documents, document))]
         found: npt.NDArray[np.int64] = row[row >= 0]
         return found
-
-    @classmethod
-    def load(cls, path: Path) -> "HardNegatives":
-        """Read what ``save`` wrote."""
-        with np.load(path) as held:
-            return cls(held["documents"], held["negatives"], str(held["made_from"]))
-
-    def save(self, path: Path) -> None:
-        """Write to an ``.npz`` file, all or nothing."""
-        partial = path.with_name(f"partial-{path.name}")
-        np.savez(partial, **vars(self))
-        partial.replace(path)
 
 
 def mine(cache: TokenCache, graph: LinkGraph, start: Neighbourhood) -> HardNegatives:
