@@ -7,7 +7,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -38,13 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     name = index_name(named[0]) if named else None
     settings = load_settings(rest).model_copy(update={"keys_file": None, "calibrate": 0})
     if arguments[0] == "check":
-        with redirect_stdout(sys.stderr):
-            report = asyncio.run(_check(settings, name, given.record))
+        report = asyncio.run(_check(settings, name, given.record))
         _print(_checked(report), asdict(report), given.json)
         return 1 if report.findings else 0
-    # log lines must not mix with the answer
-    with redirect_stdout(sys.stderr):
-        outcome, report = asyncio.run(_repair(settings, name))
+    outcome, report = asyncio.run(_repair(settings, name))
     _print(_repaired(outcome, report), asdict(outcome) | {"after": asdict(report)}, given.json)
     return 1 if outcome.lost or outcome.left or report.findings else 0
 

@@ -7,7 +7,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     given, rest = parser.parse_known_args(arguments)
     name = index_name(given.name)
     settings = load_settings(rest)
-    # log lines must not mix with the answer
-    with redirect_stdout(sys.stderr):
-        before, after = asyncio.run(_run(settings, name, given.rebuild))
+    before, after = asyncio.run(_run(settings, name, given.rebuild))
     if given.json:
         sys.stdout.write(json.dumps({"before": asdict(before), "after": asdict(after)}) + "\n")
     else:
