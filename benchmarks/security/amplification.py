@@ -150,12 +150,12 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
                 begun.wait()
                 latencies[name] += _latencies(url, given.seconds, failed)
                 over.set()
-                # before joining: a process ends only when its answers have been read
-                told = [answers.get() for _ in crowd]
+                # a process ends only after its counts have been read
+                counts = [answers.get() for _ in crowd]
                 for process in crowd:
                     process.join()
                 if name == "attack":
-                    statuses.update(sum(told, Counter()))
+                    statuses.update(sum(counts, Counter()))
     print("answers:", dict(sorted(statuses.items())))
     for server, prober in zip(servers, probers, strict=True):
         print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
