@@ -6,26 +6,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bundles.openvino_core import openvino_core
+
 if TYPE_CHECKING:
     import openvino
-
 
 _PRECISION = "INFERENCE_PRECISION_HINT"
 
 
 def compile_parts(
-    core: openvino.Core, graph: Path, settings: Mapping[str, int | str | bool]
+    graph: Path, settings: Mapping[str, int | str | bool]
 ) -> list[openvino.CompiledModel]:
     """Compile a graph for the CPU, cut behind the pooling unless all of it computes in f32.
 
     Args:
-        core: of OpenVINO.
         graph: ONNX or OpenVINO IR file.
         settings: of OpenVINO; without a precision OpenVINO chooses one.
 
     Returns:
         Models to run one after the other.
     """
+    core = openvino_core()
     model = core.read_model(graph)
     first, *rest = [model] if settings.get(_PRECISION) == "f32" else behind_pooling(model)
     exact = {**settings, _PRECISION: "f32"}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bundles import format as bundle
 from bundles.format import Bundle
 from bundles.manifest import TOKENIZER, Manifest
+from bundles.openvino_core import openvino_core
 from export.errors import ExportError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _write_openvino(graph: Path, path: Path) -> None:
 
     from export.graphs.graph import INPUTS
 
-    model = ov.Core().read_model(graph)
+    model = openvino_core().read_model(graph)
     mask = next(one for one in model.inputs if INPUTS[1] in one.get_names())
     [result] = model.get_results()
     row = ops.unsqueeze(result.input_value(0), ops.constant([1], dtype="int64"))

@@ -23,6 +23,7 @@ from openvino import opset13 as ops
 from benchmarks.rig.markdown import table
 from bundles.arithmetic import Arithmetic, choose
 from bundles.format import load
+from bundles.openvino_core import openvino_core
 from bundles.processor import detect
 from service.embedding.engines.openvino_cpu import floating
 
@@ -52,7 +53,7 @@ def main() -> None:
     manifest = opened.manifest
     choice = choose("openvino", given.precision, detect(), manifest.precisions)
     graph = opened.graph(choice.graph)
-    core = ov.Core()
+    core = openvino_core()
     hint = floating(choice.arithmetic, core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
     settings = {"INFERENCE_NUM_THREADS": 1, "PERF_COUNT": True, "INFERENCE_PRECISION_HINT": hint}
     product = _product(choice.arithmetic)

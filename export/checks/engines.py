@@ -8,6 +8,7 @@ import numpy as np
 
 from bundles.arithmetic import Choice
 from bundles.manifest import PrecisionName
+from bundles.openvino_core import openvino_core
 from bundles.openvino_graph import compile_parts
 from export.checkpoint.source import Source
 from export.errors import ExportError
@@ -118,11 +119,10 @@ def openvino_engine(
     """
     import openvino as ov
 
-    core = ov.Core()
     settings: dict[str, int | str | bool] = {"INFERENCE_NUM_THREADS": threads}
     if floating is not None:
         settings["INFERENCE_PRECISION_HINT"] = floating
-    compiled = compile_parts(core, graph, settings)
+    compiled = compile_parts(graph, settings)
 
     def encode(inputs: Inputs) -> np.ndarray:
         vectors = compiled[0](inputs)[0]
@@ -130,5 +130,5 @@ def openvino_engine(
             vectors = part([vectors])[0]
         return np.array(vectors)
 
-    processor = core.get_property("CPU", "FULL_DEVICE_NAME").strip()
+    processor = openvino_core().get_property("CPU", "FULL_DEVICE_NAME").strip()
     return f"OpenVINO {ov.__version__.split('-')[0]}, {processor}", encode

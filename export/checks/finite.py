@@ -8,6 +8,7 @@ import onnx
 import torch
 
 from bundles.manifest import PrecisionName
+from bundles.openvino_core import openvino_core
 from export.checkpoint.source import Checkpoint
 from export.errors import ExportError
 
@@ -60,8 +61,6 @@ def _tensors(
 
 
 def _openvino(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    import openvino as ov
-
-    for op in ov.Core().read_model(path).get_ops():
+    for op in openvino_core().read_model(path).get_ops():
         if op.get_type_name() == "Constant" and op.get_element_type().is_real():
             yield op.get_friendly_name(), op.data

@@ -13,6 +13,7 @@ import openvino as ov
 from nncf.openvino.quantization.backend_parameters import BackendParameters
 from openvino._offline_transformations import compress_quantize_weights_transformation
 
+from bundles.openvino_core import openvino_core
 from export.errors import ExportError
 from export.graphs.graph import TAIL
 
@@ -46,7 +47,7 @@ def quantise(
         ExportError: ``keep_float`` matches no operator, or is not a regular expression, or nncf
             cannot quantise the graph.
     """
-    model = ov.Core().read_model(fp32)
+    model = openvino_core().read_model(fp32)
     patterns = [f"{TAIL}.*"]
     if keep_float is not None:
         _check_pattern(keep_float, [op.get_friendly_name() for op in model.get_ops()])

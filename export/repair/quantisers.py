@@ -8,6 +8,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
+from bundles.openvino_core import openvino_core
 from export.checks.engines import Inputs
 from export.checks.parity import distance
 from export.repair.choice import Candidate
@@ -81,7 +82,7 @@ def measure_quantisers(
         advance: called with the share that is done.
     """
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = ov.Core().compile_model(_probe(quantised, found), "CPU", settings)
+    compiled = openvino_core().compile_model(_probe(quantised, found), "CPU", settings)
 
     def vectors(flags: np.ndarray) -> np.ndarray:
         rows = [np.array(compiled({**batch, _FLAGS: flags})[0]) for batch in inputs]

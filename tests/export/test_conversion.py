@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import openvino
 import pytest
 from tokenizers import Tokenizer
 
 from bundles.format import Bundle, load
+from bundles.openvino_core import openvino_core
 from export.__main__ import main
 from export.checkpoint.tokenizer import batches
 from export.pipeline import Request
@@ -65,7 +65,7 @@ def test_the_graphs_give_the_vector_at_each_token(
     [inputs] = batches(tokenizer, texts, max_tokens=64, pad_token_id=0, size=8)
     session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
     assert [output.name for output in session.get_outputs()] == ["last_hidden_state"]
-    core = openvino.Core()
+    core = openvino_core()
     for precision, path in (
         ("fp16", "openvino/openvino_model.xml"),
         ("int8", "openvino/openvino_model_qint8_quantized.xml"),

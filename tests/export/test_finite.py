@@ -13,6 +13,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+from bundles.openvino_core import openvino_core
 from export.checkpoint.source import open_source
 from export.checks.finite import check_graph, check_weights
 from export.errors import ExportError
@@ -108,7 +109,7 @@ def small_graph(path: Path, weights: np.ndarray, bound: float, *, constant: bool
 
 def as_ir(onnx_path: Path) -> Path:
     path = onnx_path.with_suffix(".xml")
-    ov.save_model(ov.Core().read_model(onnx_path), path, compress_to_fp16=False)
+    ov.save_model(openvino_core().read_model(onnx_path), path, compress_to_fp16=False)
     return path
 
 

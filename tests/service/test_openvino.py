@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from openvino import opset13
 from bundles import format as bundle
 from bundles.arithmetic import Arithmetic
 from bundles.default import DEFAULT_BUNDLE
+from bundles.openvino_core import openvino_core
 from bundles.openvino_graph import behind_pooling
 from bundles.processor import detect
 from service.embedding.engines.openvino_cpu import OpenVinoEngine, floating
@@ -38,7 +41,7 @@ def test_operators_that_are_not_int8_use_bf16_if_available(
 
 
 def test_openvino_and_the_service_agree_on_this_processor() -> None:
-    has = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    has = "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert has == detect().bf16
 
 
@@ -61,7 +64,7 @@ def product_then_mean(*, flat: bool) -> openvino.Model:
 
 
 def test_a_graph_is_cut_at_its_first_product_behind_the_pooling() -> None:
-    core = openvino.Core()
+    core = openvino_core()
     ids = np.random.default_rng(0).integers(1000, 20_000, (4, 9))
     inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -92,5 +95,25 @@ def test_other_texts_of_a_batch_do_not_change_a_vector_in_bf16() -> None:
     assert difference(lambda some: engine.run(some, np.ones_like(some))) == 0
     # the control: the graph in one piece
     hint = {"INFERENCE_PRECISION_HINT": "bf16"}
-    whole = openvino.Core().compile_model(default_graph(), "CPU", hint)
+    whole = openvino_core().compile_model(default_graph(), "CPU", hint)
     assert difference(lambda some: np.array(whole([some, np.ones_like(some)])[0])) > 1e-4
+
+
+# As the main thread of a service does, which gets SIGTERM after it has replaced its engines.
+REPLACED = """
+import os, signal, sys
+from pathlib import Path
+from service.embedding.engines.openvino_cpu import OpenVinoEngine
+
+engines = [OpenVinoEngine(Path(sys.argv[1]), "f32", 1, 1) for _ in range(2)]
+while engines:
+    del engines[0]
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_signals_reach_their_handler_after_engines_are_replaced() -> None:
+    command = [sys.executable, "-c", REPLACED, default_graph()]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (found.returncode, found.stdout) == (0, "handled\n"), found.stderr

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundles.arithmetic import Arithmetic, EngineName
+from bundles.openvino_core import openvino_core
 from bundles.openvino_graph import compile_parts
-from bundles.telemetry import block_telemetry
 from service.embedding.engines.interface import EngineError
 
 # As fast as 2,048 with one thread per stream (8,000 tokens are slower by 15-30 %), and requests in
@@ -48,19 +48,16 @@ class OpenVinoEngine:
     device = "CPU"
 
     def __init__(self, graph: Path, arithmetic: Arithmetic, threads: int, streams: int) -> None:
-        block_telemetry()
         try:
-            import openvino
+            core = openvino_core()
         except ImportError as error:
             raise EngineError("openvino is not installed: pip install 'docsplit[cpu]'") from error
         self.arithmetic = arithmetic
         self.streams = streams
         self.batch_tokens = BATCH_TOKENS
         try:
-            core = openvino.Core()
             precision = floating(arithmetic, core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
             self._models = compile_parts(
-                core,
                 graph,
                 {
                     "INFERENCE_NUM_THREADS": threads,
@@ -71,6 +68,8 @@ class OpenVinoEngine:
             )
         except RuntimeError as error:
             raise EngineError(f"{graph}: {error}") from error
+        import openvino
+
         # pybind11 looks NumPy up at the first array. Two threads that do so at once deadlock: the
         # first waits for the interpreter lock of the second, and the second for the lookup.
         openvino.Tensor(np.zeros(1), shared_memory=True)
