@@ -161,6 +161,7 @@ async def _index(
         return 2
     try:
         from service.bulk.loader import here, load_documents
+        from service.bulk.maintained import maintained
         from service.bulk.updating import Updater
         from service.index import filling
         from service.index.maintenance import optimize
@@ -185,6 +186,7 @@ async def _index(
             update = here(updater)
             if cluster is not None:
                 update = await cluster.update(name, updater, index)
+            update = maintained(update, indexes, name, sync)
             report = await load_documents(source.documents, update, show)
             pruned = await _prune(indexes, name, index, report, source)
         await optimize(index.table, sync)

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import structlog
 from lancedb.index import IvfRq
@@ -16,6 +15,7 @@ from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
+from service.index.merging.process import GROWTH_BYTES, size, working
 from service.index.rows import vectors
 from service.index.rows.columns import prepare
 from service.index.storage import pins
@@ -27,7 +27,8 @@ log = structlog.get_logger("docsplit.index")
 COMMITS = 64  # after this many commits the small fragments are merged
 QUIET_SECONDS = 5.0  # or after this long without a write
 LEASE_SECONDS = 600.0
-_NEVER = timedelta(days=36_500)
+# between two looks at the size of an index
+_SIZE_SECONDS = 1.0
 # microseconds; every copy that was read before a deletion has been written by then
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below this, comparing with every vector is exact and takes a few milliseconds
@@ -55,6 +56,8 @@ class Maintainer:
         self._commits: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {}
+        # bytes after the last maintenance
+        self._sizes: dict[str, int] = {}
         self._upgrade: asyncio.Task[None] | None = None
 
     def note(self, name: str) -> None:
@@ -101,22 +104,34 @@ class Maintainer:
             self.note(name)
 
     async def _run(self, name: str) -> None:
-        wake = self._wake[name]
         while self._commits[name]:
-            while self._commits[name] < COMMITS:
-                wake.clear()
-                try:
-                    async with asyncio.timeout(QUIET_SECONDS):
-                        await wake.wait()
-                except TimeoutError:
-                    break
-            self._commits[name] = 0
             try:
+                await self._due(name)
+                self._commits[name] = 0
                 await self._once(name)
             except (NotFoundError, ConflictError):
                 return
             except Exception as error:  # noqa: BLE001 the next commit tries again
+                self._commits[name] = 0
                 log.warning("index_maintenance_failed", index=name, reason=str(error)[:300])
+
+    async def _due(self, name: str) -> None:
+        """Wait until so much was written, or nothing for some time."""
+        wake = self._wake[name]
+        table = (await self._indexes.writable(name)).table
+        before = self._sizes.setdefault(name, await size(table))
+        asked = 0.0
+        while self._commits[name] < COMMITS:
+            wake.clear()
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    await wake.wait()
+            except TimeoutError:
+                return
+            if time.monotonic() > asked + _SIZE_SECONDS:
+                asked = time.monotonic()
+                if await size(table) > before + GROWTH_BYTES:
+                    return
 
     async def _once(self, name: str) -> None:
         index = await self._indexes.writable(name)
@@ -126,6 +141,7 @@ class Maintainer:
         started = time.monotonic()
         async with self._indexes.leases.kept(lease, LEASE_SECONDS):
             await maintain(self._indexes, name, index)
+            self._sizes[name] = await size(index.table)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         await self._done(name)
@@ -177,13 +193,14 @@ async def optimize(
         step: called with what begins.
         rebuild: whether to build all indexes again.
     """
-    step("merge small files and update the indexes")
-    await table.optimize(cleanup_older_than=_NEVER)
-    if sync is not None:
-        await sync()
-    if not await pins.held(table):
-        step("remove former versions")
-        await table.optimize(cleanup_older_than=KEEP_VERSIONS)
+    async with working(table) as work:
+        step("merge small files and update the indexes")
+        await work.merge()
+        if sync is not None:
+            await sync()
+        if not await pins.held(table):
+            step("remove former versions")
+            await work.remove(KEEP_VERSIONS)
     if rebuild:
         step("build the indexes over words and metadata")
         await prepare(table, again=True)

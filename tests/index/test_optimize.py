@@ -16,6 +16,7 @@ from service.bulk import optimizing
 from service.bulk.__main__ import main
 from service.errors import CommandError
 from service.index import maintenance
+from service.index.merging import process
 from service.index.query import search
 from service.index.storage import layout, manifest, pins
 from tests.conftest import ROOT, Server, until
@@ -26,6 +27,14 @@ from tests.integrity import stores
 DOCUMENTS = 120
 
 
+@pytest.fixture(params=["by LanceDB", "in a process of its own"])
+def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are maintained as small ones, then as large ones."""
+    if request.param == "in a process of its own":
+        monkeypatch.setattr(process, "SMALL_BYTES", 0)
+
+
+@pytest.mark.usefixtures("maintained")
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_a_loaded_index_is_whole_and_answers_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuild: bool
@@ -71,33 +80,36 @@ def index_files(folder: Path) -> set[str]:
     return {file.path for files in held.values() for file in files}
 
 
+@pytest.mark.usefixtures("maintained")
 def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.index.writing", str(tmp_path)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    lines = iter(process.stdout)
+    # a process of its own takes some seconds to start
+    rounds = writing.ROUNDS if process.SMALL_BYTES else 5 * writing.ROUNDS
+    command = [sys.executable, "-m", "tests.index.writing", str(tmp_path), str(rounds)]
+    writer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    lines = iter(writer.stdout)
     assert next(lines) == "+\n"
 
     async def scenario() -> int:
         indexes = await writing.opened(tmp_path)
         index = await indexes.open("x")
         done = 0
-        while process.poll() is None:
+        while writer.poll() is None:
             await optimizing.optimize(indexes, "x", index, lambda _: None, rebuild=done == 1)
             done += 1
         held = {}
         for line in lines:
             held[line.strip()[1:]] = line[0] == "+"
-        assert len(held) == writing.WRITERS * writing.ROUNDS
+        assert len(held) == writing.WRITERS * rounds
         for name, there in held.items():
             assert await index.has(name) == there, name
         await optimizing.optimize(indexes, "x", index, lambda _: None)
         assert not any((await optimizing.condition(index)).unindexed.values())
         return done
 
-    with process:
+    with writer:
         assert stores.run(scenario()) > 1
-    assert process.returncode == 0
+    assert writer.returncode == 0
 
 
 def test_one_process_at_a_time_optimizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +153,7 @@ def test_writers_that_are_always_faster_are_named(
     stores.run(scenario())
 
 
+@pytest.mark.usefixtures("maintained")
 def test_a_pinned_version_outlives_an_optimization(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

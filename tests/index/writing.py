@@ -1,6 +1,6 @@
 """A process that writes to an index and prints acknowledgements; tests kill it.
 
-    python -m tests.index.writing FOLDER
+    python -m tests.index.writing FOLDER [ROUNDS]
 
 It prints one line to standard output after each acknowledgement: ``+ID`` for an upsert, ``-ID`` for
 a deletion.
@@ -53,12 +53,12 @@ async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
                 await optimize(index.table, indexes.database.sync)
 
 
-async def main(folder: Path) -> None:
+async def main(folder: Path, rounds: int = ROUNDS) -> None:
     indexes = await opened(folder)
     await indexes.create("x", {})
     acknowledge("+")
-    await asyncio.gather(*(write(indexes, writer) for writer in range(WRITERS)))
+    await asyncio.gather(*(write(indexes, writer, rounds) for writer in range(WRITERS)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), *map(int, sys.argv[2:])))

@@ -1,0 +1,208 @@
+"""Which files of a large table are merged, and the process that does it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from lancedb.table import AsyncTable
+
+from corpora.documents import Document
+from service.bulk import maintained as bulk
+from service.bulk.encoding import Encoded
+from service.bulk.loader import Batch, here
+from service.bulk.updating import Outcome, Updater
+from service.index import maintenance
+from service.index.indexes import Indexes
+from service.index.maintenance import Maintainer, optimize
+from service.index.merging import groups, process
+from service.index.merging.__main__ import merge
+from service.index.merging.groups import COVERED, FULL_BYTES, GROUP_BYTES, Fragment, next_group
+from service.index.rows.record import encoded
+from service.index.storage import layout, manifest
+from tests.conftest import until
+from tests.integrity import stores
+
+SMALL = 1 << 20
+
+
+def small(number: int, **other: object) -> Fragment:
+    return Fragment(**{"id": number, "rows": 10, "deleted": 0, "bytes": SMALL, **other})  # type: ignore[arg-type]
+
+
+def ids(group: list[Fragment] | None) -> list[int] | None:
+    return None if group is None else [one.id for one in group]
+
+
+class TestGroups:
+    def test_small_neighbours_are_merged(self) -> None:
+        assert ids(next_group([small(0), small(1), small(2)])) == [0, 1, 2]
+        assert next_group([small(0)]) is None
+        assert next_group([]) is None
+
+    def test_a_group_has_bounded_bytes(self) -> None:
+        half = [small(number, bytes=FULL_BYTES - 1) for number in range(5)]
+        assert ids(next_group(half)) == [0, 1]
+        many = [small(number, bytes=GROUP_BYTES // 100) for number in range(500)]
+        assert ids(next_group(many)) == list(range(100))
+
+    def test_full_fragments_stay_and_separate_their_neighbours(self) -> None:
+        full = small(1, bytes=FULL_BYTES)
+        assert next_group([small(0), full, small(2)]) is None
+        assert ids(next_group([small(0), full, small(2), small(3)])) == [2, 3]
+        # one whose size is unknown may be large
+        assert next_group([small(0), small(1, bytes=None), small(2)]) is None
+
+    def test_a_full_fragment_with_many_deleted_rows_is_written_again(self) -> None:
+        full = small(0, bytes=FULL_BYTES, rows=100, deleted=11)
+        assert ids(next_group([full, small(1), small(2)])) == [0]
+        assert next_group([small(0, bytes=FULL_BYTES, rows=100, deleted=10)]) is None
+
+    def test_fragments_that_indexes_cover_wait_for_more(self) -> None:
+        covered = [small(number, covered=frozenset("a")) for number in range(COVERED)]
+        assert next_group(covered[1:]) is None
+        assert ids(next_group(covered)) == list(range(COVERED))
+        # new ones are not merged with them
+        assert ids(next_group([*covered[1:], small(8), small(9)])) == [8, 9]
+        # a merge that makes a full one is worth it
+        large = [small(number, bytes=FULL_BYTES // 2, covered=frozenset("a")) for number in (0, 1)]
+        assert ids(next_group(large)) == [0, 1]
+
+
+def files(folder: Path) -> set[str]:
+    """The files of rows of a table's newest version."""
+    newest = next(iter(layout.manifests(folder).values()))
+    held = manifest.read(folder / newest).fragments
+    return {path for fragment in held for path in fragment.paths}
+
+
+async def put(table_of: Indexes, first: int, number: int) -> AsyncTable:
+    index = await table_of.open("x")
+    for one in range(first, first + number):
+        await index.put([stores.record(f"d{one}", stores.text_of("word") * 50)])
+    return index.table
+
+
+def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SMALL_BYTES", 0)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {"year": "integer"})
+        table = await put(indexes, 0, 20)
+        folder = layout.folder(tmp_path, "indexes", table.name)
+        assert len(files(folder)) == 20
+        bytes_of_one = await process.size(table) // 20
+        monkeypatch.setattr(groups, "FULL_BYTES", 10 * bytes_of_one)
+        monkeypatch.setattr(groups, "GROUP_BYTES", 12 * bytes_of_one)
+        uri = await table.uri()
+        assert await asyncio.to_thread(merge, uri, None) == 20
+        [full] = sorted(
+            file for file in files(folder) if (folder / file).stat().st_size > 10 * bytes_of_one
+        )
+        await put(indexes, 20, 3)
+        assert await asyncio.to_thread(merge, uri, None) > 0
+        assert full in files(folder)
+        # the control: LanceDB writes it again
+        monkeypatch.setattr(process, "SMALL_BYTES", 1 << 40)
+        for _ in range(2):
+            await optimize(table)
+        assert full not in files(folder)
+        assert await table.count_rows() == 23
+
+    stores.run(scenario())
+
+
+def test_a_process_that_ends_early_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SMALL_BYTES", 0)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        table = await put(indexes, 0, 2)
+        async with process.working(table) as work:
+            os.kill(child(), signal.SIGKILL)
+            with pytest.raises(RuntimeError, match="too little memory"):
+                await work.merge()
+        async with process.working(table) as work:
+            await work.merge()
+            pid = child()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert await table.count_rows() == 2
+
+    stores.run(scenario())
+
+
+def child() -> int:
+    """The process that merges files."""
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        line = status.read_bytes()
+        parent = (status.parent / "stat").read_text().rpartition(")")[2].split()[1]
+        if b"service.index.merging" in line and int(parent) == os.getpid():
+            return int(status.parent.name)
+    raise AssertionError("no process merges files")
+
+
+def test_an_index_that_grows_fast_is_maintained_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "QUIET_SECONDS", 3600)
+    monkeypatch.setattr(maintenance, "_SIZE_SECONDS", 0)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {"year": "integer"})
+        done: list[str] = []
+
+        async def note_done(name: str) -> None:
+            done.append(name)
+
+        maintainer = Maintainer(indexes, note_done)
+        await put(indexes, 0, 1)
+        maintainer.note("x")
+        await put(indexes, 1, 1)
+        maintainer.note("x")
+        await asyncio.sleep(0.3)
+        assert not done
+        monkeypatch.setattr(maintenance, "GROWTH_BYTES", 1)
+        await put(indexes, 2, 1)
+        maintainer.note("x")
+        await until(lambda: done == ["x"])
+        await maintainer.close()
+
+    stores.run(scenario())
+
+
+def test_a_long_load_is_maintained_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def encode(texts: Mapping[str, str]) -> Encoded:
+        return Encoded({name: encoded(stores.embedded(text)) for name, text in texts.items()})
+
+    def batches() -> Iterator[Batch]:
+        for number in range(6):
+            yield [Document(f"d{number}", stores.text_of(f"d{number}"))]
+
+    async def load(name: str) -> int:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create(name, {})
+        index = await indexes.open(name)
+        sync = indexes.database.sync
+        update = bulk.maintained(here(Updater(index, encode, sync)), indexes, name, sync)
+        outcomes: AsyncIterator[Outcome] = update(batches())
+        assert sum([one.written async for one in outcomes]) == 6
+        return len(files(layout.folder(tmp_path, "indexes", index.table.name)))
+
+    async def scenario() -> None:
+        assert await load("before") == 6
+        monkeypatch.setattr(bulk, "GROWTH_BYTES", 1)
+        assert await load("x") < 3
+
+    stores.run(scenario())
