@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 
 import structlog
-from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError
@@ -17,7 +16,6 @@ from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.merging.process import GROWTH_BYTES, size, working
 from service.index.rows import vectors
-from service.index.rows.columns import prepare
 from service.index.storage import pins
 from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
@@ -35,6 +33,7 @@ KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 VECTOR_INDEX_ROWS = 20_000
 # of each dimension: as good as 8 bits (docs/explanation/experiments.md, "Vector indexes")
 VECTOR_BITS = 4
+WINDOW_BITS = 1
 # Each maintenance adds a segment to a vector index, and LanceDB merges no files across segments.
 # With more than these it is built again.
 MOST_SEGMENTS = 32
@@ -201,17 +200,16 @@ async def optimize(
         if not await pins.held(table):
             step("remove former versions")
             await work.remove(KEEP_VERSIONS)
-    if rebuild:
-        step("build the indexes over words and metadata")
-        await prepare(table, again=True)
-    built = set() if rebuild else await _built(table)
-    if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
-        step("build the index over vectors")
-        config = IvfRq(distance_type="cosine", num_bits=VECTOR_BITS)
-        await table.create_index("vector", config=config)
-    if "windows" not in built and await _many_windows(table):
-        step("build the index over windows")
-        await table.create_index("windows", config=IvfRq(distance_type="cosine"))
+        if rebuild:
+            step("build the indexes over words and metadata")
+            await work.prepare()
+        built = set() if rebuild else await _built(table)
+        if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
+            step("build the index over vectors")
+            await work.index("vector", VECTOR_BITS)
+        if "windows" not in built and await _many_windows(table):
+            step("build the index over windows")
+            await work.index("windows", WINDOW_BITS)
 
 
 async def _built(table: AsyncTable) -> set[str]:

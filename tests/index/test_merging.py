@@ -87,6 +87,7 @@ async def put(table_of: Indexes, first: int, number: int) -> AsyncTable:
     return index.table
 
 
+@pytest.mark.folder
 def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "SMALL_BYTES", 0)
 
@@ -180,6 +181,7 @@ def test_an_index_that_grows_fast_is_maintained_at_once(
     stores.run(scenario())
 
 
+@pytest.mark.folder
 def test_a_long_load_is_maintained_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

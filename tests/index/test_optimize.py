@@ -34,6 +34,7 @@ def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(process, "SMALL_BYTES", 0)
 
 
+@pytest.mark.folder
 @pytest.mark.usefixtures("maintained")
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_a_loaded_index_is_whole_and_answers_as_before(
@@ -80,6 +81,7 @@ def index_files(folder: Path) -> set[str]:
     return {file.path for files in held.values() for file in files}
 
 
+@pytest.mark.folder
 @pytest.mark.usefixtures("maintained")
 def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
     # a process of its own takes some seconds to start
@@ -176,6 +178,7 @@ def test_a_pinned_version_outlives_an_optimization(
     stores.run(scenario())
 
 
+@pytest.mark.folder
 def test_the_command_optimizes_an_index_that_a_service_serves(
     server: Server, index: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

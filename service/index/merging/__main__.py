@@ -1,26 +1,31 @@
 """The process that maintains one large table: ``python -m service.index.merging``.
 
-It reads a line of JSON with ``uri`` and ``options`` on stdin, merges small files, updates the
-indexes, and writes ``{"merged": N}`` to stdout. For a further line, with ``keep`` in seconds, it
-removes older versions, and writes ``{"removed": N}``. An error is ``{"error": MESSAGE}``. The
-process ends when stdin does, so it never outlives the service.
+It reads lines of JSON on stdin: the work (``do``), the ``uri`` and ``options`` of the table, and
+what else the work needs. After each work it writes ``{}`` or ``{"error": MESSAGE}`` to stdout. It
+ends when stdin does, so it never outlives the service.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
 import lance
+import lancedb
 import orjson
+from lancedb.index import IvfRq
+from lancedb.table import AsyncTable
 
 from service.index.merging.groups import GROUP_BYTES, Fragment, next_group
+from service.index.rows.columns import prepare
 
 # bytes of rows that a merge decodes at a time
 _BATCH_BYTES = 8 << 20
@@ -99,15 +104,32 @@ def _merge(table: lance.LanceDataset, held: list[Fragment], group: list[Fragment
 
 
 def main(lines: Iterator[bytes]) -> None:
-    """Answer the lines of stdin."""
-    given = orjson.loads(next(lines))
-    uri, options = given["uri"], given["options"]
-    merged = merge(uri, options)
-    lance.dataset(uri, storage_options=options).optimize.optimize_indices()
-    _say({"merged": merged})
-    keep = timedelta(seconds=orjson.loads(next(lines))["keep"])
-    found = lance.dataset(uri, storage_options=options).cleanup_old_versions(keep)
-    _say({"removed": found.old_versions})
+    """Do what each line of stdin says."""
+    for line in lines:
+        given = orjson.loads(line)
+        uri, options = given["uri"], given["options"]
+        match given["do"]:
+            case "merge":
+                merge(uri, options)
+                lance.dataset(uri, storage_options=options).optimize.optimize_indices()
+            case "remove":
+                keep = timedelta(seconds=given["keep"])
+                lance.dataset(uri, storage_options=options).cleanup_old_versions(keep)
+            case "prepare":
+                asyncio.run(_build(uri, options, lambda table: prepare(table, again=True)))
+            case "index":
+                config = IvfRq(distance_type="cosine", num_bits=given["bits"])
+                build = partial(AsyncTable.create_index, column=given["column"], config=config)
+                asyncio.run(_build(uri, options, build))
+        _say({})
+
+
+async def _build(
+    uri: str, options: dict[str, str] | None, work: Callable[[AsyncTable], Awaitable[None]]
+) -> None:
+    folder, _, name = uri.rpartition("/")
+    database = await lancedb.connect_async(folder, storage_options=options)
+    await work(await database.open_table(name.removesuffix(".lance")))
 
 
 def _say(what: object) -> None:

@@ -16,7 +16,10 @@ from datetime import timedelta
 from typing import Any, Protocol, cast
 
 import orjson
+from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
+
+from service.index.rows.columns import prepare
 
 # a larger table is maintained in a process of its own
 SMALL_BYTES = 64 << 20
@@ -39,6 +42,17 @@ class Work(Protocol):
 
     async def remove(self, keep: timedelta) -> None:
         """Remove the versions that are older; no pin may hold."""
+
+    async def prepare(self) -> None:
+        """Build the indexes over words and metadata again."""
+
+    async def index(self, column: str, bits: int) -> None:
+        """Build an IVF index with RaBitQ codes over a column of vectors.
+
+        Args:
+            column: of vectors.
+            bits: of the code of each dimension.
+        """
 
 
 async def size(table: AsyncTable) -> int:
@@ -81,6 +95,13 @@ class _Here:
     async def remove(self, keep: timedelta) -> None:
         await self._table.optimize(cleanup_older_than=keep)
 
+    async def prepare(self) -> None:
+        await prepare(self._table, again=True)
+
+    async def index(self, column: str, bits: int) -> None:
+        config = IvfRq(distance_type="cosine", num_bits=bits)
+        await self._table.create_index(column, config=config)
+
 
 class _There:
     def __init__(self, table: AsyncTable, process: asyncio.subprocess.Process) -> None:
@@ -88,13 +109,20 @@ class _There:
         self._process = process
 
     async def merge(self) -> None:
-        options = await self._table.latest_storage_options()
-        await self._ask({"uri": await self._table.uri(), "options": options})
+        await self._ask("merge")
 
     async def remove(self, keep: timedelta) -> None:
-        await self._ask({"keep": keep.total_seconds()})
+        await self._ask("remove", keep=keep.total_seconds())
 
-    async def _ask(self, wish: dict[str, object]) -> None:
+    async def prepare(self) -> None:
+        await self._ask("prepare")
+
+    async def index(self, column: str, bits: int) -> None:
+        await self._ask("index", column=column, bits=bits)
+
+    async def _ask(self, work: str, **given: object) -> None:
+        options = await self._table.latest_storage_options()
+        wish = {"do": work, "uri": await self._table.uri(), "options": options, **given}
         stdin = cast("asyncio.StreamWriter", self._process.stdin)
         stdout = cast("asyncio.StreamReader", self._process.stdout)
         with suppress(ConnectionError):
