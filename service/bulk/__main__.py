@@ -160,8 +160,7 @@ async def _index(
     if service.running is None:
         return 2
     try:
-        from service.bulk.loader import here, load_documents
-        from service.bulk.maintained import maintained
+        from service.bulk.loader import here, load_documents, maintained
         from service.bulk.updating import Updater
         from service.index import filling
         from service.index.maintenance import optimize

@@ -1,10 +1,17 @@
 """Brings an index up to date with documents; skips unchanged documents."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+
+import structlog
 
 from corpora.documents import Document
 from service.bulk.updating import Outcome, Updater
+from service.index.indexes import Indexes
+from service.index.maintenance import optimize
+from service.index.merging.process import GROWTH_BYTES, size
+
+log = structlog.get_logger("docsplit.index")
 
 # a batch is one commit; more characters would not fit into the queue
 BATCH_CHARACTERS = 400_000
@@ -41,6 +48,34 @@ def here(updater: Updater) -> Update:
             yield await updater(batch)
 
     return update
+
+
+def maintained(
+    update: Update, indexes: Indexes, name: str, sync: Callable[[], Awaitable[None]]
+) -> Update:
+    """The same update, which also maintains the index whenever it has grown much.
+
+    Args:
+        update: brings the index up to date.
+        indexes: of the store.
+        name: of the index.
+        sync: returns when the last commit is durable.
+    """
+
+    async def updated(batches: Iterator[Batch]) -> AsyncIterator[Outcome]:
+        before = await size((await indexes.open(name)).table)
+        async for outcome in update(batches):
+            yield outcome
+            table = (await indexes.open(name)).table
+            if await size(table) > before + GROWTH_BYTES:
+                try:
+                    await optimize(table, sync)
+                except RuntimeError as error:
+                    # a service may maintain the index at the same time; the next time does it all
+                    log.warning("index_maintenance_failed", index=name, reason=str(error)[:300])
+                before = await size(table)
+
+    return updated
 
 
 async def load_documents(

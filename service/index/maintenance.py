@@ -105,7 +105,7 @@ class Maintainer:
     async def _run(self, name: str) -> None:
         while self._commits[name]:
             try:
-                await self._due(name)
+                await self._wait(name)
                 self._commits[name] = 0
                 await self._once(name)
             except (NotFoundError, ConflictError):
@@ -114,7 +114,7 @@ class Maintainer:
                 self._commits[name] = 0
                 log.warning("index_maintenance_failed", index=name, reason=str(error)[:300])
 
-    async def _due(self, name: str) -> None:
+    async def _wait(self, name: str) -> None:
         """Wait until so much was written, or nothing for some time."""
         wake = self._wake[name]
         table = (await self._indexes.writable(name)).table

@@ -12,7 +12,7 @@ import pytest
 from lancedb.table import AsyncTable
 
 from corpora.documents import Document
-from service.bulk import maintained as bulk
+from service.bulk import loader
 from service.bulk.encoding import Encoded
 from service.bulk.loader import Batch, here
 from service.bulk.updating import Outcome, Updater
@@ -197,14 +197,14 @@ def test_a_long_load_is_maintained_meanwhile(
         await indexes.create(name, {})
         index = await indexes.open(name)
         sync = indexes.database.sync
-        update = bulk.maintained(here(Updater(index, encode, sync)), indexes, name, sync)
+        update = loader.maintained(here(Updater(index, encode, sync)), indexes, name, sync)
         outcomes: AsyncIterator[Outcome] = update(batches())
         assert sum([one.written async for one in outcomes]) == 6
         return len(files(layout.folder(tmp_path, "indexes", index.table.name)))
 
     async def scenario() -> None:
         assert await load("before") == 6
-        monkeypatch.setattr(bulk, "GROWTH_BYTES", 1)
+        monkeypatch.setattr(loader, "GROWTH_BYTES", 1)
         assert await load("x") < 3
 
     stores.run(scenario())
