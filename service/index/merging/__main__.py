@@ -40,7 +40,7 @@ def merge(uri: str, options: dict[str, str] | None) -> int:
         The number of merged fragments.
 
     Raises:
-        OSError: the store fails, or writers changed the same fragments each time.
+        OSError, RuntimeError: the store fails, or writers changed the same fragments each time.
     """
     merged = failed = 0
     while True:
@@ -51,7 +51,7 @@ def merge(uri: str, options: dict[str, str] | None) -> int:
             return merged
         try:
             removed = _merge(table, held, group)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             failed += 1
             if "onflict" not in str(error) or failed == _ATTEMPTS:
                 raise
