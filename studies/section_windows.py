@@ -26,9 +26,11 @@ from rich.progress import track
 from rich.table import Table
 
 from bundles import format as bundle
+from bundles.arithmetic import choose
 from bundles.manifest import TOKENIZER
+from bundles.processor import detect
 from corpora.tables import rows
-from export.checks.engines import can_run, named, open_engine
+from export.checks.engines import named, open_chosen
 from extraction.sources import content_of
 from windowing import windows
 from windowing.documents import Window, document_vectors, split
@@ -108,13 +110,14 @@ def read(path: Path, most: int) -> list[Document]:
 
 
 class Encoder:
-    """Cuts and encodes with a bundle."""
+    """Cuts and encodes with a bundle, in the precision that the service chooses."""
 
     def __init__(self, folder: Path) -> None:
         opened = bundle.load(folder)
         manifest = opened.manifest
-        precision = next(p for p in ("int8", *manifest.precisions) if can_run(p))
-        _, self._run = open_engine(precision, opened.graph(precision), threads=0)
+        processor = detect()
+        choice = choose("auto", "auto", processor, manifest.precisions)
+        _, self._run = open_chosen(choice, opened.graph(choice.graph), threads=processor.cores)
         self._tokenizer = DocumentTokenizer(opened.path(TOKENIZER), manifest.max_tokens)
         self._pad = manifest.pad_token_id
 
