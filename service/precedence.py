@@ -4,10 +4,12 @@ The pauses are bounded, so a large body always gets on. Without short requests i
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 
 # a body of more bytes is large
 LARGE = 1 << 18
@@ -50,3 +52,10 @@ def pause_thread() -> None:
     until = time.monotonic() + _PAUSE_OF_THREAD
     while _short and _is_large.get() and time.monotonic() < until:
         time.sleep(_LOOK)
+
+
+def give_way() -> None:
+    """Let the service go before this process: for the processor, and if the system lacks memory."""
+    os.nice(10)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")

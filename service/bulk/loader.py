@@ -63,10 +63,10 @@ def maintained(
     """
 
     async def updated(batches: Iterator[Batch]) -> AsyncIterator[Outcome]:
-        before = await size((await indexes.open(name)).table)
+        table = (await indexes.open(name)).table
+        before = await size(table)
         async for outcome in update(batches):
             yield outcome
-            table = (await indexes.open(name)).table
             if await size(table) > before + GROWTH_BYTES:
                 try:
                     await optimize(table, sync)

@@ -12,13 +12,12 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
 from service.logs import outline
+from service.precedence import give_way
 
 # seconds between two lines
 _PAUSE = 0.5
@@ -66,10 +65,7 @@ def _end_with_stdin() -> None:
 
 
 if __name__ == "__main__":
-    # requests of the service come first, and the system ends this process first if it lacks memory
-    os.nice(10)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    give_way()
     wish = orjson.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:

@@ -11,10 +11,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
@@ -26,6 +24,7 @@ from lancedb.table import AsyncTable
 
 from service.index.merging.groups import GROUP_BYTES, Fragment, next_group
 from service.index.rows.columns import prepare
+from service.precedence import give_way
 
 # bytes of rows that a merge decodes at a time
 _BATCH_BYTES = 8 << 20
@@ -152,10 +151,7 @@ def _lines() -> Iterator[bytes]:
 
 
 if __name__ == "__main__":
-    # requests of the service come first, and the system ends this process first if it lacks memory
-    os.nice(10)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    give_way()
     try:
         main(_lines())
     except Exception as error:  # noqa: BLE001 the parent raises it
