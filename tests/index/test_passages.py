@@ -153,6 +153,13 @@ def test_a_text_of_symbols_has_no_words(server: Server, filled: str) -> None:
     assert find(server, text="!?", mode="words") == []
 
 
+def test_an_endless_word_ends_no_service(server: Server, filled: str) -> None:
+    endless = "abab" * 250_000
+    assert find(server, text=endless, mode="hybrid")
+    best = find(server, text=f"{PARAPHRASE} {endless}", mode="words")[0]
+    assert best["id"] == "planted"
+
+
 def test_a_snippet_has_the_most_words_of_the_query() -> None:
     text = "Nothing here. " * 20 + "A rare walrus sings at dawn. " + "Nothing more. " * 20
     frequencies = counted(map(bag, ["nothing here", "nothing more", "nothing else", text]))
