@@ -49,10 +49,14 @@ KEYS = [f"a-key-of-client-{number:02}-for-benchmarks" for number in range(33)]
 
 @dataclass
 class Prober:
-    """Requests ``/livez`` repeatedly and records the longest response time in seconds."""
+    """Requests ``/livez`` repeatedly and records the longest response time in seconds.
+
+    A request that fails counts as long as it took.
+    """
 
     url: str
     longest: float = 0.0
+    failed: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -60,7 +64,10 @@ class Prober:
         with httpx.Client(timeout=60) as client:
             while not self.over.is_set():
                 began = time.monotonic()
-                client.get(f"{self.url}/livez")
+                try:
+                    client.get(f"{self.url}/livez")
+                except httpx.HTTPError:
+                    self.failed += 1
                 self.longest = max(self.longest, time.monotonic() - began)
                 self.over.wait(0.01)
 
@@ -160,7 +167,7 @@ def at_once(servers: list[Server], url: str, given: argparse.Namespace) -> None:
     for server, prober in zip(servers, probers, strict=True):
         print(f"replica: {'ended' if server.process.poll() is not None else 'runs on'};", end=" ")
         print(f"at most {server.memory('VmHWM') / 1e6:.0f} MB;", end=" ")
-        print(f"longest /livez {prober.longest:.2f} s")
+        print(f"longest /livez {prober.longest:.2f} s, {prober.failed} failed")
     print("short texts that failed:", dict(failed))
     for name, found in latencies.items():
         cut = statistics.quantiles(found, n=100)
