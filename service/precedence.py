@@ -6,7 +6,7 @@ The pauses are bounded, so a large body always gets on. Without short requests i
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -25,16 +25,28 @@ _is_large: ContextVar[bool] = ContextVar("is_large", default=False)
 
 
 @contextmanager
-def request(size: int) -> Iterator[None]:
-    """Count a request as in progress if its body of ``size`` bytes is short."""
+def request(size: int) -> Iterator[Callable[[], None]]:
+    """Count a request as in progress if its body of ``size`` bytes is short.
+
+    Yields:
+        Call it when the answer is ready: the request no longer counts while its client reads.
+    """
     global _short
     large = size > LARGE
     token = _is_large.set(large)
-    _short += not large
+    counts = not large
+    _short += counts
+
+    def answered() -> None:
+        nonlocal counts
+        global _short
+        _short -= counts
+        counts = False
+
     try:
-        yield
+        yield answered
     finally:
-        _short -= not large
+        answered()
         _is_large.reset(token)
 
 

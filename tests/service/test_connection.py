@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 import uvicorn
@@ -20,14 +21,20 @@ REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
 class Server:
-    """uvicorn with an application that answers on command; one connection at most."""
+    """uvicorn with an application that answers on command; one connection at most.
 
-    def __init__(self) -> None:
+    Args:
+        parts: of each answer.
+        read_seconds: see ``Limits``.
+    """
+
+    def __init__(self, parts: tuple[bytes, ...] = (b"ok",), read_seconds: float = 60) -> None:
+        self._parts = parts
         self.registry = CollectorRegistry()
         self.limits = Limits(
             head_bytes=1024,
             head_seconds=60,
-            read_seconds=60,
+            read_seconds=read_seconds,
             connections=1,
             closed=Counter("closed", "Help", ("reason",), registry=self.registry),
         )
@@ -42,8 +49,13 @@ class Server:
         self._thread.start()
         wait_until(lambda: self._server.started, 10)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._listener.getsockname()
+        return host, port
+
     def connect(self) -> socket.socket:
-        return socket.create_connection(self._listener.getsockname(), timeout=10)
+        return socket.create_connection(self.address, timeout=10)
 
     def close(self) -> None:
         self.may_answer.set()
@@ -55,9 +67,11 @@ class Server:
             return
         self.began += 1
         await asyncio.to_thread(self.may_answer.wait, 10)
-        length = [(b"content-length", b"2")]
+        length = [(b"content-length", str(sum(map(len, self._parts))).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": length})
-        await send({"type": "http.response.body", "body": b"ok"})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 @pytest.fixture
@@ -114,3 +128,24 @@ def test_a_large_head_never_reaches_the_application(server: Server) -> None:
         connection.sendall(REQUEST[:-2] + b"x: " + 500 * b"y" + b"\r\n\r\n")
         read(connection)
     assert server.began == 1
+
+
+def test_a_reader_at_a_steady_pace_is_not_closed() -> None:
+    part = bytes(1 << 16)
+    server = Server((part,) * 64, read_seconds=0.2)
+    size = 0
+    try:
+        with closing(socket.socket()) as connection:
+            # the smallest buffer that the kernel allows for the client
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(10)
+            connection.connect(server.address)
+            connection.sendall(REQUEST)
+            while size < 64 * len(part):
+                got = connection.recv(4096)
+                assert got, size
+                size += len(got)
+                time.sleep(0.001)
+    finally:
+        server.close()
+    assert not server.registry.get_sample_value("closed_total", {"reason": "slow_reader"})

@@ -66,3 +66,12 @@ def test_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_others_do_not_wait(monkeypatch: pytest.MonkeyPatch, size: int, beside: int | None) -> None:
     assert asyncio.run(_looks(monkeypatch, size, beside=beside)) == 0
+
+
+def test_a_request_no_longer_counts_when_its_answer_is_ready() -> None:
+    with precedence.request(SHORT):
+        with precedence.request(SHORT) as answered:
+            answered()
+            answered()
+        assert precedence._short == 1
+    assert precedence._short == 0

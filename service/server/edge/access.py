@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import Metrics
 from service.server.edge.keys import KEY
+from service.server.edge.sending import READY
 from service.tracing import stages
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Access:
             try:
                 await self._app(scope, receive, observed)
             finally:
-                ended = time.monotonic()
+                # without the time that the client takes to read
+                ended = scope.get(READY, time.monotonic())
                 seconds = ended - started
                 named = scope["path"] if scope["path"] in self._paths else "unmatched"
                 route = getattr(scope.get("route"), "path", named)

@@ -7,6 +7,10 @@ requests itself, and ASGI reports when each one is answered. It depends only on
 """
 
 import asyncio
+import fcntl
+import socket
+import sys
+import termios
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +26,8 @@ from service.server.edge.errors import NativeError
 
 # bytes per second; a client that reads an answer more slowly counts as gone
 READ_RATE = 1024
+# most bytes of answers in the kernel that it has not sent yet; without, it holds megabytes
+UNSENT = 1 << 17
 # key in ASGI's state
 KEY = "docsplit.connection"
 
@@ -79,6 +85,10 @@ class BoundedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # not every system has it
+        with suppress(OSError, AttributeError):
+            opened = self._transport.get_extra_info("socket")
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         self._http.connection_made(self._transport)
         limits = self._limits
         limits.open.add(self)
@@ -123,6 +133,10 @@ class BoundedConnection(asyncio.Protocol):
         self._watch_reader()
 
     def resume_writing(self) -> None:
+        # the client read enough; what the application writes now is no sign of a slow reader
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
         self._http.resume_writing()
 
     def on_message_begin(self) -> None:
@@ -173,18 +187,26 @@ class BoundedConnection(asyncio.Protocol):
 
     def _watch_reader(self) -> None:
         if self._read_timer is None:
-            left = self._transport.get_write_buffer_size()
             self._read_timer = self._loop.call_later(
-                self._limits.read_seconds, self._check_reader, left
+                self._limits.read_seconds, self._check_reader, self._unread()
             )
 
     def _check_reader(self, before: int) -> None:
         self._read_timer = None
-        left = self._transport.get_write_buffer_size()
-        if left and before - left < min(before, self._limits.read_seconds * READ_RATE):
+        if not self._transport.get_write_buffer_size():
+            return
+        read = before - self._unread()
+        if read < min(before, self._limits.read_seconds * READ_RATE):
             self._abort("slow_reader")
-        elif left:
+        else:
             self._watch_reader()
+
+    def _unread(self) -> int:
+        """Bytes that wait in this process and, on Linux, in the kernel for the client."""
+        queued = bytes(4)
+        with suppress(OSError):
+            queued = fcntl.ioctl(self._transport.get_extra_info("socket"), termios.TIOCOUTQ, queued)
+        return self._transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
     def _refuse(self, status: int, message: str, reason: str) -> None:
         """Send an error when no request is open, and close the connection."""

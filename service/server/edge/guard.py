@@ -1,8 +1,8 @@
 """ASGI middleware that limits bodies, and ends the work when its client has left.
 
 Before anything parses a body, it limits the bytes and the JSON values. From both it computes the
-memory of the request, and reserves that until the answer. The routes of uploads and of lines read
-their bodies as they arrive.
+memory of the request, and reserves that until the client has read the answer. The routes of uploads
+and of lines read their bodies as they arrive.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from service.server.edge import deadline, structure
 from service.server.edge.errors import response, translate
 from service.server.edge.inflight import Body, Inflight
 from service.server.edge.replay import replaying
+from service.server.edge.sending import in_parts
 
 # bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384
@@ -77,8 +78,9 @@ class Guard:
             return
         stated = dict(scope["headers"]).get(b"content-length", b"0")
         size = int(stated) if stated.isdigit() else precedence.LARGE + 1
-        with self._inflight.body() as room, precedence.request(size):
-            await self._guard(scope, receive, send, room)
+        with self._inflight.body() as room, precedence.request(size) as answered:
+            parted = in_parts(scope, receive, send, room, answered)
+            await self._guard(scope, receive, parted, room)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send, room: Body) -> None:
         headers = dict(_decoded(scope))

@@ -1,4 +1,4 @@
-"""The memory of requests, reserved from their heads to their answers."""
+"""The memory of requests, reserved from their heads until their clients have read the answers."""
 
 import time
 from collections import Counter
@@ -34,7 +34,7 @@ class Inflight:
 
     def __init__(self, capacity: int) -> None:
         self.total = 0
-        self._capacity = capacity
+        self.capacity = capacity
         self._held: Counter[clients.Client] = Counter()
         self._seconds = 0.0
 
@@ -51,7 +51,7 @@ class Inflight:
 
     def take(self, client: clients.Client, amount: int) -> None:
         """Raise ``FullError`` if there is no room for ``amount`` more bytes."""
-        too_much = overflow(self._capacity, self.total, self._held[client], amount)
+        too_much = overflow(self.capacity, self.total, self._held[client], amount)
         if too_much > 0:
             # Little's law: bytes held / seconds held = bytes released per second
             wait = self._seconds * too_much / max(self.total, 1)
@@ -74,6 +74,16 @@ class Body:
         self.client = client
         self.bytes = 0
         self._inflight = inflight
+
+    def answer(self, size: int) -> None:
+        """Reserve ``size`` bytes for an answer, or half of the capacity if that is less.
+
+        So the service can send any answer to a client that has no other request.
+
+        Raises:
+            FullError: there are not as many.
+        """
+        self.reach(min(size, self._inflight.capacity // 2))
 
     def reach(self, size: int) -> None:
         """Reserve ``size`` bytes in all; raise ``FullError`` if there are not as many."""
