@@ -226,3 +226,13 @@ def test_balancers_refuse_every_spelling_of_metrics(real: tuple[str, str], targe
     assert answer[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400")
     # the control: the service behind these balancers does return metrics
     assert b"docsplit_requests_total" in raw(inside, "/%6detrics")
+
+
+def test_an_upload_that_is_refused_early_gets_the_reason(real: tuple[str, str]) -> None:
+    part = b'--x\r\ncontent-disposition: form-data; name="files"; filename="%d.txt"\r\n\r\n\r\n'
+    body = b"".join(part % number for number in range(100_000))
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    for url in real:
+        for _ in range(6):
+            answer = httpx.post(f"{url}/read", content=body, headers=headers, timeout=30)
+            assert answer.status_code == 413, answer.text

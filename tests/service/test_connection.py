@@ -25,15 +25,24 @@ class Server:
 
     Args:
         parts: of each answer.
+        closes: whether an answer ends its connection.
+        head_seconds: see ``Limits``.
         read_seconds: see ``Limits``.
     """
 
-    def __init__(self, parts: tuple[bytes, ...] = (b"ok",), read_seconds: float = 60) -> None:
+    def __init__(
+        self,
+        parts: tuple[bytes, ...] = (b"ok",),
+        closes: bool = False,
+        head_seconds: float = 60,
+        read_seconds: float = 60,
+    ) -> None:
         self._parts = parts
+        self._closes = closes
         self.registry = CollectorRegistry()
         self.limits = Limits(
             head_bytes=1024,
-            head_seconds=60,
+            head_seconds=head_seconds,
             read_seconds=read_seconds,
             connections=1,
             closed=Counter("closed", "Help", ("reason",), registry=self.registry),
@@ -67,8 +76,9 @@ class Server:
             return
         self.began += 1
         await asyncio.to_thread(self.may_answer.wait, 10)
-        length = [(b"content-length", str(sum(map(len, self._parts))).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": length})
+        headers = [(b"content-length", str(sum(map(len, self._parts))).encode())]
+        headers += [(b"connection", b"close")] * self._closes
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
@@ -149,3 +159,49 @@ def test_a_reader_at_a_steady_pace_is_not_closed() -> None:
     finally:
         server.close()
     assert not server.registry.get_sample_value("closed_total", {"reason": "slow_reader"})
+
+
+LARGE = 8_000_000
+UPLOAD = f"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {LARGE}\r\n\r\n".encode()
+
+
+def test_an_answer_before_the_end_of_a_body_reaches_its_client() -> None:
+    server = Server(closes=True)
+    try:
+        with server.connect() as connection:
+            connection.sendall(UPLOAD)
+            read(connection)
+            # the answer is whole, and the client still sends
+            assert connection.recv(1) == b""
+            connection.sendall(bytes(LARGE))
+            wait_until(lambda: not server.limits.open, 10)
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    finally:
+        server.close()
+    assert not server.registry.get_sample_value("closed_total", {"reason": "unread"})
+
+
+def test_the_rest_of_an_answered_body_must_arrive_in_time() -> None:
+    server = Server(closes=True, head_seconds=0.3)
+    try:
+        with server.connect() as connection:
+            connection.sendall(UPLOAD)
+            read(connection)
+            wait_until(lambda: not server.limits.open, 10)
+    finally:
+        server.close()
+    assert server.registry.get_sample_value("closed_total", {"reason": "unread"}) == 1
+
+
+def test_a_client_that_sends_a_large_head_sees_why_it_is_refused() -> None:
+    server = Server()
+    try:
+        with server.connect() as connection:
+            connection.sendall(REQUEST[:-2] + b"x: " + 2000 * b"y" + b"\r\nx: ")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 431")
+            connection.sendall(4_000_000 * b"y" + b"\r\n\r\n")
+            wait_until(lambda: not server.limits.open, 10)
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    finally:
+        server.close()
+    assert server.began == 0

@@ -56,8 +56,28 @@ class Limits:
     idle: dict["BoundedConnection", None] = field(default_factory=dict)
 
 
+class _Lingering:
+    """The transport that uvicorn sees; its connection decides how ``close`` happens."""
+
+    def __init__(self, connection: "BoundedConnection", transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def is_closing(self) -> bool:
+        return self._connection.lingers or self._transport.is_closing()
+
+
 class BoundedConnection(asyncio.Protocol):
     """A connection of a client; ``bounded`` makes the class for uvicorn.
+
+    If uvicorn closes it while the client still sends, the connection discards the rest of the
+    request first. Otherwise the kernel resets it, and the client may never see the answer.
 
     Args:
         limits: shared by all connections.
@@ -78,6 +98,9 @@ class BoundedConnection(asyncio.Protocol):
         # bytes that arrived in a row without a new request or a part of a body
         self._bare = 0
         self._moved = False
+        # whether only the rest of a request is expected, which is discarded
+        self.lingers = False
+        self._is_http = True
         # these describe the request that is being read
         self._head = 0
         self._in_head = False
@@ -89,7 +112,7 @@ class BoundedConnection(asyncio.Protocol):
         with suppress(OSError, AttributeError):
             opened = self._transport.get_extra_info("socket")
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
-        self._http.connection_made(self._transport)
+        self._http.connection_made(cast("asyncio.Transport", _Lingering(self, self._transport)))
         limits = self._limits
         limits.open.add(self)
         if len(limits.open) > limits.connections:
@@ -112,9 +135,17 @@ class BoundedConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._moved = False
-        # uvicorn meets the same errors, and answers
-        with suppress(httptools.HttpParserError, httptools.HttpParserUpgrade):
+        try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass
+        except httptools.HttpParserError:
+            # uvicorn meets the same error, and answers
+            self._is_http = False
+        if self.lingers:
+            if self._whole or not self._is_http:
+                self._transport.close()
+            return
         self._bare = 0 if self._moved else self._bare + len(data)
         if max(self._bare, self._head) > self._limits.head_bytes:
             most = self._limits.head_bytes
@@ -127,6 +158,23 @@ class BoundedConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         self._http.eof_received()
+
+    def close(self) -> None:
+        """Close the connection once the client has sent the rest of its request."""
+        rest = not self._whole and not self._in_head and self._is_http
+        if not rest or self._request_timer is not None or self._transport.is_closing():
+            self._transport.close()
+        elif not self.lingers:
+            self._linger()
+
+    def _linger(self) -> None:
+        """End the answer, and discard what the client still sends."""
+        self.lingers = True
+        self._cancel_timer()
+        # uvicorn stops reading while a body waits for the application
+        self._transport.resume_reading()
+        self._transport.write_eof()
+        self._close_unless_done("unread")
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
@@ -152,6 +200,8 @@ class BoundedConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._moved, self._in_head = True, False
+        if self.lingers:
+            return
         self._cancel_timer()
         if self._head <= self._limits.head_bytes:
             self._open_requests += 1
@@ -221,8 +271,11 @@ class BoundedConnection(asyncio.Protocol):
         length = f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self._transport.write((head + length).encode() + body)
         self._limits.closed.labels(reason).inc()
-        self._forget()
-        self._transport.close()
+        if reason == "head":
+            self._linger()
+        else:
+            self._forget()
+            self._transport.close()
 
     def _abort(self, reason: str) -> None:
         if self._transport.is_closing() and not self._transport.get_write_buffer_size():
