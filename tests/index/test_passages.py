@@ -15,6 +15,7 @@ from ranking.bags import bag
 from ranking.terms import count as counted
 from service.index.query import passages
 from service.index.query.passage_scores import Mode
+from service.index.query.passages import WORDED
 from service.index.query.reading import Query
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
@@ -113,6 +114,27 @@ def test_a_document_and_its_part_leave_the_document_out(
     twin = part[0]["passages"][0]
     assert filled[twin["start"] : twin["end"]] == texts[first][start:end]
     assert twin["cosine"] == pytest.approx(1, abs=0.01)
+
+
+def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(server: Server) -> None:
+    call(server, "PUT", "/indexes/short", {}, status=201)
+    try:
+        filler = [f"Sentence {number} is about nothing at all." for number in range(800)]
+        sentence = "A quokka fears the zebra when harvest and winter come."
+        long = " ".join([*filler[:400], sentence, *filler[400:]])
+        # BM25 prefers each of these
+        short = [{"id": f"s{n}", "text": f"Harvest, winter: {n}."} for n in range(WORDED + 30)]
+        others = [{"id": f"o{n}", "text": f"Other {n}."} for n in range(2 * len(short))]
+        upsert(server, "short", *short, *others, {"id": "long", "text": long})
+        query = {"index": "short", "text": "harvest winter zebra quokka", "mode": "words"}
+        [best, *rest] = call(server, "POST", "/passages", query)
+        assert best["id"] == "long"
+        passage = best["passages"][0]
+        assert sentence in long[passage["start"] : passage["end"]]
+        assert passage["words"] > 2 * rest[0]["score"]
+        assert rest[0]["id"].startswith("s")
+    finally:
+        httpx.delete(f"{server.url}/indexes/short")
 
 
 def test_a_deleted_document_has_no_passages(server: Server, filled: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from lancedb.query import BooleanQuery, FullTextQuery, MatchQuery, Occur
+from lancedb.query import FullTextOperator as Op
 from numpy.typing import NDArray
 
 from ranking import passages as ranking
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 # documents whose texts a search by words reads: those that contain most of the query's words
 READ = 64
+# words whose sets find documents
+_COMBINED = 4
 # an approximate search finds windows: several may belong to one document
 _OVERSAMPLE = 4
 # characters of the documents whose words one request compares, besides the first
@@ -91,13 +96,39 @@ async def _by_every_window(index: Index, query: Query, limit: int, where: Where 
     return held
 
 
-async def by_words(
-    index: Index, query: Query, words: str, limit: int, where: Where | None
-) -> list[int]:
+async def by_words(index: Index, words: str, limit: int, where: Where | None) -> list[int]:
     """The rows of the documents with the highest BM25 for some words, the highest first."""
-    search = index.table.query().nearest_to_text(words, columns=["text"])
+    return await _matching(index, _words(words, Op.OR), limit, where)
+
+
+async def by_sets(
+    index: Index, words: Sequence[str], size: int, limit: int, where: Where | None
+) -> list[int]:
+    """The rows of documents that have ``size`` of the first words; by BM25, the highest first.
+
+    BM25 ranks a long document below short ones that have fewer of the words. So ``by_words`` may
+    miss a document with the query's sentence in its middle.
+
+    Args:
+        words: of the query, those that distinguish it most first.
+    """
+    sets = combinations(words[:_COMBINED], size)
+    every = [(Occur.SHOULD, _words(" ".join(chosen), Op.AND)) for chosen in sets]
+    return await _matching(index, BooleanQuery(every), limit, where) if every else []
+
+
+def _words(words: str, operator: Op) -> FullTextQuery:
+    # its fields have defaults that mypy does not see
+    return MatchQuery(words, "text", operator=operator)  # type: ignore[call-arg]
+
+
+async def _matching(
+    index: Index, asked: FullTextQuery, limit: int, where: Where | None
+) -> list[int]:
+    search = index.table.query().nearest_to_text(asked)
     if where is not None:
         search = search.where(where)
+    # the query's own document may be among them
     search = search.select(["_score"]).with_row_id().limit(limit + 1)
     rows: list[int] = (await search.to_arrow())["_rowid"].to_pylist()
     return rows

@@ -22,6 +22,7 @@ from service.index.query.filters import Where
 from service.index.query.passage_candidates import (
     Candidate,
     bounded,
+    by_sets,
     by_window,
     by_words,
     likely,
@@ -37,8 +38,9 @@ from windowing.pooling import normalise
 
 # documents that a search by windows gives at least
 CANDIDATES = 50
-# documents that a search by words gives: BM25 ranks a long document low for a few of its words
-WORDED = 200
+# documents that a search by words gives, and one by sets of two or three words
+WORDED = 100
+IN_SETS = 50
 
 # parts of an answer that the search has not read yet
 _REST = (Part.STATE, Part.VECTOR, Part.HEAD)
@@ -142,11 +144,14 @@ async def search(
         near = await by_window(index, query, depth, where)
         candidates = (await sized(index, query, list(near)))[:depth]
     else:
-        near, worded = await asyncio.gather(
+        words = list(asked.terms.weights)
+        near, worded, pairs, triples = await asyncio.gather(
             by_window(index, query, depth if mode == "hybrid" else 0, where),
-            by_words(index, query, top, WORDED, where),
+            by_words(index, " ".join(words) or top, WORDED, where),
+            by_sets(index, words, 2, IN_SETS, where),
+            by_sets(index, words, 3, IN_SETS, where),
         )
-        rows = list(fuse(list(near), worded))
+        rows = list(fuse(list(near), worded, pairs, triples))
         rows = await likely(index, rows, near, asked, frequencies.idf)
         candidates = bounded(await sized(index, query, rows))
     parts = (Part.WINDOWS,) if mode == "cosine" else (Part.WINDOWS, Part.TEXT)
