@@ -13,8 +13,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import Metrics
+from service.server.edge.inflight import READY
 from service.server.edge.keys import KEY
-from service.server.edge.sending import READY
 from service.tracing import stages
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from service import memory, precedence
 from service.errors import MediaTypeError, ServiceError, SlowBodyError, TooLargeError
 from service.server.edge import deadline, structure
 from service.server.edge.errors import response, translate
-from service.server.edge.inflight import Body, Inflight
+from service.server.edge.inflight import Body, Inflight, in_parts
 from service.server.edge.replay import replaying
-from service.server.edge.sending import in_parts
 
 # bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384

@@ -9,8 +9,7 @@ import pytest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
-from service.server.edge.inflight import Inflight
-from service.server.edge.sending import PART, READY, in_parts
+from service.server.edge.inflight import PART, READY, Inflight, in_parts
 
 CAPACITY = 64 * PART
 
