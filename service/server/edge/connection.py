@@ -126,8 +126,7 @@ class BoundedConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
         self._cancel_timer()
-        if self._read_timer is not None:
-            self._read_timer.cancel()
+        self._stop_watching()
         self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -143,7 +142,7 @@ class BoundedConnection(asyncio.Protocol):
             # uvicorn meets the same error, and answers
             self._is_http = False
         if self.lingers:
-            if self._whole or not self._is_http:
+            if not self._is_http:
                 self._transport.close()
             return
         self._bare = 0 if self._moved else self._bare + len(data)
@@ -182,9 +181,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         # the client read enough; what the application writes now is no sign of a slow reader
-        if self._read_timer is not None:
-            self._read_timer.cancel()
-            self._read_timer = None
+        self._stop_watching()
         self._http.resume_writing()
 
     def on_message_begin(self) -> None:
@@ -213,6 +210,9 @@ class BoundedConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._moved = self._whole = True
         self._cancel_timer()
+        if self.lingers:
+            # now: another request may follow in the same data
+            self._transport.close()
 
     def answered(self) -> None:
         """Called when the application has sent a whole answer."""
@@ -240,6 +240,11 @@ class BoundedConnection(asyncio.Protocol):
             self._read_timer = self._loop.call_later(
                 self._limits.read_seconds, self._check_reader, self._unread()
             )
+
+    def _stop_watching(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _check_reader(self, before: int) -> None:
         self._read_timer = None
