@@ -146,6 +146,15 @@ def connect(server: Server, seconds: float = 60) -> socket.socket:
     return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
 
 
+def slow_reader(host: str, port: int) -> socket.socket:
+    """A connection with the smallest buffer that the kernel allows for the client."""
+    opened = socket.socket()
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    opened.settimeout(30)
+    opened.connect((host, port))
+    return opened
+
+
 def answered(connection: socket.socket) -> HTTPResponse:
     """The answer that comes on a connection; its body is yet to be read."""
     answer = HTTPResponse(connection)

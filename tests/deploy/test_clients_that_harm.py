@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.conftest import Server, connect, serving, wait_until
+from tests.conftest import Server, connect, serving, slow_reader, wait_until
 
 MIB = 1 << 20
 HEAD = "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -163,11 +163,7 @@ def test_a_compressed_bomb_is_not_decompressed(server: Server) -> None:
 def test_a_client_that_does_not_read_its_answer_is_cut_off(server: Server) -> None:
     before = closed(server, "slow_reader")
     body = json.dumps({"inputs": ["a"] * 2048}).encode()
-    with closing(socket.socket()) as opened:
-        # the smallest buffer that the kernel allows for the client
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        opened.settimeout(10)
-        opened.connect(("127.0.0.1", urlsplit(server.url).port))
+    with slow_reader("127.0.0.1", urlsplit(server.url).port or 0) as opened:
         opened.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         wait_until(lambda: closed(server, "slow_reader") == before + 1, 10)
     whole = httpx.post(

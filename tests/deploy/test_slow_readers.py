@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.conftest import Server, serving, wait_until
+from tests.conftest import Server, serving, slow_reader, wait_until
 
 SLOW, OTHER = "a-key-of-a-slow-client-for-tests", "a-key-of-another-client-for-tests"
 # one client may hold half: three answers of 9 MB
@@ -40,11 +40,7 @@ def ask(server: Server, key: str) -> httpx.Response:
 
 def send(server: Server, key: str) -> socket.socket:
     """Send a request and read only the first line of the answer."""
-    opened = socket.socket()
-    # the smallest buffer that the kernel allows for the client
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    opened.settimeout(30)
-    opened.connect(("127.0.0.1", urlsplit(server.url).port))
+    opened = slow_reader("127.0.0.1", urlsplit(server.url).port or 0)
     opened.sendall(
         f"POST /embed HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()

@@ -15,7 +15,6 @@ from ranking.bags import bag
 from ranking.terms import count as counted
 from service.index.query import passages
 from service.index.query.passage_scores import Mode
-from service.index.query.passages import WORDED
 from service.index.query.reading import Query
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
@@ -123,7 +122,9 @@ def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(server: Se
         sentence = "A quokka fears the zebra when harvest and winter come."
         long = " ".join([*filler[:400], sentence, *filler[400:]])
         # BM25 prefers each of these
-        short = [{"id": f"s{n}", "text": f"Harvest, winter: {n}."} for n in range(WORDED + 30)]
+        short = [
+            {"id": f"s{n}", "text": f"Harvest, winter: {n}."} for n in range(passages.WORDED + 30)
+        ]
         others = [{"id": f"o{n}", "text": f"Other {n}."} for n in range(2 * len(short))]
         upsert(server, "short", *short, *others, {"id": "long", "text": long})
         query = {"index": "short", "text": "harvest winter zebra quokka", "mode": "words"}

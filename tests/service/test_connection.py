@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from starlette.types import Receive, Scope, Send
 
 from service.server.edge.connection import Answers, Limits, bounded
-from tests.conftest import wait_until
+from tests.conftest import slow_reader, wait_until
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
@@ -142,22 +142,17 @@ def test_a_large_head_never_reaches_the_application(server: Server) -> None:
 
 def test_a_reader_at_a_steady_pace_is_not_closed() -> None:
     part = bytes(1 << 16)
-    server = Server((part,) * 64, read_seconds=0.2)
     size = 0
-    try:
-        with closing(socket.socket()) as connection:
-            # the smallest buffer that the kernel allows for the client
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.settimeout(10)
-            connection.connect(server.address)
-            connection.sendall(REQUEST)
-            while size < 64 * len(part):
-                got = connection.recv(4096)
-                assert got, size
-                size += len(got)
-                time.sleep(0.001)
-    finally:
-        server.close()
+    with (
+        closing(Server((part,) * 64, read_seconds=0.2)) as server,
+        slow_reader(*server.address) as connection,
+    ):
+        connection.sendall(REQUEST)
+        while size < 64 * len(part):
+            got = connection.recv(4096)
+            assert got, size
+            size += len(got)
+            time.sleep(0.001)
     assert not server.registry.get_sample_value("closed_total", {"reason": "slow_reader"})
 
 
@@ -166,42 +161,43 @@ UPLOAD = f"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {LARGE}\r\n\r\n".encode
 
 
 def test_an_answer_before_the_end_of_a_body_reaches_its_client() -> None:
-    server = Server(closes=True)
-    try:
-        with server.connect() as connection:
-            connection.sendall(UPLOAD)
-            read(connection)
-            # the answer is whole, and the client still sends
-            assert connection.recv(1) == b""
-            connection.sendall(bytes(LARGE))
-            wait_until(lambda: not server.limits.open, 10)
-            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
-    finally:
-        server.close()
+    with closing(Server(closes=True)) as server, server.connect() as connection:
+        connection.sendall(UPLOAD)
+        read(connection)
+        # the answer is whole, and the client still sends
+        assert connection.recv(1) == b""
+        connection.sendall(bytes(LARGE))
+        wait_until(lambda: not server.limits.open, 10)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
     assert not server.registry.get_sample_value("closed_total", {"reason": "unread"})
 
 
 def test_the_rest_of_an_answered_body_must_arrive_in_time() -> None:
-    server = Server(closes=True, head_seconds=0.3)
-    try:
-        with server.connect() as connection:
-            connection.sendall(UPLOAD)
-            read(connection)
-            wait_until(lambda: not server.limits.open, 10)
-    finally:
-        server.close()
+    with (
+        closing(Server(closes=True, head_seconds=0.3)) as server,
+        server.connect() as connection,
+    ):
+        connection.sendall(UPLOAD)
+        read(connection)
+        wait_until(lambda: not server.limits.open, 10)
     assert server.registry.get_sample_value("closed_total", {"reason": "unread"}) == 1
 
 
 def test_a_client_that_sends_a_large_head_sees_why_it_is_refused() -> None:
-    server = Server()
-    try:
-        with server.connect() as connection:
-            connection.sendall(REQUEST[:-2] + b"x: " + 2000 * b"y" + b"\r\nx: ")
-            assert connection.recv(4096).startswith(b"HTTP/1.1 431")
-            connection.sendall(4_000_000 * b"y" + b"\r\n\r\n")
-            wait_until(lambda: not server.limits.open, 10)
-            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
-    finally:
-        server.close()
+    with closing(Server()) as server, server.connect() as connection:
+        connection.sendall(REQUEST[:-2] + b"x: " + 2000 * b"y" + b"\r\nx: ")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 431")
+        connection.sendall(4_000_000 * b"y" + b"\r\n\r\n")
+        wait_until(lambda: not server.limits.open, 10)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
     assert server.began == 0
+
+
+def test_a_further_request_does_not_keep_a_refused_connection() -> None:
+    with closing(Server(closes=True)) as server, server.connect() as connection:
+        connection.sendall(UPLOAD)
+        read(connection)
+        # the end of the body and the beginning of another request arrive together
+        connection.sendall(bytes(LARGE) + REQUEST[:-2])
+        wait_until(lambda: not server.limits.open, 10)
+        assert server.began == 1
