@@ -96,6 +96,23 @@ def test_the_memory_is_held_until_the_client_has_read() -> None:
     asyncio.run(run())
 
 
+def test_the_next_request_of_a_client_finds_the_memory_of_the_last_one_released() -> None:
+    async def run() -> None:
+        inflight = Inflight(CAPACITY)
+        client = Client()
+        client.reads.set()
+        with inflight.body() as room:
+            room.reach(CAPACITY // 2)
+            parted = in_parts(client.scope, _nothing, client.send, room, client.done)
+            await Response(b"vectors")(client.scope, _nothing, parted)
+            # the last request has not ended, but its client has the answer
+            with inflight.body() as following:
+                following.reach(CAPACITY // 2)
+        assert inflight.total == 0
+
+    asyncio.run(run())
+
+
 def test_an_answer_without_room_becomes_429() -> None:
     async def run() -> Client:
         inflight = Inflight(CAPACITY)

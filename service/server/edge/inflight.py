@@ -55,12 +55,10 @@ class Inflight:
     def body(self) -> Iterator["Body"]:
         """Reserve memory for one request of the task's client, until the request ends."""
         body = Body(self, clients.current())
-        started = time.monotonic()
         try:
             yield body
         finally:
-            if body.bytes:
-                self._release(body, time.monotonic() - started)
+            body.release()
 
     def take(self, client: clients.Client, amount: int) -> None:
         """Raise ``FullError`` if there is no room for ``amount`` more bytes."""
@@ -72,11 +70,12 @@ class Inflight:
         self.total += amount
         self._held[client] += amount
 
-    def _release(self, body: "Body", seconds: float) -> None:
-        self.total -= body.bytes
-        self._held[body.client] -= body.bytes
-        if not self._held[body.client]:
-            del self._held[body.client]
+    def give(self, client: clients.Client, amount: int, seconds: float) -> None:
+        """Give back ``amount`` bytes that a request has held for ``seconds``."""
+        self.total -= amount
+        self._held[client] -= amount
+        if not self._held[client]:
+            del self._held[client]
         self._seconds += 0.1 * (seconds - self._seconds) if self._seconds else seconds
 
 
@@ -87,6 +86,7 @@ class Body:
         self.client = client
         self.bytes = 0
         self._inflight = inflight
+        self._started = time.monotonic()
 
     def answer(self, size: int) -> None:
         """Reserve ``size`` bytes for an answer, or half of the capacity if that is less.
@@ -103,6 +103,12 @@ class Body:
         if size > self.bytes:
             self._inflight.take(self.client, size - self.bytes)
             self.bytes = size
+
+    def release(self) -> None:
+        """Give back what the request has reserved."""
+        if self.bytes:
+            self._inflight.give(self.client, self.bytes, time.monotonic() - self._started)
+            self.bytes = 0
 
 
 def in_parts(
@@ -143,7 +149,11 @@ def in_parts(
             while len(body) > PART:
                 await send({**message, "body": bytes(body[:PART]), "more_body": True})
                 body = body[PART:]
-            message = {**message, "body": bytes(body)}
+            await send({**message, "body": bytes(body)})
+            if not more:
+                # the client may send its next request before this one has ended
+                room.release()
+            return
         await send(message)
 
     return parted
