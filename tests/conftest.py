@@ -24,6 +24,7 @@ import httpx
 import hypothesis
 import pytest
 
+from benchmarks.rig.processes import forget_peak, status
 from tests import forked, storage
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Server:
 
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""
-        for line in httpx.get(f"{self.url}/metrics").text.splitlines():
+        for line in httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines():
             if line.startswith(f"{name} "):
                 return float(line.split()[1])
         raise AssertionError(f"no metric {name}")
@@ -117,18 +118,6 @@ class Server:
     def forget_peak(self) -> None:
         """Reset ``VmHWM`` to the memory in use now."""
         forget_peak(self.process.pid)
-
-
-def status(pid: int, field: str) -> int:
-    """A number in ``/proc/PID/status``; memory is in KiB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    [line] = [line for line in lines if line.startswith(f"{field}:")]
-    return int(line.split()[1])
-
-
-def forget_peak(pid: int) -> None:
-    """Reset ``VmHWM`` of a process to the memory in use now."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def examples(number: int) -> hypothesis.settings:

@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import aiohttp
 
+from benchmarks.rig.processes import processor_seconds
 from benchmarks.rig.server import Service, started
 
 # texts of a JSON request, and clients that send them
@@ -79,10 +78,10 @@ async def measure(service: Service, number: int, turns: int) -> None:
             for way in sorted(ways, reverse=turn % 2 == 0):
                 texts = [next(made) for _ in range(number // turns)]
                 watch = asyncio.create_task(peak(service, peaks)) if way == "lines" else None
-                began, cpu = time.monotonic(), cpu_seconds(service.pid)
+                began, cpu = time.monotonic(), processor_seconds(service.pid)
                 await ways[way](session, texts)
                 rates[way].append(len(texts) / (time.monotonic() - began))
-                costs[way].append((cpu_seconds(service.pid) - cpu) / len(texts) * 1000)
+                costs[way].append((processor_seconds(service.pid) - cpu) / len(texts) * 1000)
                 if watch is not None:
                     watch.cancel()
                     with suppress(asyncio.CancelledError):
@@ -108,12 +107,6 @@ async def peak(service: Service, found: list[float]) -> None:
 def parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """Texts in lists of ``BATCH``."""
     return (texts[at : at + BATCH] for at in range(0, len(texts), BATCH))
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

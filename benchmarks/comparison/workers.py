@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.documents import PEPS, read
+from benchmarks.rig.processes import children, processor_seconds
 from benchmarks.rig.server import started
 
 CLIENTS = 16
@@ -47,7 +46,7 @@ class Servers:
 
     def cpu_seconds(self) -> float:
         """CPU time of all its processes so far."""
-        return sum(_cpu_seconds(pid) for pid in _family(self.pid))
+        return sum(map(processor_seconds, {self.pid, *children(self.pid)}))
 
 
 def main() -> None:
@@ -124,16 +123,6 @@ def running(workers: int) -> Iterator[Servers]:
         # one worker answers while others start; the first turn is not counted
         time.sleep(4)
         yield Servers(service.url, service.pid)
-
-
-def _family(pid: int) -> set[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {pid, *map(int, children)}
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -14,16 +14,15 @@ much.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 import httpx
 
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import Source, sources
+from benchmarks.rig.processes import processor_seconds
 from benchmarks.rig.server import started
 from extraction.reading import Reader
 from tests.extraction.conftest import content_of, outcomes
@@ -63,12 +62,12 @@ def main() -> None:
             client.put(f"/indexes/{name}", json={}).raise_for_status()
             began = time.monotonic()
             files = [("files", ("all.pdf", content))]
-            before = _processor_seconds(service.pid)
+            before = processor_seconds(service.pid)
             answer = client.post(f"/indexes/{name}/files", files=files).raise_for_status()
             while (job := client.get(answer.headers["location"]).json())["ended"] is None:
                 time.sleep(_INTERVAL)
             whole = time.monotonic() - began
-            spent = _processor_seconds(service.pid) - before
+            spent = processor_seconds(service.pid) - before
             assert job["documents"]["written"] == 1, job
             rows.append(whole - embedded)
             right = sum(_page(client, name, pages[n]) == n + 1 for n in range(9, len(pages), 30))
@@ -79,12 +78,6 @@ def main() -> None:
                 f"{right} of {asked} pages found by their words"
             )
     print(f"median beyond the embedding: {statistics.median(rows):.2f} s")
-
-
-def _processor_seconds(pid: int) -> float:
-    """Of a process, and of its children that have ended."""
-    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
-    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def _page(client: httpx.Client, index: str, page: str) -> int | None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.rig.markdown import table
+from benchmarks.rig.processes import children, forget_peak, status, written
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import COMMITS, optimize
@@ -90,8 +92,8 @@ class Watch:
     over: Event = field(default_factory=Event)
 
     def __enter__(self) -> Watch:
-        self._before = _field(Path("/proc/self/io"), "write_bytes")
-        Path("/proc/self/clear_refs").write_text("5")
+        self._before = written(os.getpid())
+        forget_peak(os.getpid())
         self._thread = Thread(target=self._run)
         self._thread.start()
         return self
@@ -99,28 +101,18 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.over.set()
         self._thread.join()
-        self.own = _field(Path("/proc/self/status"), "VmHWM") << 10
-        self.written[0] = _field(Path("/proc/self/io"), "write_bytes") - self._before
+        self.own = status(os.getpid(), "VmHWM") << 10
+        self.written[0] = written(os.getpid()) - self._before
 
     def _run(self) -> None:
         while not self.over.wait(0.02):
-            for child in _children():
+            for child in children(os.getpid()):
                 try:
-                    peak = _field(child / "status", "VmHWM") << 10
-                    self.written[int(child.name)] = _field(child / "io", "write_bytes")
-                except (OSError, StopIteration):
+                    peak = status(child, "VmHWM") << 10
+                    self.written[child] = written(child)
+                except (OSError, ValueError):
                     continue  # it has ended
                 self.children = max(self.children, peak)
-
-
-def _children() -> Iterator[Path]:
-    pids = Path("/proc/self/task").glob("*/children")
-    return (Path("/proc") / pid for file in pids for pid in file.read_text().split())
-
-
-def _field(path: Path, name: str) -> int:
-    lines = path.read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 
 
 async def opened(folder: Path) -> Indexes:

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.rig.processes import status
 from benchmarks.rig.verdict import Verdict
 from service.index import maintenance
 from service.index.documents import Index
@@ -217,7 +218,7 @@ async def measure(
             if warm:
                 p50, p99 = np.quantile(seconds, [0.5, 0.99]).tolist()
                 figures[name] = {"p50": p50, "p99": p99, "recall": hits / answers.size}
-    figures["memory"] = _anonymous()
+    figures["memory"] = 1024 * status(os.getpid(), "RssAnon")
     index = await indexes.open(NAME)
     figures["vector index"] = await _size(given.folder)
     figures["writes"] = [seconds async for seconds in _written(index, queries, given.writes)]
@@ -246,13 +247,6 @@ async def _size(folder: Path) -> int:
     [name] = (await database.list_tables()).tables
     table = await database.open_table(name)
     return sum(i.size_bytes or 0 for i in await table.list_indices() if i.columns == ["vector"])
-
-
-def _anonymous() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def report(figures: dict[str, Any], shape: tuple[int, ...], console: Console) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.rig import processes
+
 
 class StartError(RuntimeError):
     """A server ended or was not ready in time. The message is its log."""
@@ -49,10 +51,7 @@ class Service:
         os.kill(self.pid, number)
 
     def _memory_mb(self, name: str) -> float:
-        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024 / 1e6
-        raise RuntimeError(f"no {name} in /proc")
+        return processes.status(self.pid, name) * 1024 / 1e6
 
     def info(self) -> dict[str, Any]:
         """GET /info."""

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks.rig.processes import forget_peak, status
 from service.errors import StoreError
 from service.index import commits
 from service.index.commits import Upsert
@@ -24,7 +25,7 @@ from service.index.query.reading import Query
 from service.index.rows import fields, schema
 from service.index.rows.record import Encoding, Record
 from service.index.writer import Writer
-from tests.conftest import Server, forget_peak, status
+from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run
 

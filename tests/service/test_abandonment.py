@@ -97,10 +97,11 @@ class House:
 
     def accepts(self, name: str) -> bool:
         headers = {"authorization": f"Bearer {TOKENS[name]}"}
-        return httpx.get(f"{self.server.url}/indexes", headers=headers).status_code == 200
+        answer = httpx.get(f"{self.server.url}/indexes", headers=headers, timeout=60)
+        return answer.status_code == 200
 
     def threads_busy(self, pool: str = ".*") -> float:
-        text = httpx.get(f"{self.server.url}/metrics").text
+        text = httpx.get(f"{self.server.url}/metrics", timeout=60).text
         pattern = rf'^docsplit_threads_busy\{{pool="{pool}"\}} (.*)$'
         values = re.findall(pattern, text, re.MULTILINE)
         assert values
