@@ -8,7 +8,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import InvalidError, MalformedError, MediaTypeError, TooLargeError
-from service.index.rows.fields import ID_CHARACTERS, valid_id
+from service.index.rows.fields import ID_CHARACTERS, unaddressable, valid_id
 from service.uploads.spool import Upload
 
 # files of one request
@@ -84,10 +84,11 @@ class _Parts:
             name = given.decode()
         except UnicodeDecodeError:
             name = ""
-        if not valid_id(name):
+        if not valid_id(name) or unaddressable(name):
             raise InvalidError(
                 f"files: part {self._files} has no usable file name: send only files, and names in "
-                f"UTF-8 with 1 to {ID_CHARACTERS} characters, none of them a control character",
+                f"UTF-8 with 1 to {ID_CHARACTERS} characters, none of them a control character, "
+                "and not . or ..",
                 "files",
             )
         self._found.append(name)

@@ -20,7 +20,6 @@ from service.embedding.embedder import UnusableInputError
 from service.errors import EngineFailedError, UnavailableError
 from service.index import commits
 from service.index.reuse import changed, kept, outline_of, refusal
-from service.index.rows import fields
 from service.index.rows.record import Encoding, encoded, record
 from service.index.store import Store
 from service.uploads import duplicates
@@ -145,7 +144,7 @@ async def _write(batch: Sequence[Document], target: Target, progress: Progress) 
     index.require(target.uid)
     fit = []
     for one in batch:
-        wrong = refusal(index, one) if fields.valid_id(one.id) else "its name is no valid id"
+        wrong = refusal(index, one)
         if wrong is None:
             fit.append(one)
         else:

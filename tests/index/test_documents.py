@@ -120,6 +120,8 @@ def test_pages_hold_every_document_once(server: Server, index: str) -> None:
         ([ONE, {"id": "", "text": "a"}], 422, "1 to 512 characters"),
         ([ONE, {"id": "a\nb", "text": "a"}], 422, "control character"),
         ([ONE, {"id": "x" * 513, "text": "a"}], 422, "1 to 512 characters"),
+        ([ONE, {"id": ".", "text": "a"}], 422, "use another id"),
+        ([ONE, {"id": "..", "text": "a"}], 422, "use another id"),
         ([ONE, {"id": 5, "text": "a"}], 422, "token ids are not accepted"),
         ([ONE, {"id": "a"}], 422, "text"),
         ([ONE, {"id": "a", "text": " "}], 400, "input 1 is empty"),

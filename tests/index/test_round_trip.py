@@ -50,7 +50,9 @@ ANY_DOCUMENT = st.fixed_dictionaries(
 )
 
 # accepted values
-ID = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+ID = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(
+    lambda name: name not in (".", "..")
+)
 METADATA = st.dictionaries(
     st.text(min_size=1, max_size=12).map(lambda key: "k" + key),
     st.none()

@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 from service.embedding.batching.clients import Client
-from service.errors import OverloadedError, TooLargeError, UnavailableError
+from service.errors import InvalidError, OverloadedError, TooLargeError, UnavailableError
 from service.index.indexes import connect
 from service.jobs import runner
 from service.jobs.runner import Runner
@@ -77,6 +77,19 @@ def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
     asyncio.run(read(1000))
     with pytest.raises(TooLargeError, match=r"file 2 has more than 1000.*max_file_bytes"):
         asyncio.run(read(1001))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a\tb", "x" * 513])
+def test_a_file_name_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
+    async def read() -> None:
+        upload = await Spool(tmp_path, 1 << 20).open(ONE)
+        try:
+            await form.receive(pieces(part(name, b"a") + b"--x--\r\n", 64), TYPE, upload, 1000)
+        finally:
+            upload.close()
+
+    with pytest.raises(InvalidError, match="no usable file name"):
+        asyncio.run(read())
 
 
 def test_clients_share_the_disk_space(tmp_path: Path) -> None:

@@ -104,6 +104,10 @@ def unservable(
     name: str, text: str, title: str | None, metadata: object, links: Iterable[str]
 ) -> str | None:
     """Why an index cannot store a document, and the remedy; None if it can."""
+    if not valid_id(name):
+        return f"id: it must have 1 to {ID_CHARACTERS} characters, none of them a control character"
+    if wrong := unaddressable(name):
+        return f"id: {wrong}"
     if title is not None and len(title) > TITLE_CHARACTERS:
         return f"title: {len(title)} characters; the limit is {TITLE_CHARACTERS}"
     if not all(map(valid_unicode, (name, text, title or "", *links))):
@@ -116,6 +120,16 @@ def unservable(
 def valid_id(name: str) -> bool:
     """Whether a text can be the id of a document."""
     return 0 < len(name) <= ID_CHARACTERS and not any(c < " " or c == "\x7f" for c in name)
+
+
+def unaddressable(name: str) -> str | None:
+    """Why no URL can name a document of this id, and the remedy; None if one can.
+
+    HTTP clients remove ``.`` and ``..`` from paths, encoded or not (RFC 3986, 5.2.4).
+    """
+    if name in (".", ".."):
+        return f'HTTP clients remove "{name}" from the path of a URL: use another id'
+    return None
 
 
 def valid_unicode(text: str) -> bool:

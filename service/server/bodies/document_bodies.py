@@ -17,7 +17,7 @@ from pydantic import (
 from service.index.rows import fields
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, valid_text
-from service.server.bodies.names import Identifier, optional_text
+from service.server.bodies.names import Identifier, NewIdentifier, optional_text
 from service.server.edge.errors import NativeError
 
 # lowest resemblance of near-duplicates, unless a request gives another
@@ -76,7 +76,7 @@ class DocumentIn(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    id: Identifier
+    id: NewIdentifier
     text: Annotated[str, BeforeValidator(valid_text), TEXT] = Field(description="of any length")
     title: Title = Field(None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS})
     metadata: Metadata = Field(default_factory=dict)

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from service.index.rows.fields import valid_id
+from service.index.rows.fields import unaddressable, valid_id
 from service.server.bodies.fields import valid_text
 
 INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
 _ID = "^[^\\x00-\\x1f\\x7f]{1,512}$"
+_NEW_ID = "^(?!\\.\\.?$)[^\\x00-\\x1f\\x7f]{1,512}$"
 
 # only lower case, because some file systems treat A and a as equal
 Name = Annotated[
@@ -47,6 +48,18 @@ Identifier = Annotated[
     WithJsonSchema({"type": "string", "pattern": _ID}),
 ]
 """A document's id: any text of 1 to 512 characters without control characters."""
+
+
+def _addressable(value: str) -> str:
+    if wrong := unaddressable(value):
+        raise ValueError(wrong)
+    return value
+
+
+NewIdentifier = Annotated[
+    Identifier, AfterValidator(_addressable), WithJsonSchema({"type": "string", "pattern": _NEW_ID})
+]
+"""The id of a document to store: an earlier version also stored ``.`` and ``..``."""
 
 
 def optional_text(value: Any) -> str | None:
