@@ -86,6 +86,7 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         422: "A field has a wrong type or value.",
         429: "Too much work is waiting or in progress, or the API key exceeds its rate; "
         "Retry-After says when to try again.",
+        431: "The request line and the headers exceed their limit.",
         500: "The engine failed on this request.",
         501: "The service runs without an optional library that this route needs.",
         503: "Not ready, the index is being re-embedded, or the store is unusable.",
@@ -93,8 +94,10 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
     }
     # every route that checks a key may refuse it or its rate; every route that works has a deadline
     implied = {401: {403, 429}, 503: {504}}
-    named = set(statuses).union(*(implied.get(status, ()) for status in statuses))
-    return {status: {"model": dialect, "description": said[status]} for status in sorted(named)}
+    named = {431}.union(statuses, *(implied.get(status, ()) for status in statuses))
+    # the connection refuses a head before the dialect of its path is known
+    models = dict.fromkeys(named, dialect) | {431: NativeError}
+    return {one: {"model": models[one], "description": said[one]} for one in sorted(named)}
 
 
 def translate(error: Exception, fields: Container[str] = frozenset()) -> ServiceError:
