@@ -104,12 +104,10 @@ def main() -> None:
 
 async def opened(folder: Path, dimensions: int, cache_bytes: int = CACHE_BYTES) -> Indexes:
     """The indexes below a folder, with the caches of a service."""
-    from service.index.storage.database import bounded
+    from service.index.storage.database import Caches
 
-    session = bounded(cache_bytes)
-    databases = [
-        await connect(f"{folder}/{part}", session=session) for part in ("indexes", "leases")
-    ]
+    caches = Caches(cache_bytes)
+    databases = [await connect(f"{folder}/{part}", caches=caches) for part in ("indexes", "leases")]
     return Indexes(databases[0], databases[1], Model("benchmark", "0" * 64, dimensions))
 
 

@@ -7,7 +7,7 @@ from lancedb import connect_async
 from service.index.generations import by_index
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows import schema
-from service.index.storage.database import bounded, table_names
+from service.index.storage.database import Caches, table_names
 
 
 async def opened(index_path: Path, name: str, cache_bytes: int | None = None) -> Indexes:
@@ -21,9 +21,9 @@ async def opened(index_path: Path, name: str, cache_bytes: int | None = None) ->
     Raises:
         SystemExit: there is no such index.
     """
-    session = None if cache_bytes is None else bounded(cache_bytes)
+    caches = None if cache_bytes is None else Caches(cache_bytes)
     parts = ("indexes", "leases")
-    databases = [await connect(f"{index_path}/{part}", session=session) for part in parts]
+    databases = [await connect(f"{index_path}/{part}", caches=caches) for part in parts]
     tables = by_index(await table_names(databases[0]))
     if name not in tables:
         raise SystemExit(f"no index {name} in {index_path}")

@@ -49,11 +49,11 @@ def root_of(settings: Settings) -> Path | None:
 async def open_indexes(settings: Settings, held: Bundles) -> Indexes:
     """The indexes of the store, for reading."""
     from service.index.indexes import Indexes, Model, connect
-    from service.index.storage.database import bounded
+    from service.index.storage.database import Caches
 
     path = root_of(settings) or settings.index_path.rstrip("/")
-    session = bounded(settings.index_cache_bytes)
-    databases = [await connect(f"{path}/{p}", session=session) for p in ("indexes", "leases")]
+    caches = Caches(settings.index_cache_bytes)
+    databases = [await connect(f"{path}/{p}", caches=caches) for p in ("indexes", "leases")]
     [(name, opened)] = held.encoders.items()
     manifest = opened.manifest
     model = Model(name, manifest.revision, manifest.dimensions)

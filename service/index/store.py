@@ -22,8 +22,6 @@ from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
-    from lancedb import Session
-
     from ranking.adaptation import Profile
     from service.index.commits import Upsert
     from service.index.documents import Index
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from service.index.maintenance import Maintainer
     from service.index.reembed import Embed
     from service.index.rows.versions import Condition
-    from service.index.storage.database import Database
+    from service.index.storage.database import Caches, Database
     from service.index.writer import Writer
 
 log = structlog.get_logger("docsplit.index")
@@ -67,7 +65,7 @@ class Store:
         self._bundles = bundles
         self._metrics = metrics
         self._cache_bytes = cache_bytes
-        self._session: Session | None = None
+        self._caches: Caches | None = None
         removed = metrics.store_versions_removed.inc
         self.volume = Volume(self.path, durability, removed, timeout)
         self._opening = asyncio.Lock()
@@ -91,9 +89,9 @@ class Store:
         async with self._opening:
             if self._indexes is None:
                 indexes, maintenance = await executors.STORE.run(_import)
-                from service.index.storage.database import bounded
+                from service.index.storage import database
 
-                self._session = bounded(self._cache_bytes, self._metrics.index_cache_bytes)
+                self._caches = database.Caches(self._cache_bytes, self._metrics.index_cache_bytes)
                 try:
                     await self.volume.claim()
                     _provide_scratch(self.path)
@@ -195,7 +193,7 @@ class Store:
     async def _connect(self, part: str) -> Database:
         from service.index.storage.database import connect
 
-        return await connect(f"{self.path}/{part}", self.volume, self._session)
+        return await connect(f"{self.path}/{part}", self.volume, self._caches)
 
     async def upsert(self, name: str, uid: str, upsert: Upsert) -> dict[str, int]:
         """Put documents into the next commit of an index; return when they are durable.

@@ -6,12 +6,14 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from service.index.indexes import Indexes, Model
-from service.index.maintenance import optimize
+from service.index.maintenance import maintain, optimize
 from service.index.query import search
 from service.index.query.reading import Query
-from service.index.storage.database import bounded, connect
+from service.index.storage import database
+from service.index.storage.database import Caches, connect
 from service.metrics import Metrics
 from tests.index.processes import record
 
@@ -21,8 +23,8 @@ BYTES = 10_000
 async def kept(folder: Path, bound: int) -> int:
     """Bytes in the caches after searches of all kinds."""
     shown = Metrics().index_cache_bytes
-    session = bounded(bound, shown)
-    databases = [await connect(f"{folder}/{part}", session=session) for part in ("a", "b")]
+    caches = Caches(bound, shown)
+    databases = [await connect(f"{folder}/{part}", caches=caches) for part in ("a", "b")]
     indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
     if await indexes.create("x", {}):
         for number in range(10):
@@ -34,8 +36,50 @@ async def kept(folder: Path, bound: int) -> int:
         assert len(await mode(index, query, 5, None)) == 5
     assert await index.has("7")
     [sample] = next(iter(shown.collect())).samples
-    assert sample.value == session.size_bytes
+    assert sample.value == caches.session.size_bytes
     return int(sample.value)
+
+
+async def maintained(indexes: Indexes, number: int) -> None:
+    """Write a document, and do what its write leaves."""
+    index = await indexes.writable("x")
+    await index.put([record(f"{number}", f"word {number}")])
+    await maintain(indexes, "x", index)
+
+
+def test_caches_are_replaced_with_the_indexes_over_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "MOST_WORD_INDEXES", 5)
+
+    async def scenario() -> None:
+        caches = Caches(100_000_000)
+        databases = [await connect(f"{tmp_path}/{part}", caches=caches) for part in ("a", "b")]
+        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        await indexes.create("x", {})
+        first = caches.session
+        for number in range(4):
+            await maintained(indexes, number)
+        early = await indexes.open("x", still=True)
+        # reads that find no new index over words do not count
+        for _ in range(10):
+            await indexes.open("x", still=True)
+        assert caches.session is first
+        for number in range(4, 8):
+            await maintained(indexes, number)
+        assert caches.session is not first
+        query = Query(np.array([1, 0, 0, 0], dtype=np.float32), "word")
+        late = await indexes.open("x", still=True)
+        assert len(await search.words(late, query, 10, None)) == 8
+        # a request that began with the former caches goes on
+        assert len(await search.words(early, query, 10, None)) == 4
+        # all connections left the former caches
+        held = first.size_bytes
+        await maintained(indexes, 8)
+        await search.words(await indexes.open("x", still=True), query, 10, None)
+        assert first.size_bytes == held
+
+    asyncio.run(scenario())
 
 
 def test_the_caches_of_lancedb_keep_their_limit(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
+from weakref import WeakSet
 
 import lancedb
 import pyarrow as pa
@@ -20,35 +21,73 @@ from service.index.storage.volume import Volume
 warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
 
 
-async def connect(
-    uri: str, volume: Volume | None = None, session: lancedb.Session | None = None
-) -> Database:
+# Versions of indexes over words, until the caches are replaced. LanceDB keeps former versions until
+# its caches are full. It counts a tenth of their memory, because each has a copy of the data that
+# segments texts: 128 take some 115 MB.
+MOST_WORD_INDEXES = 128
+
+
+async def connect(uri: str, volume: Volume | None = None, caches: Caches | None = None) -> Database:
     """A database in which every read sees all earlier commits of all processes.
 
     Args:
         uri: of its folder.
         volume: of the folder; without one nothing is checked, repaired or synced.
-        session: the caches; by default the database has its own.
+        caches: of LanceDB; by default the database has its own.
     """
-    database = Database(uri, volume, session)
+    database = Database(uri, volume, caches)
     await database.open()
     return database
 
 
-def bounded(size: int, shown: Gauge | None = None) -> lancedb.Session:
-    """Caches of LanceDB for several databases, limited to this many bytes together.
+class Caches:
+    """LanceDB's caches for several databases, limited to a number of bytes as LanceDB counts them.
 
-    LanceDB's own limits are 6 GiB for parts of indexes and 1 GiB for metadata; the ratio stays.
+    LanceDB has no operation that empties its caches. So they are replaced, and the databases
+    connect again. A request in progress keeps the former caches until it ends.
 
     Args:
-        size: the limit.
-        shown: shows how many bytes they hold.
+        size: the limit. LanceDB's own limits are 6 GiB for parts of indexes and 1 GiB for metadata;
+            the ratio stays.
+        shown: shows how many bytes the caches hold.
     """
-    metadata = size // 7
-    session = lancedb.Session(size - metadata, metadata)
-    if shown is not None:
-        shown.set_function(lambda: session.size_bytes)
-    return session
+
+    def __init__(self, size: int, shown: Gauge | None = None) -> None:
+        self._size = size
+        self._databases: WeakSet[Database] = WeakSet()
+        self._versions: dict[str, int] = {}
+        self._word_indexes: set[str] = set()
+        self.session = self._made()
+        if shown is not None:
+            shown.set_function(lambda: self.session.size_bytes)
+
+    def register(self, database: Database) -> None:
+        """Call ``disconnect`` of a database whenever the caches are replaced."""
+        self._databases.add(database)
+
+    async def note(self, name: str, table: AsyncTable) -> None:
+        """Note the indexes over words of a table that a search is about to use.
+
+        Args:
+            name: of the table.
+            table: it stays at its version.
+        """
+        version = await table.version()
+        if self._versions.get(name) == version:
+            return
+        self._versions[name] = version
+        found = await table.list_indices()
+        self._word_indexes |= {str(one.index_uuid) for one in found if one.index_type == "FTS"}
+        if len(self._word_indexes) > MOST_WORD_INDEXES:
+            self._versions.clear()
+            self._word_indexes.clear()
+            self.session = self._made()
+            for database in self._databases:
+                database.disconnect()
+
+    def _made(self) -> lancedb.Session:
+        metadata = self._size // 7
+        return lancedb.Session(self._size - metadata, metadata)
 
 
 async def table_names(database: Database) -> list[str]:
@@ -69,16 +108,16 @@ class Database:
     Args:
         uri: of the folder.
         volume: of the folder.
-        session: the caches.
+        caches: of LanceDB.
     """
 
-    def __init__(
-        self, uri: str, volume: Volume | None, session: lancedb.Session | None = None
-    ) -> None:
+    def __init__(self, uri: str, volume: Volume | None, caches: Caches | None = None) -> None:
         self.uri = uri
         self.volume = volume
         # without an interval an open table never sees the writes of other processes
-        self._session = session
+        self._caches = caches
+        if caches is not None:
+            caches.register(self)
         self._intervals = {False: timedelta(0), True: None}
         self._connections: dict[bool, lancedb.AsyncConnection] = {}
 
@@ -88,19 +127,28 @@ class Database:
         Args:
             still: its tables stay at the version that they had when they were opened.
         """
-        if still not in self._connections:
-            try:
-                self._connections[still] = await lancedb.connect_async(
-                    self.uri,
-                    read_consistency_interval=self._intervals[still],
-                    session=self._session,
-                    storage_options=None if self.volume is None else self.volume.options,
-                )
-            except OSError as error:
-                fault = disk_fault(error)
-                if fault is None or fault.reason != "EROFS":
-                    raise
-        return self._connections.get(still)
+        if still in self._connections:
+            return self._connections[still]
+        session = None if self._caches is None else self._caches.session
+        try:
+            made = await lancedb.connect_async(
+                self.uri,
+                read_consistency_interval=self._intervals[still],
+                session=session,
+                storage_options=None if self.volume is None else self.volume.options,
+            )
+        except OSError as error:
+            fault = disk_fault(error)
+            if fault is None or fault.reason != "EROFS":
+                raise
+            return None
+        if self._caches is None or self._caches.session is session:
+            self._connections[still] = made
+        return made
+
+    def disconnect(self) -> None:
+        """Connect again before the next use; open tables keep their connection."""
+        self._connections.clear()
 
     async def list_tables(self, page_token: str | None = None) -> Any:
         """A page of names.
@@ -125,6 +173,12 @@ class Database:
             ValueError: there is no table of that name.
             StoreError: the table is torn and cannot be repaired, or the store is gone.
         """
+        opened = await self._opened(name, still=still)
+        if still and self._caches is not None:
+            await self._caches.note(name, opened)
+        return opened
+
+    async def _opened(self, name: str, *, still: bool) -> AsyncTable:
         connection = await self._present(still=still)
         if self.volume is None:
             return await connection.open_table(name)
