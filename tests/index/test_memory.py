@@ -51,6 +51,7 @@ def test_caches_are_replaced_with_the_indexes_over_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "MOST_WORD_INDEXES", 5)
+    monkeypatch.setattr(database, "LOOK_SECONDS", 0)
 
     async def scenario() -> None:
         caches = Caches(100_000_000)

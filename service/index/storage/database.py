@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -25,6 +27,8 @@ warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
 # its caches are full. It counts a tenth of their memory, because each has a copy of the data that
 # segments texts: 128 take some 115 MB.
 MOST_WORD_INDEXES = 128
+# between two looks at the indexes of a table: a look may read a file
+LOOK_SECONDS = 1.0
 
 
 async def connect(uri: str, volume: Volume | None = None, caches: Caches | None = None) -> Database:
@@ -56,6 +60,7 @@ class Caches:
         self._size = size
         self._databases: WeakSet[Database] = WeakSet()
         self._versions: dict[str, int] = {}
+        self._looks: dict[str, float] = {}
         self._word_indexes: set[str] = set()
         self.session = self._made()
         if shown is not None:
@@ -72,6 +77,10 @@ class Caches:
             name: of the table.
             table: it stays at its version.
         """
+        now = time.monotonic()
+        if now < self._looks.get(name, -math.inf) + LOOK_SECONDS:
+            return
+        self._looks[name] = now
         version = await table.version()
         if self._versions.get(name) == version:
             return
@@ -79,6 +88,7 @@ class Caches:
         found = await table.list_indices()
         self._word_indexes |= {str(one.index_uuid) for one in found if one.index_type == "FTS"}
         if len(self._word_indexes) > MOST_WORD_INDEXES:
+            self._looks.clear()
             self._versions.clear()
             self._word_indexes.clear()
             self.session = self._made()
