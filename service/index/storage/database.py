@@ -12,11 +12,14 @@ from weakref import WeakSet
 
 import lancedb
 import pyarrow as pa
+import structlog
 from lancedb.table import AsyncTable
 from prometheus_client import Gauge
 
 from service.errors import StoreError, disk_fault
 from service.index.storage.volume import Volume
+
+log = structlog.get_logger("docsplit.index")
 
 # uvloop runs lancedb's hook for forks before a subprocess begins its own program: the warning
 # would stand between the lines of the service's log
@@ -88,6 +91,7 @@ class Caches:
         found = await table.list_indices()
         self._word_indexes |= {str(one.index_uuid) for one in found if one.index_type == "FTS"}
         if len(self._word_indexes) > MOST_WORD_INDEXES:
+            log.info("index_caches_replaced", counted_bytes=self.session.size_bytes)
             self._looks.clear()
             self._versions.clear()
             self._word_indexes.clear()
