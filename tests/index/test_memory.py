@@ -50,7 +50,7 @@ async def maintained(indexes: Indexes, number: int) -> None:
 def test_caches_are_replaced_with_the_indexes_over_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MOST_WORD_INDEXES", 5)
+    monkeypatch.setattr(database, "MOST_FORMER", 5)
     monkeypatch.setattr(database, "LOOK_SECONDS", 0)
 
     async def scenario() -> None:
@@ -79,6 +79,28 @@ def test_caches_are_replaced_with_the_indexes_over_words(
         await maintained(indexes, 8)
         await search.words(await indexes.open("x", still=True), query, 10, None)
         assert first.size_bytes == held
+
+    asyncio.run(scenario())
+
+
+def test_many_indexes_do_not_replace_the_caches_until_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "MOST_FORMER", 2)
+    monkeypatch.setattr(database, "MOST_WORD_INDEXES", 6)
+
+    async def scenario() -> None:
+        caches = Caches(100_000_000)
+        databases = [await connect(f"{tmp_path}/{part}", caches=caches) for part in ("a", "b")]
+        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        first = caches.session
+        for number in range(6):
+            await indexes.create(f"x{number}", {})
+            await indexes.open(f"x{number}", still=True)
+        assert caches.session is first
+        await indexes.create("x6", {})
+        await indexes.open("x6", still=True)
+        assert caches.session is not first
 
     asyncio.run(scenario())
 

@@ -25,11 +25,11 @@ log = structlog.get_logger("docsplit.index")
 # would stand between the lines of the service's log
 warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
 
-
-# Versions of indexes over words, until the caches are replaced. LanceDB keeps former versions until
-# its caches are full. It counts a tenth of their memory, because each has a copy of the data that
-# segments texts: 128 take some 115 MB.
-MOST_WORD_INDEXES = 128
+# Indexes over words in the caches, until the caches are replaced: all, and those that a maintenance
+# has replaced. LanceDB keeps them until its caches are full. It counts a tenth of their memory,
+# because each has a copy of the data that segments texts: 128 take some 115 MB.
+MOST_WORD_INDEXES = 512
+MOST_FORMER = 128
 # between two looks at the indexes of a table: a look may read a file
 LOOK_SECONDS = 1.0
 
@@ -64,7 +64,9 @@ class Caches:
         self._databases: WeakSet[Database] = WeakSet()
         self._versions: dict[str, int] = {}
         self._looks: dict[str, float] = {}
+        # of all tables, and those that each table has now
         self._word_indexes: set[str] = set()
+        self._current: dict[str, set[str]] = {}
         self.session = self._made()
         if shown is not None:
             shown.set_function(lambda: self.session.size_bytes)
@@ -89,12 +91,15 @@ class Caches:
             return
         self._versions[name] = version
         found = await table.list_indices()
-        self._word_indexes |= {str(one.index_uuid) for one in found if one.index_type == "FTS"}
-        if len(self._word_indexes) > MOST_WORD_INDEXES:
+        self._current[name] = {str(one.index_uuid) for one in found if one.index_type == "FTS"}
+        self._word_indexes |= self._current[name]
+        held, current = len(self._word_indexes), sum(map(len, self._current.values()))
+        if held > MOST_WORD_INDEXES or held - current > MOST_FORMER:
             log.info("index_caches_replaced", counted_bytes=self.session.size_bytes)
             self._looks.clear()
             self._versions.clear()
             self._word_indexes.clear()
+            self._current.clear()
             self.session = self._made()
             for database in self._databases:
                 database.disconnect()
@@ -128,10 +133,10 @@ class Database:
     def __init__(self, uri: str, volume: Volume | None, caches: Caches | None = None) -> None:
         self.uri = uri
         self.volume = volume
-        # without an interval an open table never sees the writes of other processes
         self._caches = caches
         if caches is not None:
             caches.register(self)
+        # without an interval an open table never sees the writes of other processes
         self._intervals = {False: timedelta(0), True: None}
         self._connections: dict[bool, lancedb.AsyncConnection] = {}
 
