@@ -57,7 +57,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert "3 written, 0 unchanged, 1 repeated ids, 6 refused" in first.stderr
     assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
     assert "?: a text has half a surrogate pair" in first.stderr
-    assert '.: id: HTTP clients remove "." from the path' in first.stderr
+    assert '.: id: many HTTP clients remove "." from the path' in first.stderr
     assert "id: it must have 1 to 512 characters" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
     write(file, rows[0], rows[2] | {"text": "changed"}, {"id": "d", "text": "as in form 7"})

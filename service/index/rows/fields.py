@@ -125,10 +125,10 @@ def valid_id(name: str) -> bool:
 def unaddressable(name: str) -> str | None:
     """Why no URL can name a document of this id, and the remedy; None if one can.
 
-    HTTP clients remove ``.`` and ``..`` from paths, encoded or not (RFC 3986, 5.2.4).
+    Browsers and many other HTTP clients remove ``.`` and ``..`` from paths, encoded or not.
     """
     if name in (".", ".."):
-        return f'HTTP clients remove "{name}" from the path of a URL: use another id'
+        return f'many HTTP clients remove "{name}" from the path of a URL: use another id'
     return None
 
 
