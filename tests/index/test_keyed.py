@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from lancedb.expr import col, lit
+from lancedb.table import AsyncTable
 
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import connect, table_names
@@ -35,6 +37,30 @@ def test_the_first_of_several_writers_under_one_condition_wins(tmp_path: Path) -
             assert await one.get("a", ["holder"]) == {"holder": str(number)}
         await one.put({"name": "a", "holder": "late", "count": 0}, replace=False)
         assert await one.get("a", ["holder"]) == {"holder": "2"}
+
+    asyncio.run(scenario())
+
+
+def test_a_write_meets_the_creation_of_the_table_by_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        database = await connect(str(tmp_path))
+        table = KeyedTable(database, "places", **COLUMNS)
+        before = await database.provide("places", table.schema)
+        stale = await database.open_table("places", still=True)
+        # LanceDB's creation replaces a table that appeared meanwhile
+        await database.create_table("places", schema=table.schema, mode="overwrite")
+        handles = iter([stale, before])
+
+        async def handle() -> AsyncTable:
+            return next(handles)
+
+        monkeypatch.setattr(table, "_table", handle)
+        await table.put({"name": "a", "holder": "one", "count": 1})
+        assert await table.keys() == ["a"]
+        # the first try met the creation
+        assert next(handles, None) is None
 
     asyncio.run(scenario())
 
