@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.index.maintenance import DIMENSIONS, Documents
+from benchmarks.index.size import CACHE_BYTES
 from benchmarks.rig.markdown import table
 from benchmarks.rig.processes import status
 from service.index.indexes import Indexes, Model, connect
@@ -27,7 +28,6 @@ from service.index.maintenance import maintain
 from service.index.query import search
 from service.index.storage import database
 
-CACHE_BYTES = 536_870_912
 WAYS = {"replaced": database.MOST_FORMER, "never replaced": 10**9}
 
 

@@ -166,7 +166,7 @@ async def maintain(
     if len(await indexes.generations(name)) == 1:
         await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
     await optimize(index.table, indexes.database.sync, step, rebuild=rebuild)
-    # the caches note the new index over words, also if nobody searches
+    # The caches count the indexes over words of each table that is opened. Perhaps nobody searches.
     await indexes.database.open_table(index.table.name, still=True)
     try:
         if await indexes.profiles.wanted(index):

@@ -20,12 +20,17 @@ from tests.index.processes import record
 BYTES = 10_000
 
 
+async def opened(folder: Path, caches: Caches) -> Indexes:
+    """The indexes below a folder."""
+    databases = [await connect(f"{folder}/{part}", caches=caches) for part in ("a", "b")]
+    return Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+
+
 async def kept(folder: Path, bound: int) -> int:
     """Bytes in the caches after searches of all kinds."""
     shown = Metrics().index_cache_bytes
     caches = Caches(bound, shown)
-    databases = [await connect(f"{folder}/{part}", caches=caches) for part in ("a", "b")]
-    indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+    indexes = await opened(folder, caches)
     if await indexes.create("x", {}):
         for number in range(10):
             await (await indexes.open("x")).put([record(f"{number}", f"word {number}" * 50)])
@@ -55,8 +60,7 @@ def test_caches_are_replaced_with_the_indexes_over_words(
 
     async def scenario() -> None:
         caches = Caches(100_000_000)
-        databases = [await connect(f"{tmp_path}/{part}", caches=caches) for part in ("a", "b")]
-        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        indexes = await opened(tmp_path, caches)
         await indexes.create("x", {})
         first = caches.session
         for number in range(4):
@@ -91,8 +95,7 @@ def test_many_indexes_do_not_replace_the_caches_until_there_are_too_many(
 
     async def scenario() -> None:
         caches = Caches(100_000_000)
-        databases = [await connect(f"{tmp_path}/{part}", caches=caches) for part in ("a", "b")]
-        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        indexes = await opened(tmp_path, caches)
         first = caches.session
         for number in range(6):
             await indexes.create(f"x{number}", {})

@@ -62,12 +62,7 @@ class Caches:
     def __init__(self, size: int, shown: Gauge | None = None) -> None:
         self._size = size
         self._databases: WeakSet[Database] = WeakSet()
-        self._versions: dict[str, int] = {}
-        self._looks: dict[str, float] = {}
-        # of all tables, and those that each table has now
-        self._word_indexes: set[str] = set()
-        self._current: dict[str, set[str]] = {}
-        self.session = self._made()
+        self._begin()
         if shown is not None:
             shown.set_function(lambda: self.session.size_bytes)
 
@@ -96,17 +91,18 @@ class Caches:
         held, current = len(self._word_indexes), sum(map(len, self._current.values()))
         if held > MOST_WORD_INDEXES or held - current > MOST_FORMER:
             log.info("index_caches_replaced", counted_bytes=self.session.size_bytes)
-            self._looks.clear()
-            self._versions.clear()
-            self._word_indexes.clear()
-            self._current.clear()
-            self.session = self._made()
+            self._begin()
             for database in self._databases:
                 database.disconnect()
 
-    def _made(self) -> lancedb.Session:
+    def _begin(self) -> None:
         metadata = self._size // 7
-        return lancedb.Session(self._size - metadata, metadata)
+        self.session = lancedb.Session(self._size - metadata, metadata)
+        self._looks: dict[str, float] = {}
+        self._versions: dict[str, int] = {}
+        # of all tables, and those that each table has now
+        self._word_indexes: set[str] = set()
+        self._current: dict[str, set[str]] = {}
 
 
 async def table_names(database: Database) -> list[str]:
