@@ -8,7 +8,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import InvalidError, MalformedError, MediaTypeError, TooLargeError
-from service.index.rows.fields import ID_CHARACTERS, unaddressable, valid_id
+from service.index.rows.fields import ID_CHARACTERS, wrong_id
 from service.uploads.spool import Upload
 
 # files of one request
@@ -84,7 +84,7 @@ class _Parts:
             name = given.decode()
         except UnicodeDecodeError:
             name = ""
-        if not valid_id(name) or unaddressable(name):
+        if wrong_id(name):
             raise InvalidError(
                 f"files: part {self._files} has no usable file name: send only files, and names in "
                 f"UTF-8 with 1 to {ID_CHARACTERS} characters, none of them a control character, "

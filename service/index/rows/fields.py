@@ -104,9 +104,7 @@ def unservable(
     name: str, text: str, title: str | None, metadata: object, links: Iterable[str]
 ) -> str | None:
     """Why an index cannot store a document, and the remedy; None if it can."""
-    if not valid_id(name):
-        return f"id: it must have 1 to {ID_CHARACTERS} characters, none of them a control character"
-    if wrong := unaddressable(name):
+    if wrong := wrong_id(name):
         return f"id: {wrong}"
     if title is not None and len(title) > TITLE_CHARACTERS:
         return f"title: {len(title)} characters; the limit is {TITLE_CHARACTERS}"
@@ -118,15 +116,18 @@ def unservable(
 
 
 def valid_id(name: str) -> bool:
-    """Whether a text can be the id of a document."""
+    """Whether a text can be the id of a stored document."""
     return 0 < len(name) <= ID_CHARACTERS and not any(c < " " or c == "\x7f" for c in name)
 
 
-def unaddressable(name: str) -> str | None:
-    """Why no URL can name a document of this id, and the remedy; None if one can.
+def wrong_id(name: str) -> str | None:
+    """Why a text cannot be the id of a new document, and the remedy; None if it can.
 
-    Browsers and many other HTTP clients remove ``.`` and ``..`` from paths, encoded or not.
+    Browsers and many other HTTP clients remove ``.`` and ``..`` from paths, encoded or not. Earlier
+    versions stored such ids.
     """
+    if not valid_id(name):
+        return f"it must have 1 to {ID_CHARACTERS} characters, none of them a control character"
     if name in (".", ".."):
         return f'many HTTP clients remove "{name}" from the path of a URL: use another id'
     return None

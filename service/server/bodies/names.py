@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from service.index.rows.fields import unaddressable, valid_id
+from service.index.rows.fields import valid_id, wrong_id
 from service.server.bodies.fields import valid_text
 
 INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -50,14 +50,14 @@ Identifier = Annotated[
 """A document's id: any text of 1 to 512 characters without control characters."""
 
 
-def _addressable(value: str) -> str:
-    if wrong := unaddressable(value):
+def _new(value: str) -> str:
+    if wrong := wrong_id(value):
         raise ValueError(wrong)
     return value
 
 
 NewIdentifier = Annotated[
-    Identifier, AfterValidator(_addressable), WithJsonSchema({"type": "string", "pattern": _NEW_ID})
+    Identifier, AfterValidator(_new), WithJsonSchema({"type": "string", "pattern": _NEW_ID})
 ]
 """The id of a document to store: an earlier version also stored ``.`` and ``..``."""
 
