@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import NIGHTLY, Server
 
-# Wrong values may also be too long for a head (431).
+# A wrong value may be too long for the request line, which gives 431.
 # All checks run, except for the first: a schema cannot express that white space is no text, or
 # which models and prompts exist.
 # Filters nest, so 7,700 of this phase's 8,600 requests would test wrong filters at every depth. The
