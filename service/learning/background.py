@@ -66,6 +66,7 @@ class Teachers(Protocol):
 class _Progress:
     stage: Stage = "waiting"
     done: int = 0
+    storing: bool = False
 
 
 class Background:
@@ -192,7 +193,7 @@ class Background:
                 whole = await self._embed(jobs, job, examples, known, teacher.embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, whole, teacher.revision)
+                await self._train(jobs, job, examples, whole, teacher.revision, progress)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -236,7 +237,13 @@ class Background:
         return np.stack([row for row in rows if row is not None])
 
     async def _train(
-        self, jobs: Jobs, job: Job, examples: Examples, vectors: Vectors, revision: str
+        self,
+        jobs: Jobs,
+        job: Job,
+        examples: Examples,
+        vectors: Vectors,
+        revision: str,
+        progress: _Progress,
     ) -> None:
         try:
             further = await self._store.unlabelled(examples, revision)
@@ -252,6 +259,7 @@ class Background:
         learnt = await executors.BACKGROUND.run_stoppable(learn)
         from service.learning.store import Head
 
+        progress.storing = True
         if not await jobs.update(job):
             raise asyncio.CancelledError
         heads = await self._store.classifiers()
@@ -275,6 +283,8 @@ async def _beat(jobs: Jobs, job: Job, progress: _Progress, task: asyncio.Task[No
         except Exception as error:  # noqa: BLE001 the store may work again at the next heartbeat
             log.warning("training_heartbeat_failed", classifier=job.name, reason=str(error)[:300])
             continue
-        if not known and task is not None:
+        # once the head is being stored, the training itself removes the job, and withdraws the head
+        # of a job that was deleted
+        if not known and not progress.storing and task is not None:
             task.cancel()
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +13,16 @@ from typing import Any
 
 import httpx
 import lancedb
+import numpy as np
 import pytest
 from starlette.requests import Request
 
 from heads.examples import Examples
 from service.errors import ConflictError
-from service.learning.background import Background
+from service.learning import background as background_module
+from service.learning.background import Background, Teacher
 from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
+from service.learning.store import Head, Heads
 from service.metrics import Metrics
 from service.server.routes.classifiers import list_classifiers
 from tests.conftest import Server, serving, wait_until
@@ -333,6 +336,67 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
     assert metrics.registry.get_sample_value(
         "docsplit_training_jobs_total", {"outcome": "lost"}
     ) == float(MOST_ATTEMPTS)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
+    deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs a replica's real training, with vectors that are known and without an engine."""
+    monkeypatch.setattr(background_module, "HEARTBEAT_SECONDS", 0.01)
+    held, metrics = jobs(tmp_path), Metrics()
+    heads = Heads(held._jobs._database, "classifiers", "classifier")
+    put, tidy = heads.put, held._jobs.tidy
+
+    async def put_late(head: Head, examples: Examples | None = None) -> Head:
+        stored = await put(head, examples)
+        if deleted:
+            # by another replica
+            job = await held.get("a")
+            assert job is not None
+            await held.remove(job)
+        return stored
+
+    async def tidy_late() -> None:
+        await tidy()
+        # many heartbeats find no job
+        await asyncio.sleep(0.5)
+
+    monkeypatch.setattr(heads, "put", put_late)
+    monkeypatch.setattr(held._jobs, "tidy", tidy_late)
+    vectors = [np.eye(2, dtype=np.float32)[place % 2] for place in range(len(SMALL.inputs))]
+
+    async def classifiers() -> Heads:
+        return heads
+
+    async def opened() -> Jobs:
+        return held
+
+    async def unlabelled(examples: Examples, revision: str) -> None:
+        return None
+
+    async def teacher(name: str | None) -> Teacher:
+        return Teacher("revision", SimpleNamespace(each=no_documents))  # type: ignore[arg-type]
+
+    async def no_documents(texts: list[str]) -> AsyncIterator[None]:
+        for _ in texts:
+            yield None
+
+    store = SimpleNamespace(jobs=opened, classifiers=classifiers, unlabelled=unlabelled)
+    background = Background(store, SimpleNamespace(teacher=teacher), metrics)  # type: ignore[arg-type]
+
+    async def scenario() -> list[str]:
+        await background.start("a", SMALL, vectors)
+        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
+        assert await held.get("a") is None
+        return await heads.names()
+
+    assert asyncio.run(scenario()) == ([] if deleted else ["a"])
+    counted = [
+        metrics.registry.get_sample_value("docsplit_training_jobs_total", {"outcome": outcome})
+        for outcome in ("done", "cancelled")
+    ]
+    assert counted == [1, 0]
 
 
 # the last test of this file: it ends the other replica of the pair
