@@ -270,6 +270,13 @@ class Settings(BaseSettings):
             raise ValueError(f"must start with one of {', '.join(schemes)}")
         return url
 
+    @field_validator("index_path")
+    @classmethod
+    def _folder_or_bucket(cls, path: str) -> str:
+        if "://" in path and not path.startswith("s3://"):
+            raise ValueError("must be a folder, or a URI that starts with s3://")
+        return path
+
     @field_validator("cache_secret")
     @classmethod
     def _hard_to_guess(cls, secret: SecretStr | None) -> SecretStr | None:
