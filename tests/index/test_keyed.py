@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from lancedb.expr import col, lit
-from lancedb.table import AsyncTable
 
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import connect, table_names
@@ -41,26 +40,22 @@ def test_the_first_of_several_writers_under_one_condition_wins(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-def test_a_write_meets_the_creation_of_the_table_by_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_creation_of_a_table_keeps_what_another_process_wrote_meanwhile(
+    tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
+        other = KeyedTable(await connect(str(tmp_path)), "places", **COLUMNS)
+        await other.put({"name": "a", "holder": "other", "count": 1})
+        # as in a process that has just found no table
         database = await connect(str(tmp_path))
+        await database._create_once("places", other.schema)
         table = KeyedTable(database, "places", **COLUMNS)
-        before = await database.provide("places", table.schema)
-        stale = await database.open_table("places", still=True)
-        # LanceDB's creation replaces a table that appeared meanwhile
+        await table.put({"name": "b", "holder": "this", "count": 1})
+        assert sorted(await other.keys()) == ["a", "b"]
+        assert os.listdir(tmp_path) == ["places.lance"]
+        # the control: LanceDB's own creation overwrites a table that appears meanwhile
         await database.create_table("places", schema=table.schema, mode="overwrite")
-        handles = iter([stale, before])
-
-        async def handle() -> AsyncTable:
-            return next(handles)
-
-        monkeypatch.setattr(table, "_table", handle)
-        await table.put({"name": "a", "holder": "one", "count": 1})
-        assert await table.keys() == ["a"]
-        # the first try met the creation
-        assert next(handles, None) is None
+        assert await other.keys() == []
 
     asyncio.run(scenario())
 

@@ -73,17 +73,7 @@ class KeyedTable:
                 condition on its columns, which ``target`` names.
         """
         given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
-        try:
-            await self._merge(given, replace)
-        except RuntimeError as error:
-            # another process created the table at the same time, and nothing was written
-            if "concurrent transaction Overwrite" not in str(error):
-                raise
-            await self._merge(given, replace)
-
-    async def _merge(self, given: pa.Table, replace: bool | str) -> None:
-        table = await self._table()
-        merge = table.merge_insert(self.key)
+        merge = (await self._table()).merge_insert(self.key)
         if replace is not False:
             merge = merge.when_matched_update_all(where=None if replace is True else replace)
         await merge.when_not_matched_insert_all().execute(given)

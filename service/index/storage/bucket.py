@@ -109,7 +109,7 @@ class Bucket:
         import obstore
 
         try:
-            obstore.list_with_delimiter(self._store())
+            obstore.list_with_delimiter(self._own())
         except Exception as error:
             raise _fault(reason_of(error) or "unusable") from error
 
@@ -118,7 +118,7 @@ class Bucket:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        store = self._store()
+        store = self._own()
 
         def create(content: bytes) -> bool:
             try:
@@ -140,24 +140,28 @@ class Bucket:
             return False
         return True
 
-    def _store(self) -> ObjectStore:
-        if self._client is None:
-            from obstore.store import from_url
+    def objects(self, uri: str) -> ObjectStore:
+        """A client for the objects below a prefix of the bucket."""
+        from obstore.store import from_url
 
-            options: Any = {
-                "timeout": f"{self._milliseconds}ms",
-                "connect_timeout": f"{_CONNECT_SECONDS}s",
-            }
-            # with options of its own, the client ignores these variables
-            for name in ("allow_http", "allow_invalid_certificates", "proxy_url"):
-                value = os.environ.get(f"AWS_{name.upper()}")
-                if value is not None:
-                    options[name] = value
-            retries: Any = {
-                "max_retries": _RETRIES,
-                "retry_timeout": timedelta(milliseconds=self._milliseconds),
-            }
-            self._client = from_url(self._uri, client_options=options, retry_config=retries)
+        options: Any = {
+            "timeout": f"{self._milliseconds}ms",
+            "connect_timeout": f"{_CONNECT_SECONDS}s",
+        }
+        # with options of its own, the client ignores these variables
+        for name in ("allow_http", "allow_invalid_certificates", "proxy_url"):
+            value = os.environ.get(f"AWS_{name.upper()}")
+            if value is not None:
+                options[name] = value
+        retries: Any = {
+            "max_retries": _RETRIES,
+            "retry_timeout": timedelta(milliseconds=self._milliseconds),
+        }
+        return from_url(uri, client_options=options, retry_config=retries)
+
+    def _own(self) -> ObjectStore:
+        if self._client is None:
+            self._client = self.objects(self._uri)
         return self._client
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 import warnings
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -16,6 +19,7 @@ import structlog
 from lancedb.table import AsyncTable
 from prometheus_client import Gauge
 
+from service import executors
 from service.errors import StoreError, disk_fault
 from service.index.storage.volume import Volume
 
@@ -222,12 +226,42 @@ class Database:
             return None
 
     async def provide(self, name: str, schema: pa.Schema) -> AsyncTable:
-        """A table, created if there is none of that name."""
+        """A table, created if there is none of that name; several processes may call this."""
         found = await self.find(name)
-        return found or await self.create_table(name, schema=schema, exist_ok=True)
+        if found is None:
+            await self._create_once(name, schema)
+            found = await self.open_table(name)
+        return found
+
+    async def _create_once(self, name: str, schema: pa.Schema) -> None:
+        """Create an empty table, unless another process is first.
+
+        LanceDB replaces a table that appears during its creation, with all rows. So it creates the
+        table elsewhere, and only one process can create the file of the first version here.
+        """
+        await self._check()
+        await self._present()
+        local = "://" not in self.uri
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=self.uri if local else None) as folder:
+            made = await lancedb.connect_async(folder)
+            await made.create_table(name, schema=schema)
+            await executors.STORE.run(self._publish, Path(folder))
+
+    def _publish(self, folder: Path) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+        from obstore.store import LocalStore
+
+        objects = None if self.volume is None else self.volume.objects(self.uri)
+        objects = objects or LocalStore(self.uri)
+        with suppress(AlreadyExistsError):
+            # the manifest follows the transaction, and the hint the manifest
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                key = path.relative_to(folder).as_posix()
+                obstore.put(objects, key, path.read_bytes(), mode="create")
 
     async def create_table(self, name: str, *given: Any, **options: Any) -> AsyncTable:
-        """Create a table.
+        """Create a table of a name that no other process creates.
 
         Raises:
             StoreError: the store is gone; no new one is made.

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import structlog
 
@@ -17,6 +17,9 @@ from service.index.storage.bucket import Bucket
 from service.index.storage.disk import Disk
 from service.index.storage.place import Place
 from service.index.storage.reserve import BYTES, Reserve
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 log = structlog.get_logger("docsplit.index")
 
@@ -86,6 +89,10 @@ class Volume:
     def options(self) -> dict[str, str] | None:
         """LanceDB's options for connections to the store."""
         return None if self._bucket is None else self._bucket.options
+
+    def objects(self, uri: str) -> ObjectStore | None:
+        """A client for the objects below a prefix of the bucket; None for a folder."""
+        return None if self._bucket is None else self._bucket.objects(uri)
 
     @property
     def watch_seconds(self) -> float:
