@@ -28,7 +28,7 @@ def begin(folder: Path) -> None:
     global _server
     import lancedb
 
-    from service.index.storage.database import Database
+    from service.index.storage.database import NEW, Database
     from tests.s3_server import S3Server
 
     _server = S3Server(folder / "log")
@@ -39,7 +39,9 @@ def begin(folder: Path) -> None:
         made(self, placed(uri), *given)
 
     async def connect(uri: str, **options: Any) -> lancedb.AsyncConnection:
-        return await connected(placed(uri), **options)
+        # a new table is made in a folder, and moved into the store
+        new = Path(uri).name.startswith(NEW)
+        return await connected(uri if new else placed(uri), **options)
 
     Database.__init__ = make  # type: ignore[method-assign, assignment]
     lancedb.connect_async = connect  # type: ignore[assignment]

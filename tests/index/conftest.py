@@ -40,4 +40,4 @@ def index(server: Server) -> Iterator[str]:
     name = f"t-{uuid.uuid4().hex[:12]}"
     call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)
     yield name
-    httpx.delete(f"{server.url}/indexes/{name}")
+    httpx.delete(f"{server.url}/indexes/{name}", timeout=90)

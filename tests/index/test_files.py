@@ -181,6 +181,7 @@ def test_wrong_options_of_an_upload_are_refused(
     assert said in answer.json()["error"]
 
 
+@pytest.mark.folder
 def test_a_cancelled_job_ends(server: Server, index: str, peps: dict[str, str]) -> None:
     files = {f"{name}.txt": text.encode() for name, text in list(peps.items())[:200]}
     job = upload(server, index, files)
@@ -250,6 +251,7 @@ def test_a_body_over_the_limit_is_refused_before_it_comes(server: Server, index:
         assert answered(connection).status == 404
 
 
+@pytest.mark.folder
 def test_a_client_that_leaves_half_way_leaves_nothing(server: Server, index: str) -> None:
     with started(server, index, 3_000_000) as connection:
         connection.sendall(NAMED.encode() + b"a" * 2_000_000)

@@ -34,6 +34,8 @@ warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
 # because each has a copy of the data that segments texts: 128 take some 115 MB.
 MOST_WORD_INDEXES = 512
 MOST_FORMER = 128
+# start of the names of folders in which new tables are made
+NEW = ".new-"
 # between two looks at the indexes of a table: a look may read a file
 LOOK_SECONDS = 1.0
 
@@ -242,7 +244,7 @@ class Database:
         await self._check()
         await self._present()
         local = "://" not in self.uri
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=self.uri if local else None) as folder:
+        with tempfile.TemporaryDirectory(prefix=NEW, dir=self.uri if local else None) as folder:
             made = await lancedb.connect_async(folder)
             await made.create_table(name, schema=schema)
             await executors.STORE.run(self._publish, Path(folder))
@@ -250,10 +252,11 @@ class Database:
     def _publish(self, folder: Path) -> None:
         import obstore
         from obstore.exceptions import AlreadyExistsError
-        from obstore.store import LocalStore
+        from obstore.store import LocalStore, from_url
 
         objects = None if self.volume is None else self.volume.objects(self.uri)
-        objects = objects or LocalStore(self.uri)
+        if objects is None:
+            objects = from_url(self.uri) if "://" in self.uri else LocalStore(self.uri)
         with suppress(AlreadyExistsError):
             # the manifest follows the transaction, and the hint the manifest
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
