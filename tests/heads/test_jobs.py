@@ -5,39 +5,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import lancedb
-import numpy as np
 import pytest
-from starlette.requests import Request
 
 from heads.examples import Examples
-from service.errors import ConflictError
-from service.learning import background as background_module
-from service.learning.background import Background, Teacher
-from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
-from service.learning.store import Head, Heads
-from service.metrics import Metrics
-from service.server.routes.classifiers import list_classifiers
+from service.learning.jobs import LOST_SECONDS, Jobs
 from tests.conftest import Server, serving, wait_until
-from tests.conftest import until as until_async
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
 from tests.index.conftest import call
 
 SMALL = Examples(SPORT + MONEY, [["sport"]] * 5 + [["money"]] * 5)
-
-
-def test_a_silent_job_is_lost() -> None:
-    job = Job("a", "b", "c", "running", "embedding", 1, 2, "", 1000.0, 2000.0)
-    assert job.state_at(2000.0 + LOST_SECONDS) == "running"
-    assert job.state_at(2001.0 + LOST_SECONDS) == "lost"
-    assert replace(job, state="failed").state_at(1e9) == "failed"
 
 
 def jobs(folder: Path) -> Jobs:
@@ -59,71 +41,6 @@ def stored(folder: Path) -> int:
         return await (await database.open_table("job_examples")).count_rows()
 
     return asyncio.run(count())
-
-
-def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
-    here, there = jobs(tmp_path), jobs(tmp_path)
-
-    async def both() -> list[Job | BaseException]:
-        claims = here.claim("a", SMALL), there.claim("a", SMALL)
-        return list(await asyncio.gather(*claims, return_exceptions=True))
-
-    won, lost = sorted(asyncio.run(both()), key=lambda got: isinstance(got, BaseException))
-    assert isinstance(won, Job)
-    assert isinstance(lost, ConflictError)
-    assert stored(tmp_path) == 1
-    assert asyncio.run(there.examples(won)) == SMALL
-
-    async def age() -> None:
-        await here.update(won)
-        await here._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
-
-    with pytest.raises(ConflictError):
-        asyncio.run(there.claim("a", SMALL))
-    asyncio.run(age())
-    taken = asyncio.run(there.claim("a", SMALL))
-    assert taken.uid != won.uid
-    # the former job's examples are gone, and the job can do nothing more
-    assert stored(tmp_path) == 1
-    assert not asyncio.run(here.update(won, done=5))
-    assert asyncio.run(there.update(taken, done=5))
-    asyncio.run(there.refuse(taken, "it's input 3"))
-    failed = asyncio.run(here.get("a"))
-    assert failed is not None
-    assert (failed.state, failed.error, failed.done) == ("failed", "it's input 3", 5)
-    assert stored(tmp_path) == 0
-    asyncio.run(here.remove(taken))
-    assert asyncio.run(there.get("a")) is None
-
-
-def test_examples_are_deleted_with_their_job_even_if_the_caller_is_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = jobs(tmp_path)
-    dropped = held._drop
-
-    async def cancelled() -> None:
-        between, go_on = asyncio.Event(), asyncio.Event()
-
-        async def drop(key: str) -> None:
-            between.set()
-            await go_on.wait()
-            await dropped(key)
-            between.clear()
-
-        monkeypatch.setattr(held, "_drop", drop)
-        job = await held.claim("a", SMALL)
-        removing = asyncio.create_task(held.remove(job))
-        await between.wait()
-        removing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await removing
-        go_on.set()
-        await until_async(lambda: not between.is_set())
-
-    asyncio.run(cancelled())
-    assert asyncio.run(held.get("a")) is None
-    assert stored(tmp_path) == 0
 
 
 @pytest.fixture(scope="module")
@@ -274,131 +191,6 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
 
 
-def test_one_of_two_replicas_takes_over_a_lost_job(tmp_path: Path) -> None:
-    here, there = jobs(tmp_path), jobs(tmp_path)
-
-    async def taken(job: Job) -> list[Job]:
-        found = await asyncio.gather(here.take_over(job), there.take_over(job))
-        return [job for job in found if job is not None]
-
-    job = asyncio.run(here.claim("a", SMALL))
-    assert asyncio.run(here.lost()) == []
-    for attempt in (2, 3):
-        age(tmp_path, LOST_SECONDS + 1)
-        [lost] = asyncio.run(there.lost())
-        [next_one] = asyncio.run(taken(lost))
-        assert asyncio.run(there.lost()) == []
-        assert (next_one.state, next_one.attempt) == ("running", attempt)
-        assert asyncio.run(here.examples(next_one)) == SMALL
-        # if the former replica still runs, it writes no more
-        assert not asyncio.run(here.update(job, done=5))
-        job = next_one
-    # a replica that shut down in good order does not count
-    assert asyncio.run(here.update(job, state="lost"))
-    assert asyncio.run(here.lost()) == []
-    age(tmp_path, LEFT_SECONDS + 1)
-    [left] = asyncio.run(here.lost())
-    [again] = asyncio.run(taken(left))
-    assert again.attempt == 3
-    # a job that was deleted in between is not taken over
-    asyncio.run(here.remove(again))
-    assert asyncio.run(taken(again)) == []
-
-
-def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
-    """Runs a replica's real loop, with a store and without an engine."""
-    held = jobs(tmp_path / "heads")
-    metrics = Metrics()
-
-    async def get() -> Jobs:
-        return held
-
-    store = SimpleNamespace(path=str(tmp_path), jobs=get)
-    teachers = SimpleNamespace(serves=lambda _: True)
-    background = Background(store, teachers, metrics)  # type: ignore[arg-type]
-    begun: list[Job] = []
-    background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
-
-    async def scenario() -> Job | None:
-        await held.claim("a", SMALL)
-        for _ in range(MOST_ATTEMPTS):
-            await held._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
-            await background._take_over(held)
-        return await held.get("a")
-
-    given_up = asyncio.run(scenario())
-    assert [job.attempt for job in begun] == [2, 3]
-    assert given_up is not None
-    assert given_up.state == "failed"
-    assert "3 replicas ended" in given_up.error
-    # for an operator who has repaired the replicas
-    assert asyncio.run(held.examples(given_up)) == SMALL
-    assert metrics.registry.get_sample_value(
-        "docsplit_training_jobs_total", {"outcome": "lost"}
-    ) == float(MOST_ATTEMPTS)
-
-
-@pytest.mark.parametrize("deleted", [False, True])
-def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
-    deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs a replica's real training, with vectors that are known and without an engine."""
-    monkeypatch.setattr(background_module, "HEARTBEAT_SECONDS", 0.01)
-    held, metrics = jobs(tmp_path), Metrics()
-    heads = Heads(held._jobs._database, "classifiers", "classifier")
-    put, tidy = heads.put, held._jobs.tidy
-
-    async def put_late(head: Head, examples: Examples | None = None) -> Head:
-        stored = await put(head, examples)
-        if deleted:
-            # by another replica
-            job = await held.get("a")
-            assert job is not None
-            await held.remove(job)
-        return stored
-
-    async def tidy_late() -> None:
-        await tidy()
-        # many heartbeats find no job
-        await asyncio.sleep(0.5)
-
-    monkeypatch.setattr(heads, "put", put_late)
-    monkeypatch.setattr(held._jobs, "tidy", tidy_late)
-    vectors = [np.eye(2, dtype=np.float32)[place % 2] for place in range(len(SMALL.inputs))]
-
-    async def classifiers() -> Heads:
-        return heads
-
-    async def opened() -> Jobs:
-        return held
-
-    async def unlabelled(examples: Examples, revision: str) -> None:
-        return None
-
-    async def teacher(name: str | None) -> Teacher:
-        return Teacher("revision", SimpleNamespace(each=no_documents))  # type: ignore[arg-type]
-
-    async def no_documents(texts: list[str]) -> AsyncIterator[None]:
-        for _ in texts:
-            yield None
-
-    store = SimpleNamespace(jobs=opened, classifiers=classifiers, unlabelled=unlabelled)
-    background = Background(store, SimpleNamespace(teacher=teacher), metrics)  # type: ignore[arg-type]
-
-    async def scenario() -> list[str]:
-        await background.start("a", SMALL, vectors)
-        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
-        assert await held.get("a") is None
-        return await heads.names()
-
-    assert asyncio.run(scenario()) == ([] if deleted else ["a"])
-    counted = [
-        metrics.registry.get_sample_value("docsplit_training_jobs_total", {"outcome": outcome})
-        for outcome in ("done", "cancelled")
-    ]
-    assert counted == [1, 0]
-
-
 # the last test of this file: it ends the other replica of the pair
 def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     pair: tuple[Server, Server], long: dict[str, Any], folder: Path
@@ -416,36 +208,3 @@ def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     assert examples is not None
     assert examples.inputs == long["inputs"]
     assert "Traceback" not in two.log.read_text()
-
-
-class _Ending:
-    """A training that ends as soon as a request has read jobs or classifiers."""
-
-    def __init__(self) -> None:
-        self.looked = False
-
-    async def jobs(self) -> SimpleNamespace:
-        return SimpleNamespace(names=lambda: self._names(["asked"], []))
-
-    async def classifiers(self) -> SimpleNamespace:
-        return SimpleNamespace(names=lambda: self._names([], ["asked"]))
-
-    async def labels(self) -> SimpleNamespace:
-        async def classifiers() -> set[str]:
-            return {"asked", "fresh"}
-
-        return SimpleNamespace(classifiers=classifiers)
-
-    async def _names(self, before: list[str], after: list[str]) -> list[str]:
-        found = after if self.looked else before
-        self.looked = True
-        return found
-
-
-def test_a_training_that_ends_during_a_listing_is_listed() -> None:
-    state = SimpleNamespace(service=SimpleNamespace(heads=_Ending()))
-    app = SimpleNamespace(state=state)
-    scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}
-    answer = asyncio.run(list_classifiers(Request(scope)))
-    assert answer.classifiers == ["asked"]
-    assert answer.untrained == ["fresh"]

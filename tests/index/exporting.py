@@ -8,18 +8,41 @@ It stops in the middle, and waits until a test kills it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from service.bulk.exporting.destination import Destination, Manifest, Plan
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from service.bulk.exporting.destination import MANIFEST, Destination, Manifest, Plan
 from service.bulk.exporting.run import Export
 from service.index.indexes import Indexes
 from tests.integrity import stores
 
 # the process stops when it has written so many documents, the last one into an open file
 MIDDLE = 10
+
+
+def read(folder: Path) -> pa.Table:
+    """All rows of a complete export, after a check of its digests."""
+    held = json.loads((folder / MANIFEST).read_text())
+    assert held["complete"]
+    for file in held["files"]:
+        content = (folder / file["name"]).read_bytes()
+        assert file["sha256"] == hashlib.sha256(content).hexdigest()
+    assert {f["name"] for f in held["files"]} | {MANIFEST} == {p.name for p in folder.iterdir()}
+    tables = [
+        pq.read_table(folder / file["name"])
+        if held["plan"]["form"] == "parquet"
+        else pa.ipc.open_file(folder / file["name"]).read_all()
+        for file in held["files"]
+    ]
+    assert [table.num_rows for table in tables] == [file["rows"] for file in held["files"]]
+    return pa.concat_tables(tables)
 
 
 async def export(store: Path, folder: Path, form: str = "parquet", rows: int = 1) -> Manifest:

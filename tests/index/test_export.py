@@ -1,10 +1,8 @@
-"""``docsplit-index export``: what it writes, interruptions, damage and refusals."""
+"""Exports of stores in this process: what they write, interruptions and damage."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import hashlib
 import io
 import json
 import os
@@ -18,7 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,6 @@ import pytest
 from rich.console import Console
 
 from corpora.documents import read_documents
-from service.bulk.__main__ import main
 from service.bulk.exporting import files, reading
 from service.bulk.exporting.command import report
 from service.bulk.exporting.destination import MANIFEST, Destination, Manifest
@@ -39,32 +35,12 @@ from service.index.indexes import Indexes, Model, connect
 from service.index.rows.outline import Outline
 from service.index.rows.vectors import matrix
 from service.index.storage import pins
-from tests.conftest import ROOT, Server
-from tests.index.conftest import call, upsert
-from tests.index.exporting import MIDDLE, export, export_of
+from tests.conftest import ROOT
+from tests.index.exporting import MIDDLE, export, export_of, read
 from tests.integrity import stores
 from tests.integrity.stored import make
-from tests.storage import placed
 
 OUTLINE = Outline((0, 4), ((0, "A heading"), (3, "Another")))
-
-
-def read(folder: Path) -> pa.Table:
-    """All rows of a complete export, after a check of its digests."""
-    held = json.loads((folder / MANIFEST).read_text())
-    assert held["complete"]
-    for file in held["files"]:
-        content = (folder / file["name"]).read_bytes()
-        assert file["sha256"] == hashlib.sha256(content).hexdigest()
-    assert {f["name"] for f in held["files"]} | {MANIFEST} == {p.name for p in folder.iterdir()}
-    tables = [
-        pq.read_table(folder / file["name"])
-        if held["plan"]["form"] == "parquet"
-        else pa.ipc.open_file(folder / file["name"]).read_all()
-        for file in held["files"]
-    ]
-    assert [table.num_rows for table in tables] == [file["rows"] for file in held["files"]]
-    return pa.concat_tables(tables)
 
 
 def digests(held: Manifest) -> list[tuple[str, str]]:
@@ -292,25 +268,6 @@ def test_a_table_of_a_former_version_gives_the_same_columns(former: Path, tmp_pa
     stores.run(scenario())
 
 
-def test_a_store_that_takes_no_pin_is_exported_with_a_warning(
-    server: Server,
-    index: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def read_only(*_: object) -> int:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(pins, "hold", read_only)
-    upsert(server, index, {"id": "a", "text": "A text."})
-    root, folder = server.log.with_name("index"), tmp_path / "out"
-    assert command(root, index, str(folder), "--no-windows") == 0
-    assert "nothing keeps the version of this export" in capsys.readouterr().err
-    assert read(folder)["id"].to_pylist() == ["a"]
-    assert "windows" not in read(folder).schema.names
-
-
 @pytest.mark.folder
 def test_the_loader_reads_an_export_as_the_same_documents(store: Path, tmp_path: Path) -> None:
     root = stores.copy(store, tmp_path / "store")
@@ -335,108 +292,3 @@ def test_the_loader_reads_an_export_as_the_same_documents(store: Path, tmp_path:
 
 def _fields(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
-
-
-def command(store: Path | str, *words: str) -> int:
-    return main(["export", *words, "--index-path", placed(store), "--log-level", "error"])
-
-
-def test_the_command_exports_an_index_that_a_service_serves(
-    server: Server, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, folder = server.log.with_name("index"), tmp_path / "new" / "out"
-    texts = {"a": "A text on rivers.", "b": "Boats on the sea.", "c": "Bread and salt."}
-    upsert(server, index, *({"id": i, "text": t, "title": i.upper()} for i, t in texts.items()))
-    call(server, "DELETE", f"/indexes/{index}/documents/c", status=204)
-    assert command(root, index, str(folder)) == 0
-    said = capsys.readouterr().err
-    assert f"{index}: export" in said
-    assert "2 documents in 1 files" in said
-    rows = {row["id"]: row for row in read(folder).to_pylist()}
-    assert {name: row["text"] for name, row in rows.items()} == {i: texts[i] for i in "ab"}
-    [hit] = call(server, "POST", "/similar", {"index": index, "id": "a", "mode": "cosine"})
-    cosine = float(np.dot(rows["a"]["vector"], rows["b"]["vector"]))
-    assert (hit["id"], hit["cosine"]) == ("b", pytest.approx(cosine, abs=1e-6))
-    # the same state again changes nothing; another state needs another folder
-    before = (folder / MANIFEST).stat().st_mtime_ns
-    assert command(root, index, str(folder)) == 0
-    assert (folder / MANIFEST).stat().st_mtime_ns == before
-    upsert(server, index, {"id": "a", "text": "Another text."})
-    assert command(root, index, str(folder)) == 2
-    assert "an earlier state of the index" in capsys.readouterr().err
-
-
-def test_refusals_say_what_to_do(
-    server: Server, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = server.log.with_name("index")
-    upsert(server, index, {"id": "a", "text": "A text."})
-    file = tmp_path / "file"
-    file.touch()
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "photo.jpg").touch()
-    former = tmp_path / "former"
-    assert command(root, index, str(former), "--format", "arrow") == 0
-    manifest = (former / MANIFEST).read_text()
-    (former / "part-00000.arrow").unlink()
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    (foreign / MANIFEST).write_text(manifest.replace(f'"{index}"', '"another"'))
-    wrong = tmp_path / "wrong"
-    wrong.mkdir()
-    (wrong / MANIFEST).write_text("{}")
-    new = str(tmp_path / "new")
-    for words, hint in (
-        ((index, str(file)), "file: cannot be written"),
-        ((index, str(file / "below")), "below: cannot be written"),
-        ((index, "/proc/nowhere"), "cannot be written"),
-        ((index, str(other)), "not empty"),
-        ((index, str(foreign)), "an export of another index"),
-        ((index, str(wrong)), "not the manifest of an export"),
-        ((index, str(former)), "began with other flags: --format arrow"),
-        ((index, str(former), "--format", "arrow"), "part-00000.arrow is missing"),
-        ((index, new, "--file-rows", "0"), "a positive number"),
-        (("A/B", new), "lower-case"),
-        (("nothing", new), "no index of that name"),
-    ):
-        assert command(root, *words) == 2, words
-        assert hint in capsys.readouterr().err.replace("\n", " ")
-    assert not Path(new).exists()
-    assert command(tmp_path, index, new) == 2
-    # a bucket has no folder of indexes that could be missing
-    bucket = "://" in placed(tmp_path)
-    hint = "no index of that name" if bucket else "index_path holds no indexes"
-    assert hint in capsys.readouterr().err
-    with Destination(other).locked():
-        assert command(root, index, str(other)) == 2
-    assert "another export writes to it" in capsys.readouterr().err
-
-
-def test_wrong_credentials_of_an_object_store_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Forbidding(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(403, "InvalidAccessKeyId")
-
-        do_PUT = do_HEAD = do_POST = do_GET  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            """Write nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Forbidding) as store:
-        threading.Thread(target=store.serve_forever, daemon=True).start()
-        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{store.server_port}")
-        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-        assert command("s3://bucket/store", "papers", str(tmp_path / "out")) == 2
-        store.shutdown()
-    said = capsys.readouterr().err
-    assert "index_path cannot be used" in said
-    assert "403" in said
-    assert not (tmp_path / "out").exists()
