@@ -193,7 +193,9 @@ class Background:
                 whole = await self._embed(jobs, job, examples, known, teacher.embedder, progress)
                 progress.stage, progress.done = "training", job.total
                 await jobs.update(job, stage=progress.stage, done=progress.done)
-                await self._train(jobs, job, examples, whole, teacher.revision, progress)
+                learnt = await self._learn(examples, whole, teacher.revision)
+                progress.storing = True
+                await self._keep(jobs, job, examples, learnt, teacher.revision)
             outcome = "done"
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -236,15 +238,7 @@ class Background:
             progress.done += 1
         return np.stack([row for row in rows if row is not None])
 
-    async def _train(
-        self,
-        jobs: Jobs,
-        job: Job,
-        examples: Examples,
-        vectors: Vectors,
-        revision: str,
-        progress: _Progress,
-    ) -> None:
+    async def _learn(self, examples: Examples, vectors: Vectors, revision: str) -> Learnt:
         try:
             further = await self._store.unlabelled(examples, revision)
         except NotFoundError as error:
@@ -256,10 +250,14 @@ class Background:
 
             return learn(vectors, examples, math.inf, stop, further)
 
-        learnt = await executors.BACKGROUND.run_stoppable(learn)
+        return await executors.BACKGROUND.run_stoppable(learn)
+
+    async def _keep(
+        self, jobs: Jobs, job: Job, examples: Examples, learnt: Learnt, revision: str
+    ) -> None:
+        """Store the head of a job that still exists, and remove the job."""
         from service.learning.store import Head
 
-        progress.storing = True
         if not await jobs.update(job):
             raise asyncio.CancelledError
         heads = await self._store.classifiers()

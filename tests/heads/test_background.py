@@ -45,13 +45,10 @@ def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
     assert stored(tmp_path) == 1
     assert asyncio.run(there.examples(won)) == SMALL
 
-    async def age() -> None:
-        await here.update(won)
-        await here._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
-
     with pytest.raises(ConflictError):
         asyncio.run(there.claim("a", SMALL))
-    asyncio.run(age())
+    assert asyncio.run(here.update(won))
+    age(tmp_path, LOST_SECONDS + 1)
     taken = asyncio.run(there.claim("a", SMALL))
     assert taken.uid != won.uid
     # the former job's examples are gone, and the job can do nothing more

@@ -72,10 +72,11 @@ class KeyedTable:
             replace: whether to replace an existing row of the same key: always, never, or under a
                 condition on its columns, which ``target`` names.
         """
-        given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
-        merge = (await self._table()).merge_insert(self.key)
+        table = await self._table()
+        merge = table.merge_insert(self.key)
         if replace is not False:
             merge = merge.when_matched_update_all(where=None if replace is True else replace)
+        given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
         await merge.when_not_matched_insert_all().execute(given)
 
     async def change(self, where: Expr | str, **values: Any) -> bool:
