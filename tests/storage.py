@@ -39,7 +39,7 @@ def begin(folder: Path) -> None:
         made(self, placed(uri), *given)
 
     async def connect(uri: str, **options: Any) -> lancedb.AsyncConnection:
-        # a new table is made in a folder, and moved into the store
+        # a new table is made in a folder, and copied into the store
         new = Path(uri).name.startswith(NEW)
         return await connected(uri if new else placed(uri), **options)
 

@@ -166,7 +166,7 @@ async def maintain(
     if len(await indexes.generations(name)) == 1:
         await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
     await optimize(index.table, indexes.database.sync, step, rebuild=rebuild)
-    # The caches count the indexes over words of each table that is opened. Perhaps nobody searches.
+    # the caches count the new index over words also if nobody searches
     await indexes.database.open_table(index.table.name, still=True)
     try:
         if await indexes.profiles.wanted(index):
