@@ -101,6 +101,20 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
     stores.run(scenario())
 
 
+def test_a_damaged_hit_leaves_its_place_to_the_next(store: Path, tmp_path: Path) -> None:
+    root = stores.copy(store, tmp_path / "copy")
+
+    async def scenario() -> None:
+        order = await answers(await (await stores.open_indexes(root)).open("x"), "cosine", 19)
+        assert NAME in order
+        index = await damaged(root, "title", "'another title'")
+        sound = [name for name in order if name != NAME]
+        for limit in range(1, 19):
+            assert await answers(index, "cosine", limit) == sound[:limit]
+
+    stores.run(scenario())
+
+
 def test_every_bit_of_a_row_is_covered() -> None:
     """A control: an unchanged row has no faults, and a change of a part shows only in that part."""
 

@@ -82,7 +82,7 @@ class Hit:
         score: the value that ranks the hits.
         words: of a hybrid search: the cosine of the words, or BM25 for a short query.
         title: read with the vectors by the mode cosine if all titles and metadata are small
-            enough, otherwise only for the hits of the answer.
+            enough; otherwise only for the hits of the answer, and verified with them.
         metadata: a JSON object; None if title and metadata are not read yet.
         digest: with the checksum that verifies the vector.
         shared: of a search by the graph of links.
@@ -134,9 +134,7 @@ async def read(
         # a compaction between the two reads moves rows
         if found.num_rows == len(rows):
             break
-    if heads:
-        found = await index.sound(found, *parts)
-    return await executors.STORE.run(Rows, found, query, ranks)
+    return await executors.STORE.run(Rows, found, query, ranks, parts)
 
 
 def dense(query: Query, vectors: Vectors) -> Vectors:
@@ -166,9 +164,12 @@ class Rows:
     Attributes:
         dense: their dense scores, float32 ``[rows]``.
         documents: by id; in the order of the first search, then of the second.
+        parts: that were read, besides the words; nothing has verified them yet.
     """
 
-    def __init__(self, found: pa.Table, query: Query, ranks: Sequence[Ranks]) -> None:
+    def __init__(
+        self, found: pa.Table, query: Query, ranks: Sequence[Ranks], parts: Sequence[Part]
+    ) -> None:
         places = {row: place for place, row in enumerate(found["_rowid"].to_pylist())}
         names = texts(found["id"])
         kept = [
@@ -182,6 +183,7 @@ class Rows:
             held = found[terms.COLUMN].to_pylist()
         pairs = zip(texts(found["id"]), kept, texts(found["digest"]), held, strict=True)
         self.documents = {name: Found(row, digest, value) for name, row, digest, value in pairs}
+        self.parts = parts
         self._ids = list(self.documents)
         self._kept = kept
         self._found = found
@@ -195,6 +197,14 @@ class Rows:
         """What one search ranked by, ``[rows]``; NaN for rows that only the other one found."""
         found = self._ranks[search]
         return np.array([found.get(row, np.nan) for row in self._kept], dtype=np.float64)
+
+    async def sound(self, index: Index, places: Sequence[int]) -> list[int]:
+        """The places of the rows among ``places`` whose parts match their checksums."""
+        columns = checksums.columns(*self.parts)
+        rows = self._found.select(columns).take(pa.array(places, pa.int64()))
+        found = await index.sound(rows.append_column("place", pa.array(places)), *self.parts)
+        kept: list[int] = found["place"].to_pylist()
+        return kept
 
     def hit(self, place: int, score: float | None = None, words: float = 0.0) -> Hit:
         """One row, with its dense score unless another is given."""

@@ -39,15 +39,21 @@ OVERSAMPLE = 1.5
 ADAPTED_CANDIDATES = 100
 
 
-async def stored(index: Index, document_id: str) -> Query:
+async def stored(index: Index, document_id: str, *, text: bool = True) -> Query:
     """The query for a stored document.
+
+    Args:
+        index: contains the document.
+        document_id: of the document.
+        text: read its text, which searches by vector do not use.
 
     Raises:
         NotFoundError: the index has no such document.
         DamagedError: the stored document does not match its checksums.
     """
-    found = await index.one(document_id, Part.TEXT, Part.VECTOR)
-    return Query(matrix(found)[0], found["text"][0].as_py(), document_id)
+    parts = (Part.TEXT, Part.VECTOR) if text else (Part.VECTOR,)
+    found = await index.one(document_id, *parts)
+    return Query(matrix(found)[0], found["text"][0].as_py() if text else "", document_id)
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
@@ -57,8 +63,15 @@ async def cosine(index: Index, query: Query, limit: int, where: Where | None) ->
         return [await _by_vector(index, query, limit, where)]
 
     found = await read(index, query, search, heads=True)
-    ranked = (found.hit(place) for place in np.argsort(-found.dense, kind="stable").tolist())
-    return await first(index, ranked, limit, query.offset)
+    order: list[int] = np.argsort(-found.dense, kind="stable").tolist()
+    if Part.HEAD not in found.parts:
+        return await first(index, map(found.hit, order), limit, query.offset)
+    # to verify only the hits of the answer costs a fifth of verifying all candidates
+    best: list[int] = []
+    rest = iter(order)
+    while chunk := list(islice(rest, limit - len(best))):
+        best += await found.sound(index, chunk)
+    return [found.hit(place) for place in best[query.offset :]]
 
 
 async def words(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
@@ -139,19 +152,16 @@ async def first(index: Index, ranked: Iterator[Hit], limit: int, offset: int) ->
     It skips damaged and deleted documents.
     """
     found: list[Hit] = []
-    # the read of a title has already verified the row
-    rest = (hit for hit in ranked if hit.metadata is not None or _sound(index, hit))
+    rest = (hit for hit in ranked if _sound(index, hit))
     next(islice(rest, offset, offset), None)
     while chunk := list(islice(rest, limit - offset - len(found))):
-        if chunk[0].metadata is None:
-            rows = [hit.row for hit in chunk]
-            heads = await listing.heads(index, [hit.id for hit in chunk], rows)
-            chunk = [
-                replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
-                for hit in chunk
-                if hit.id in heads
-            ]
-        found += chunk
+        rows = [hit.row for hit in chunk]
+        heads = await listing.heads(index, [hit.id for hit in chunk], rows)
+        found += [
+            replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
+            for hit in chunk
+            if hit.id in heads
+        ]
     return found
 
 

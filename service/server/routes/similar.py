@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
+# modes that compare words
+_WORDED = ("words", "hybrid", "citation")
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -137,9 +139,11 @@ async def _query(
             windows = Windows(embedded.matrix(), ends)
     else:
         name = one.id or ""
-        await inference.reserve(request, index, name)
+        text = body.mode in _WORDED
+        if text:
+            await inference.reserve(request, index, name)
         try:
-            query = await stored(index, name)
+            query = await stored(index, name, text=text)
         except NotFoundError as error:
             if body.queries is not None:
                 error.message = f"queries.{place}: {error.message}"

@@ -97,8 +97,7 @@ async def compare(request: Request, name: Name, body: CompareRequest) -> Respons
         index = await (await inference.service_of(request).store.indexes()).open(name)
         from service.index.query import pairs, search
 
-        await inference.reserve(request, index, body.other)
-        other = (await search.stored(index, body.other)).vector
+        other = (await search.stored(index, body.other, text=False)).vector
         windows = await _stored(index, body.other)
         vector, own, headers = await _query(request, index, body)
         found = await executors.SCORING.run(pairs.best, own, windows, body.top_k)
@@ -124,8 +123,7 @@ async def _query(
     from service.index.rows.record import Windows, encoded
 
     if body.id is not None:
-        await inference.reserve(request, index, body.id)
-        query = await search.stored(index, body.id)
+        query = await search.stored(index, body.id, text=False)
         return query.vector, await _stored(index, body.id), {}
     encoder = inference.encoder_of_index(request, index)
     result = await inference.embed(request, [body.text or ""], encoder=encoder)
