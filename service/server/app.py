@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -196,7 +197,9 @@ def create_app(service: Service) -> FastAPI:
         )
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Pages, ui=settings.ui)
-    paths = frozenset(app.openapi()["paths"]) | ({MCP} if endpoint is not None else set())
+    # this also prepares the routes, which the first request would wait for
+    paths = {route.path_format for route in iter_route_contexts(app.routes) if route.path_format}
+    paths |= {MCP} if endpoint is not None else set()
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     if settings.trusted_proxies:
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
