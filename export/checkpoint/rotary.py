@@ -48,6 +48,11 @@ class RotationTables(nn.Module):
         return cos[position_ids], sin[position_ids]
 
 
+def positions_of(tokens: int) -> int:
+    """Positions of a table for windows of ``tokens``, and for their padding."""
+    return -(-tokens // _ROUND) * _ROUND
+
+
 def check_rotations(encoder: PreTrainedModel, source: str) -> None:
     """Refuse a scaling that a table cannot represent.
 
@@ -80,7 +85,7 @@ def tabled_rotations(encoder: PreTrainedModel, tokens: int) -> Iterator[None]:
     by_kind = "layer_type" in inspect.signature(rotary.forward).parameters
     kinds = sorted(set(cast(Any, encoder.config).layer_types)) if by_kind else []
     with torch.no_grad():
-        encoder.rotary_emb = RotationTables(rotary, kinds, -(-tokens // _ROUND) * _ROUND)
+        encoder.rotary_emb = RotationTables(rotary, kinds, positions_of(tokens))
     try:
         yield
     finally:

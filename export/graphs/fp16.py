@@ -17,6 +17,7 @@ from onnxruntime.transformers.optimizer import optimize_model
 from bundles.manifest import Ranges
 from export.checkpoint.source import Checkpoint
 from export.graphs.graph import TAIL
+from export.graphs.positions import position_nodes
 from export.graphs.ranges import measure_ranges
 from export.storage import copy, save
 
@@ -44,12 +45,13 @@ class Fused:
 
     Attributes:
         model: the graph.
-        tail: names of the nodes of pooling and of all nodes after it.
+        exact: names of the nodes that compute in fp32 in any case: those of positions, and those
+            of pooling and all nodes after it.
         ranges: its ranges on real inputs.
     """
 
     model: onnx.ModelProto
-    tail: list[str]
+    exact: list[str]
     ranges: Ranges
 
 
@@ -73,9 +75,9 @@ def fuse(
         advance: called with the share that is done.
     """
     model = _fused(source, fp32) if fused is None else onnx.load(fused)
-    tail = _tail(model.graph)
-    ranges = measure_ranges(model, batches, outside=tail, threads=threads, advance=advance)
-    return Fused(model, tail, ranges)
+    exact = [*position_nodes(model.graph), *_tail(model.graph)]
+    ranges = measure_ranges(model, batches, outside=exact, threads=threads, advance=advance)
+    return Fused(model, exact, ranges)
 
 
 def _fused(source: Checkpoint, fp32: Path) -> onnx.ModelProto:
@@ -96,8 +98,9 @@ def _fused(source: Checkpoint, fp32: Path) -> onnx.ModelProto:
 def write_fp16(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[str, int]:
     """Convert a fused graph to fp16 and write ``model.fp16.onnx`` into ``folder``.
 
-    Inputs stay int64 and the output float32. Pooling, normalisation, every node whose values come
-    near the limit of fp16 (``export.graphs.ranges``) and the nodes ``kept`` compute in fp32.
+    Inputs stay int64 and the output float32. Positions, pooling, normalisation, every node whose
+    values come near the limit of fp16 (``export.graphs.ranges``) and the nodes ``kept`` compute in
+    fp32.
 
     Returns:
         The number of each fused kernel in the graph.
@@ -106,7 +109,7 @@ def write_fp16(fused: Fused, folder: Path, kept: Collection[str] = ()) -> dict[s
     graph = model.model.graph
     # after the ranges, which recognise a mask by the checkpoint's value for minus infinity
     _halve_mask_values(graph)
-    blocked = [*fused.tail, *fused.ranges.fp32_nodes, *kept]
+    blocked = [*fused.exact, *fused.ranges.fp32_nodes, *kept]
     with quiet_optimizer(), warnings.catch_warnings():
         # The converter clamps the masks' value for minus infinity and warns.
         warnings.simplefilter("ignore")

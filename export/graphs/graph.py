@@ -13,6 +13,7 @@ from bundles.manifest import Pooling
 from export.checkpoint import long_attention
 from export.checkpoint.modules import BRANCH
 from export.checkpoint.onnx_folder import GraphEncoder
+from export.checkpoint.relative import tabled_buckets
 from export.checkpoint.rotary import tabled_rotations
 from export.checkpoint.source import Source
 from export.errors import ExportError
@@ -102,8 +103,9 @@ def write_graph(source: Source, path: Path) -> None:
     axes = {0: "batch", 1: "tokens"}
     long = source.encoder.config.model_type == long_attention.MODEL_TYPE
     attention = long_attention.traced_as_operators(source.encoder) if long else nullcontext()
-    tables = tabled_rotations(source.encoder, source.max_tokens)
-    with torch.no_grad(), quiet_tracing(), attention, tables:
+    rotations = tabled_rotations(source.encoder, source.max_tokens)
+    buckets = tabled_buckets(source.encoder, source.max_tokens)
+    with torch.no_grad(), quiet_tracing(), attention, rotations, buckets:
         torch.onnx.export(
             module,
             (ids, torch.ones_like(ids)),

@@ -65,7 +65,7 @@ class Half:
         found = rounding.measure_roundings(
             fused.model,
             inputs,
-            outside={*fused.tail, *fused.ranges.fp32_nodes},
+            outside={*fused.exact, *fused.ranges.fp32_nodes},
             threads=self._threads,
             advance=lambda share: self._report(step, share),
         )

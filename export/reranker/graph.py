@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from export.checkpoint.relative import tabled_buckets
 from export.checkpoint.rotary import tabled_rotations
 from export.graphs.graph import INPUTS, OPSET, TAIL, quiet_tracing
 from export.reranker.source import PairSource
@@ -44,8 +45,9 @@ def write_pair_graph(source: PairSource, path: Path) -> None:
     module = PairScorer(source).eval()
     ids = torch.tensor([source.tokenizer(*pair)["input_ids"] for pair in (("a", "b"), ("b", "a"))])
     axes = {0: "batch", 1: "tokens"}
-    tables = tabled_rotations(source.base, source.max_tokens)
-    with torch.no_grad(), quiet_tracing(), tables:
+    rotations = tabled_rotations(source.base, source.max_tokens)
+    buckets = tabled_buckets(source.base, source.max_tokens)
+    with torch.no_grad(), quiet_tracing(), rotations, buckets:
         torch.onnx.export(
             module,
             (ids, torch.ones_like(ids)),
