@@ -8,8 +8,8 @@ from export.errors import ExportError
 from export.tasks.loss import LIMITS
 
 # Lowest figures of a graph's vectors. Users feel the neighbours and the mean. The lowest cosine
-# only shows that no text is broken: correct fp16 of an encoder of 110 M weights reaches .9998 on
-# its worst passage (docs/how-to/export.md). int8 also moves paragraphs whose distances are almost
+# only shows that no text is broken: correct fp16 of an encoder of 110 M weights reaches .9996 on
+# a rare text (docs/how-to/export.md). int8 also moves paragraphs whose distances are almost
 # equal, so the nearest neighbour changes more often than the cosine suggests.
 THRESHOLDS: Mapping[PrecisionName, Mapping[str, float]] = {
     "fp16": {"cosine_mean": 0.9999, "cosine_min": 0.999, "neighbour_agreement": 0.99},
