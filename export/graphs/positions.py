@@ -17,25 +17,33 @@ _WHOLE = (
     onnx.TensorProto.UINT32,
     onnx.TensorProto.UINT64,
 )
+_REAL = (onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT)
 _SIZES = ("Shape", "Size")
 _PRODUCTS = ("Attention", "Conv", "Gemm", "MatMul", "MultiHeadAttention")
 
 
 def position_nodes(graph: onnx.GraphProto) -> list[str]:
-    """Names of the nodes whose values become whole numbers without any product of matrices.
+    """Names of the nodes that compute whole numbers from real ones, without a product of matrices.
 
-    Nodes without a name get one.
+    Those without a name get one.
     """
     makers = {name: place for place, node in enumerate(graph.node) for name in node.output}
     found: set[int] = set()
     for place, node in enumerate(graph.node):
-        if node.op_type == "Cast" and any(a.name == "to" and a.i in _WHOLE for a in node.attribute):
+        if _casts(node, _WHOLE):
             sources = _sources(graph, makers, place)
-            if not any(graph.node[source].op_type in _PRODUCTS for source in sources):
+            made = [graph.node[source] for source in sources]
+            if any(_casts(one, _REAL) for one in made) and not any(
+                one.op_type in _PRODUCTS for one in made
+            ):
                 found |= sources
     for place in found:
         graph.node[place].name = graph.node[place].name or f"{graph.node[place].op_type}_at_{place}"
     return [graph.node[place].name for place in sorted(found)]
+
+
+def _casts(node: onnx.NodeProto, kinds: tuple[int, ...]) -> bool:
+    return node.op_type == "Cast" and any(a.name == "to" and a.i in kinds for a in node.attribute)
 
 
 def _sources(graph: onnx.GraphProto, makers: dict[str, int], place: int) -> set[int]:

@@ -117,6 +117,19 @@ def test_a_graph_without_tables_computes_logarithms(
     assert any(node.op_type == "Log" for node in fused[0].model.graph.node)
 
 
+def test_a_graph_without_computed_positions_keeps_its_bytes(
+    bert_folder: Path, tmp_path: Path
+) -> None:
+    write_graph(open_source(str(bert_folder), max_tokens=WINDOW), tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    for node in model.graph.node:
+        node.name = ""
+    before = model.SerializeToString(deterministic=True)
+    assert any(node.op_type == "Cast" for node in model.graph.node)
+    assert position_nodes(model.graph) == []
+    assert model.SerializeToString(deterministic=True) == before
+
+
 def test_values_that_need_a_product_are_no_positions() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["hidden"], name="product"),
