@@ -166,7 +166,7 @@ async def maintain(
     if len(await indexes.generations(name)) == 1:
         await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
     await optimize(index.table, indexes.database.sync, step, rebuild=rebuild)
-    # the caches count the new index over words also if nobody searches
+    # opening the table tells the caches the size of its new index over words, even before a search
     await indexes.database.open_table(index.table.name, still=True)
     try:
         if await indexes.profiles.wanted(index):
