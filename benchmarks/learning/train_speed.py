@@ -71,6 +71,7 @@ class StepGate:
         """
 
         def waiting(*arguments: Any, **named: Any) -> Any:
+            _finish_work()
             took = None if self._began is None else time.perf_counter() - self._began
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(json.dumps({"seconds": took, "peak_mib": peak}), file=self._line, flush=True)
@@ -80,6 +81,14 @@ class StepGate:
             return prepare(*arguments, **named)
 
         return waiting
+
+
+def _finish_work() -> None:
+    """Wait for an accelerator, which computes while the process goes on."""
+    import torch
+
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
 
 
 def ours(case: Case, turns: StepGate, *, mlm: bool) -> None:
