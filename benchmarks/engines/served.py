@@ -120,10 +120,16 @@ def main() -> int:
         }
         # one worker answers while others start
         time.sleep(5)
+        print("the services are ready", file=sys.stderr, flush=True)
         for turn in range(given.rounds + 1):
             for name, one in loads.items():
                 for workers in random.Random(turn).sample(given.workers, len(given.workers)):
                     wall, used = measure(client, services[workers], one, given.clients)
+                    print(
+                        f"{turn}: {name}, {workers} workers, {wall:.1f} s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     # the first turn is the warm-up
                     if turn:
                         seconds[name, workers].append(wall)

@@ -1,0 +1,196 @@
+"""Every objective from the same start weights with the same budget, several runs at a time.
+
+    python -m studies.encoders.development_parts data runs/parts
+    python -m studies.encoders.trials START --documents mix.jsonl.zst \
+        --development runs/parts/development --parallel 6 --out runs/trials
+
+Made for a GPU, which one run of a small encoder does not fill. A trial is a training by
+``docsplit-train``'s own classes and its measures on the development parts
+(``studies.encoders.quick_measures``). The table gives means over the seeds with their 95 %
+interval (Student's t). A trial that is done is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+START = "start"
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "mlm": {"objective": {"view": "mlm"}},
+    "simcse": {"objective": {"view": "simcse"}},
+    "span": {"objective": {"view": "span"}},
+    "slice": {"objective": {"view": "slice"}},
+    "laser-self": {"objective": {"view": "laser-self"}},
+    "laser-intra": {"objective": {"view": "laser-intra"}},
+    "laser-window": {"objective": {"view": "laser-window"}},
+    "coco": {"objective": {"view": "coco"}},
+    "docsplit": {"objective": {"view": "docsplit"}},
+    "docsplit and mlm": {"objective": {"view": "docsplit", "mlm_weight": 0.1}},
+    "docsplit of near documents": {
+        "objective": {"view": "docsplit", "negatives_below": 0.9},
+        "optimisation": {"cluster_size": 512},
+    },
+    "docsplit and laser-window": {"objective": {"view": "docsplit", "mix": "laser-window"}},
+    "links": {
+        "objective": {
+            "view": "links",
+            "mix": "docsplit",
+            "mix_share": 0.1,
+            "hard_negatives": 1,
+        }
+    },
+}
+_SYMMETRIC = {"span", "slice", "mlm"}
+_measures: Any = None
+
+
+def settings(given: argparse.Namespace, recipe: str, seed: int) -> Any:
+    """The settings of a trial."""
+    from training.settings import Settings
+
+    made: dict[str, dict[str, Any]] = {
+        "data": {"path": str(given.documents), "cache": given.cache},
+        "backbone": {
+            "path": given.start,
+            "max_tokens": given.max_tokens,
+            "attention_dropout": 0.0,
+        },
+        "objective": {
+            "windows": given.windows,
+            "temperature": given.temperature,
+            "mlm_weight": 0.0,
+            "symmetric": recipe not in _SYMMETRIC,
+        },
+        "optimisation": {
+            "batch_size": given.batch,
+            "max_steps": given.steps,
+            "learning_rate": given.learning_rate,
+            "precision": given.precision,
+            "gradient_cache": True,
+        },
+        "run": {
+            "output": given.out / "runs" / f"{recipe.replace(' ', '-')}-{seed}",
+            "seed": seed,
+            "checkpoint_every": 10**6,
+            "evaluate_every": 10**6,
+            "evaluate_documents": 64,
+            "tensorboard": False,
+            "workers": 2,
+        },
+    }
+    for room, values in RECIPES[recipe].items():
+        made[room] |= values
+    if recipe == "links":
+        made["data"]["links"] = str(given.links)
+    return Settings.model_validate(made)
+
+
+def trial(given: argparse.Namespace, recipe: str, seed: int) -> dict[str, float]:
+    """Train and measure; the figures also stand in the study's folder."""
+    global _measures
+    path = given.out / "measured" / f"{recipe.replace(' ', '-')}-{seed}.json"
+    if path.is_file():
+        kept: dict[str, float] = json.loads(path.read_text())["figures"]
+        return kept
+    from studies.encoders.quick_measures import Measures
+    from training.trainer.loop import TrainingRun
+
+    began = time.monotonic()
+    model = given.start
+    if recipe != START:
+        result = TrainingRun(settings(given, recipe, seed)).run()
+        if result.model is None:
+            raise KeyboardInterrupt
+        model = str(result.model)
+    trained = time.monotonic()
+    if _measures is None:
+        _measures = Measures(given.development, given.max_tokens)
+    figures: dict[str, float] = _measures.of(model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seconds = {"training": trained - began, "measures": time.monotonic() - trained}
+    path.write_text(json.dumps({"recipe": recipe, "figures": figures, "seconds": seconds}))
+    return figures
+
+
+def table(out: Path) -> str:
+    """Markdown: a row for each recipe, a column for each measure."""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for file in sorted((out / "measured").glob("*.json")):
+        kept = json.loads(file.read_text())
+        for name, value in kept["figures"].items():
+            values[kept["recipe"]][name].append(value)
+    recipes = [recipe for recipe in (START, *RECIPES) if recipe in values]
+    names = list(values[recipes[0]])
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for recipe in recipes:
+        cells = [_interval(values[recipe], name) for name in names]
+        lines.append(f"| {recipe} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _interval(values: Mapping[str, list[float]], name: str) -> str:
+    found = values[name]
+    mean = f"{np.mean(found):.3f}".removeprefix("0")
+    if len(found) < 2:
+        return mean
+    half = stats.t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found))
+    return f"{mean} ± {half:.3f}".replace("± 0", "± ")
+
+
+def main() -> int:
+    """Run the trials and print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.encoders.trials",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("start", help="folder or hub name of the start weights")
+    add("--documents", type=Path, required=True)
+    add("--links", type=Path, help="links between the documents, for the recipe links")
+    add("--development", type=Path, required=True)
+    add("--recipes", type=lambda text: text.split(","), help="default: all without links")
+    add("--seeds", type=int, default=3)
+    add("--steps", type=int, default=64)
+    add("--batch", type=int, default=128)
+    add("--learning-rate", type=float, default=5e-5)
+    add("--temperature", type=float, default=0.05)
+    add("--windows", type=int, default=2, help="windows of a view")
+    add("--max-tokens", type=int, default=256)
+    add("--precision", choices=("fp32", "bf16"), default="bf16")
+    add("--parallel", type=int, default=1, help="trials at a time")
+    add("--cache", type=Path, default=Path(".cache/training"))
+    add("--out", type=Path, default=Path("runs/trials"))
+    given = parser.parse_args()
+    recipes = given.recipes or [recipe for recipe in RECIPES if recipe != "links"]
+    unknown = sorted(set(recipes) - set(RECIPES))
+    if unknown:
+        parser.error(f"--recipes: no recipe {unknown[0]!r}; the recipes are {', '.join(RECIPES)}")
+    trials = [(START, 0)] + [(r, seed) for seed in range(given.seeds) for r in recipes]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.parallel, mp_context=spawn) as pool:
+        running = {pool.submit(trial, given, *one): one for one in trials}
+        for done in as_completed(running):
+            recipe, seed = running[done]
+            if (error := done.exception()) is not None:
+                print(f"{recipe}, seed {seed}: {error!r}", file=sys.stderr, flush=True)
+            else:
+                print(f"{recipe}, seed {seed}: {done.result()}", file=sys.stderr, flush=True)
+    print(table(given.out))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
