@@ -215,7 +215,8 @@ class OptimisationSettings(_Section):
     """keep only one chunk's activations: the training encodes each chunk twice, and memory no
     longer grows with the batch"""
     chunk_tokens: NonNegativeInt = 0
-    """padded tokens encoded at once; 0 chooses by the device (CPU 2,048, others 65,536)"""
+    """padded tokens encoded at once; 0 chooses: 2,048 on a CPU, and on a GPU by its memory and the
+    encoder, at most 65,536"""
     length_group: Count = 16
     """number of batches whose documents are sorted by length together; 1 is off"""
     cluster_size: NonNegativeInt = 0

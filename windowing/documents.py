@@ -60,11 +60,10 @@ def split(tokenizer: Cutter, text: str, tokens: Tokens, keep: Side | None = None
         edges = [0, capacity] if keep == "right" else [total - capacity, total]
     else:
         edges = [0, *cut(ids, *tokenizer.boundaries(text, tokens), capacity)]
-    starts = tokens.starts[tokens.prompt :]
     windows = []
     for first, last in pairwise(edges):
-        begin = 0 if first == 0 else int(starts[first])
-        end = len(text) if last == total else int(starts[last])
+        begin = 0 if first == 0 else int(tokens.starts[tokens.prompt + first])
+        end = len(text) if last == total else int(tokens.starts[tokens.prompt + last])
         # a copy, so that the window does not keep the whole document's ids alive
         model_input = tokenizer.model_input((lead, ids[first:last]))
         windows.append(Window(begin, end, last - first, model_input))

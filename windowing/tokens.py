@@ -1,7 +1,9 @@
 """From texts to token ids and character offsets."""
 
-from collections.abc import Generator, Iterable, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -17,21 +19,32 @@ from windowing.windows import Ids, Positions
 Side = Literal["left", "right"]
 
 
-@dataclass(frozen=True, slots=True)
+# the code points that are white space, and the first one above them all
+_SPACES = [point for point in range(sys.maxunicode) if chr(point).isspace()]
+_IS_SPACE = np.zeros(_SPACES[-1] + 2, dtype=np.bool_)
+_IS_SPACE[_SPACES] = True
+
+
+@dataclass(frozen=True)
 class Tokens:
     """A tokenised text, without special tokens.
 
     Attributes:
         ids: int32 ``[tokens]``.
-        starts: character offset of each token, int64 ``[tokens]``.
+        find_starts: computes ``starts``.
         prompt: how many of the first tokens belong to the prompt.
         complete: False if tokenising stopped at its limit before the end of the text.
     """
 
     ids: Ids
-    starts: Positions
+    find_starts: Callable[[], Positions]
     prompt: int
     complete: bool = True
+
+    @cached_property
+    def starts(self) -> Positions:
+        """Character offset of each token, int64 ``[tokens]``; a text of one window needs none."""
+        return self.find_starts()
 
 
 class DocumentTokenizer:
@@ -99,6 +112,9 @@ class DocumentTokenizer:
             limit: stop after the piece in which the text exceeds so many tokens; None: never.
             side: begin at the start of the text for ``right``, at its end for ``left``.
         """
+        if not prompt and len(text) <= pieces.LONGEST:
+            encoding = self._encode(text)
+            return Tokens(np.array(encoding.ids, dtype=np.int32), lambda: _starts(encoding), 0)
         joined = prompt + text if prompt else text
         ranges: Iterable[pieces.Range] = pieces.ranges(joined, skip_long_words=self._skips)
         if side == "left":
@@ -122,7 +138,8 @@ class DocumentTokenizer:
         starts = np.concatenate([part[1] for part in found])
         in_prompt = int(np.searchsorted(starts, len(prompt)))
         ids = np.concatenate([part[0] for part in found])
-        return Tokens(ids, np.maximum(starts - len(prompt), 0), in_prompt, complete)
+        in_text = np.maximum(starts - len(prompt), 0)
+        return Tokens(ids, lambda: in_text, in_prompt, complete)
 
     def count(self, text: str) -> int:
         """Number of tokens of ``text``, without special tokens."""
@@ -147,7 +164,9 @@ class DocumentTokenizer:
             starts, np.array(sentence_starts(text, self._language), dtype=np.int64)
         )
         sentences = np.unique(at[(at > 0) & (at < len(starts))])
-        spaces = np.array([text[s - 1 : s].isspace() for s in starts[1:].tolist()], dtype=np.bool_)
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        before = points[np.maximum(starts[1:] - 1, 0)]
+        spaces = _IS_SPACE[np.minimum(before, len(_IS_SPACE) - 1)] & (starts[1:] > 0)
         return sentences, np.flatnonzero(spaces) + 1
 
     def model_input(self, parts: Sequence[Ids]) -> Ids:

@@ -3,8 +3,11 @@
     python -m benchmarks.engines.served
     python -m benchmarks.engines.served --engine onnx-cuda --workers 1,2,4 --tokens 4000000
 
+    python -m benchmarks.engines.served --instant --workers 1 --tokens 200000
+
 The set-ups start together and are loaded in turn, without a cache. The texts are those of the PEPs
-with shuffled words. The client runs in a process of its own on the same machine.
+with shuffled words. The client runs in a process of its own on the same machine. With ``--instant``
+the engine takes no time, so the processor time is that of everything else.
 """
 
 from __future__ import annotations
@@ -32,8 +35,11 @@ from bundles.default import DEFAULT_BUNDLE
 from bundles.format import load
 
 # words of a text, texts of a request
+INSTANT = "benchmarks.engines.instant"
 KINDS = {"short texts": (30, 32), "articles": (600, 1), "whole documents": (6000, 1)}
-HEADINGS = "| load | workers | documents/s | tokens/s | lowest to highest | server's cores |"
+HEADINGS = (
+    "| load | workers | documents/s | tokens/s | lowest to highest | service's cores | µs a token |"
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ def main() -> int:
     add = parser.add_argument
     add("--bundle", type=Path, default=DEFAULT_BUNDLE)
     add("--engine", default="auto")
+    add("--instant", action="store_true", help="an engine that takes no time")
     add("--workers", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     add("--clients", type=int, default=16)
     add("--tokens", type=int, default=40_000, help="tokens of a load (default: 40000)")
@@ -110,10 +117,12 @@ def main() -> int:
                 started(
                     f"--bundle={given.bundle}",
                     f"--engine={given.engine}",
+                    f"--calibrate={0 if given.instant else 1}",
                     f"--workers={workers}",
                     "--cache-bytes=0",
                     "--log-level=warning",
                     patience=180,
+                    module=INSTANT if given.instant else "service",
                 )
             )
             for workers in given.workers
@@ -135,16 +144,17 @@ def main() -> int:
                         seconds[name, workers].append(wall)
                         cores[name, workers].append(used / wall)
     print(HEADINGS)
-    print("|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|")
     for (name, workers), taken in sorted(
         seconds.items(), key=lambda pair: list(KINDS).index(pair[0][0])
     ):
         rates = sorted(loads[name].tokens / one for one in taken)
         documents = loads[name].documents / statistics.median(taken)
+        used = statistics.median(cores[name, workers])
         print(
             f"| {name} | {workers} | {documents:,.0f} | {statistics.median(rates):,.0f} "
-            f"| {rates[0]:,.0f} to {rates[-1]:,.0f} "
-            f"| {statistics.median(cores[name, workers]):.1f} |"
+            f"| {rates[0]:,.0f} to {rates[-1]:,.0f} | {used:.1f} "
+            f"| {used / statistics.median(rates) * 1e6:.1f} |"
         )
     return 0
 

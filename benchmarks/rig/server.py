@@ -67,9 +67,9 @@ class Service:
 
 
 @contextmanager
-def started(*flags: str, patience: float = 60) -> Iterator[Service]:
+def started(*flags: str, patience: float = 60, module: str = "service") -> Iterator[Service]:
     """Start the service with flags and stop it afterwards; ``patience`` is that of `launched`."""
-    command = [sys.executable, "-m", "service", "--port={port}", "--drain-seconds=0", *flags]
+    command = [sys.executable, "-m", module, "--port={port}", "--drain-seconds=0", *flags]
     with launched(command, "/readyz", patience=patience) as service:
         yield service
 

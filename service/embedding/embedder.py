@@ -9,7 +9,7 @@ from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
 from service.embedding.lookup import CachedVectors
-from service.embedding.tokenising import Steps, Tokenising
+from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.tracing.stages import Stage
 from windowing.documents import Window, split
@@ -207,14 +207,15 @@ class Embedder:
         """
         result = Embedded([])
         with Stage("tokenise") as stage:
-            for index, text in enumerate(texts):
-                splitting = self._split(index, text, prompt, truncate, side)
-                try:
-                    result.documents.append(await self.tokenising.carry_out(splitting))
-                except UnusableInputError as error:
-                    if not refuse:
-                        raise
-                    result.refused[index] = error
+            works = (
+                (text, self._document(index, text, prompt, truncate, side, refuse))
+                for index, text in enumerate(texts)
+            )
+            for index, made in enumerate(await self.tokenising.carry_out(in_succession(works))):
+                if isinstance(made, Document):
+                    result.documents.append(made)
+                else:
+                    result.refused[index] = made
             stage.note(
                 {
                     "docsplit.documents": len(texts),
@@ -234,6 +235,16 @@ class Embedder:
     def close(self) -> None:
         """Stop the tokenising threads."""
         self.tokenising.close()
+
+    def _document(
+        self, index: int, text: str, prompt: str, truncate: bool, side: Side, refuse: bool
+    ) -> Steps[Document | UnusableInputError]:
+        try:
+            return (yield from self._split(index, text, prompt, truncate, side))
+        except UnusableInputError as error:
+            if not refuse:
+                raise
+            return error
 
     def _split(
         self, index: int, text: str, prompt: str, truncate: bool, side: Side

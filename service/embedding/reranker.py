@@ -16,7 +16,7 @@ from service.embedding.embedder import (
     TooLongError,
     UnusableInputError,
 )
-from service.embedding.tokenising import Steps, Tokenising
+from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import TooLargeError
 from service.tracing.stages import Stage
 from windowing.pairs import Behind, PairTokenizer
@@ -95,9 +95,11 @@ class Reranker:
             most = self._tokenizer.most_query_tokens
             result.query_truncated = len(ids) > most
             behind = self._tokenizer.behind(ids[:most] if side == "right" else ids[-most:])
-            for index, text in enumerate(texts, start=1):
-                splitting = self._split(behind, index, text, truncate, side)
-                result.documents.append(await self._tokenising.carry_out(splitting))
+            works = (
+                (text, self._split(behind, index, text, truncate, side))
+                for index, text in enumerate(texts, start=1)
+            )
+            result.documents = await self._tokenising.carry_out(in_succession(works))
             computed = sum(document.computed for document in result.documents)
             stage.note(
                 {

@@ -42,6 +42,7 @@ log = structlog.get_logger("docsplit")
 # Memory of an engine, and of a further one of one stream, in sizes of the graph's files. OpenVINO
 # took 3.9 to 4.7 in bf16 and float32 and 3.9 to 7.1 in int8 (graphs of 23 to 208 MB), and 2.8 more.
 _ENGINE, _SINGLE_STREAM = 4, 3
+_MOST_TOKENISING = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,13 @@ class Encoder:
         return self.choice.engine != "onnx-cuda"
 
     @property
+    def _tokenising_threads(self) -> int:
+        """A CPU engine needs the cores itself; a GPU waits for tokens."""
+        if self._on_cpu:
+            return 2
+        return min(_MOST_TOKENISING, max(2, self.processor.cores // 2))
+
+    @property
     def _chooses_streams(self) -> bool:
         return self._on_cpu and not self.settings.streams and self.threads > 1
 
@@ -272,7 +280,12 @@ class Encoder:
         vectors = CachedVectors(self.cache, batcher, self.tenants)
         fresh = CachedVectors(Cache(ProcessCache(0)), batcher)
         prompt = resolve(manifest, None)
-        embedder = Embedder(self.tokenizer, vectors, settings.max_document_tokens)
+        embedder = Embedder(
+            self.tokenizer,
+            vectors,
+            settings.max_document_tokens,
+            workers=self._tokenising_threads,
+        )
         # a stored document stays, even if the limit is lower now
         unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
         embedded = partial(self.metrics.embedded, model=self.name)

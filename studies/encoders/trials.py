@@ -79,6 +79,8 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Any:
             "learning_rate": given.learning_rate,
             "precision": given.precision,
             "gradient_cache": True,
+            # trials share the memory of the device
+            "chunk_tokens": 8_192,
         },
         "run": {
             "output": given.out / "runs" / f"{recipe.replace(' ', '-')}-{seed}",

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.batches import BatchOrder
-from training.data.chunks import plan_chunks
+from training.data.chunks import chunk_tokens, fitting, plan_chunks
 from training.data.clusters import ClusterOrder, Neighbourhood
 
 
@@ -120,3 +121,17 @@ def test_near_documents_are_found_and_survive_on_disk(tmp_path: Path) -> None:
 def test_too_few_documents_for_a_batch_are_refused() -> None:
     with pytest.raises(ValueError, match="8 documents are fewer than a batch of 9"):
         ClusterOrder(neighbourhood(8, 0), batch_size=9, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "layers", "width", "tokens"),
+    [(80, 6, 384, 65_536), (16, 6, 384, 16_384), (24, 12, 768, 4_096), (2, 48, 4096, 1_024)],
+)
+def test_a_chunk_fits_into_the_memory_of_the_device(
+    gigabytes: int, layers: int, width: int, tokens: int
+) -> None:
+    assert fitting(gigabytes * 10**9, layers * width) == tokens
+
+
+def test_a_chunk_on_a_cpu_is_small() -> None:
+    assert chunk_tokens(torch.device("cpu"), None) == 2_048

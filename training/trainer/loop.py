@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import torch
 
+from training.data.chunks import chunk_tokens
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.validation import Validation, pick, validate
@@ -34,8 +35,6 @@ from training.trainer.resumption import check_settings, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
-_CPU_CHUNK = 2_048
-_ACCELERATOR_CHUNK = 65_536
 
 
 class TrainingRun:
@@ -59,8 +58,8 @@ class TrainingRun:
         links = None if opened.graph is None else opened.graph.digest
         self._fixed = fixed_settings(settings, self.cache.root.name, links)
         optimisation = settings.optimisation
-        self._chunk_tokens = optimisation.chunk_tokens or (
-            _CPU_CHUNK if self.processes.device.type == "cpu" else _ACCELERATOR_CHUNK
+        self._chunk_tokens = optimisation.chunk_tokens or chunk_tokens(
+            self.processes.device, self.encoder.backbone.config
         )
         neighbourhood = open_neighbourhood(settings, opened, self.processes, self._chunk_tokens)
         self._order = open_order(settings, opened, neighbourhood)

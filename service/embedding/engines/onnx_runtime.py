@@ -10,6 +10,8 @@ from bundles.arithmetic import Arithmetic, EngineName
 from bundles.telemetry import block_telemetry
 from service.embedding.engines.interface import EngineError
 
+_ERRORS = 3
+
 
 def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bool = False) -> Any:
     """An ``InferenceSession`` that logs only errors.
@@ -33,9 +35,11 @@ def open_session(graph: Path, threads: int, providers: list[Any], *, preload: bo
     if preload:
         # the loader does not search the folders of CUDA and cuDNN in the nvidia-* packages
         onnxruntime.preload_dlls()
+    # ONNX Runtime 1.31 warns that CUDA is not a plug-in each time a session opens on it
+    onnxruntime.set_default_logger_severity(_ERRORS)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3
+    options.log_severity_level = _ERRORS
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=providers)
     except Exception as error:

@@ -1,0 +1,52 @@
+"""Short texts share a step of a tokenising thread, and long texts do not keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from bundles.default import DEFAULT_BUNDLE
+from service.embedding.tokenising import Steps, in_succession
+from windowing.tokens import DocumentTokenizer
+
+
+def length(text: str, pauses: int = 0) -> Steps[int]:
+    for _ in range(pauses):
+        yield
+    return len(text)
+
+
+def counted(works: Sequence[tuple[str, Steps[int]]]) -> tuple[list[int], int]:
+    """The results, and how often the work paused."""
+    steps, pauses = in_succession(works), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            results: list[int] = ended.value
+            return results, pauses
+        pauses += 1
+
+
+@pytest.mark.parametrize(("texts", "pauses"), [(1, 0), (100, 0), (400, 2), (0, 0)])
+def test_short_texts_share_a_step(texts: int, pauses: int) -> None:
+    works = [("a" * 100, length("a" * 100)) for _ in range(texts)]
+    assert counted(works) == ([100] * texts, pauses)
+
+
+def test_the_pauses_of_a_long_text_stay() -> None:
+    works = [("a", length("a")), ("b" * 5, length("b" * 5, pauses=3)), ("c", length("c"))]
+    assert counted(works) == ([1, 5, 1], 3)
+
+
+def test_words_start_after_any_white_space() -> None:
+    tokenizer = DocumentTokenizer(DEFAULT_BUNDLE / "tokenizer.json", 64)
+    spaces = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000"
+    text = "".join(f"word{space}\U0001f600e\u0301\ufeff" for space in spaces)
+    tokens = tokenizer.encode(text)
+    _, words = tokenizer.boundaries(text, tokens)
+    expected = [i for i, s in enumerate(tokens.starts.tolist()) if i and text[s - 1 : s].isspace()]
+    assert len(expected) > len(spaces) // 2
+    np.testing.assert_array_equal(words, expected)
