@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.indexes import Indexes
 
-# LanceDB repeats a compaction that conflicts with a write only a few times
+# LanceDB repeats what conflicts with writes only a few times, or for 30 seconds
 _ATTEMPTS = 10
+_OVERTAKEN = ("conflict", "Too many concurrent writers")
 _LEASE_POLL_SECONDS = 1.0
 
 
@@ -127,8 +128,9 @@ async def optimize(
                 await prepare(index.table)
                 return await maintain(indexes, name, index, step, rebuild=rebuild)
             except RuntimeError as error:
-                if "conflict" not in str(error):
+                if not any(words in str(error) for words in _OVERTAKEN):
                     raise
+                step("begin again: other processes wrote at the same time")
     raise CommandError(
         "other processes wrote to the index all the time, so it is not optimized: repeat this when "
         "they write less"

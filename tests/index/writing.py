@@ -1,9 +1,10 @@
 """A process that writes to an index and prints acknowledgements; tests kill it.
 
-    python -m tests.index.writing FOLDER [ROUNDS]
+    python -m tests.index.writing FOLDER [ROUNDS [BATCHES]]
 
-It prints one line to standard output after each acknowledgement: ``+ID`` for an upsert, ``-ID`` for
-a deletion.
+The second batch of rounds, and each later one, waits for a line on standard input. The process
+prints one line to standard output after each acknowledgement: ``+ID`` for an upsert, ``-ID`` for a
+deletion.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def acknowledge(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
+async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS, first: int = 0) -> None:
     """Upsert, now and then delete and compact; print each acknowledgement."""
-    for number in range(rounds):
+    for number in range(first, first + rounds):
         index = await indexes.writable("x")
         name = f"{writer}.{number}"
         await index.put([record(name)])
@@ -53,11 +54,15 @@ async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS) -> None:
                 await optimize(index.table, indexes.database.sync)
 
 
-async def main(folder: Path, rounds: int = ROUNDS) -> None:
+async def main(folder: Path, rounds: int = ROUNDS, batches: int = 1) -> None:
     indexes = await opened(folder)
     await indexes.create("x", {})
     acknowledge("+")
-    await asyncio.gather(*(write(indexes, writer, rounds) for writer in range(WRITERS)))
+    for batch in range(batches):
+        if batch:
+            await asyncio.to_thread(sys.stdin.readline)
+        first = batch * rounds
+        await asyncio.gather(*(write(indexes, writer, rounds, first) for writer in range(WRITERS)))
 
 
 if __name__ == "__main__":
