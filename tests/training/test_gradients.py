@@ -172,6 +172,17 @@ def test_masked_lm_without_contrast(make_settings: MakeSettings) -> None:
     assert distance(gradients, bench.gradients(cached=True)[1]) == 0
 
 
+@pytest.mark.parametrize(("view", "passes"), [("mlm", 1), ("docsplit", 2)])
+def test_masked_lm_reads_nothing_but_masked_copies(
+    make_settings: MakeSettings, view: str, passes: int
+) -> None:
+    bench = Bench(make_settings(objective={"view": view}))
+    read: list[torch.Tensor] = []
+    bench.encoder.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    bench.gradients(cached=False)
+    assert len(read) == passes * len(bench.batch.chunks)
+
+
 def _worker(rank: int, port: int, settings: str, folder: str) -> None:
     import os
 

@@ -8,7 +8,8 @@ over the same vectors, so its rows get their whole gradient, as anchors and as n
 The processes then sum the gradients of the parameters.
 
 With ``cached`` no activations are kept. Each chunk is encoded once without a graph, and again from
-the same random state when its gradient is known.
+the same random state when its gradient is known. A second copy with masked tokens waits for no
+other chunk, so its activations are never kept.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,9 @@ from training.losses.teacher import teacher_loss
 from training.processes import Processes
 from training.settings import ObjectiveSettings
 from training.trainer.preparation import Batch, Chunk
+
+# numbers of the random states of second copies, above those of all chunks
+_COPY = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -119,16 +123,19 @@ class BatchGradients:
         if not np.isfinite(total):
             return BatchLoss(total, contrastive, taught, 0.0, accuracy)
         for i, chunk in enumerate(chunks):
-            if self._cached:
-                pooled, extra, loss = self._encode(batch, chunk, share, learn=True)
-                mlm = mlm + loss
-            else:
-                pooled, extra = vectors[i], carried[i]
-            objective = extra
-            if gradients is not None:
-                objective = objective + (pooled * gradients[chunk.rows]).sum()
-            if objective.requires_grad:
-                objective.backward()  # type: ignore[no-untyped-call]
+            if gradients is not None or chunk.disguised_ids is None:
+                if self._cached:
+                    pooled, extra, loss = self._encode(batch, chunk, share, learn=True)
+                    mlm = mlm + loss
+                else:
+                    pooled, extra = vectors[i], carried[i]
+                objective = extra
+                if gradients is not None:
+                    objective = objective + (pooled * gradients[chunk.rows]).sum()
+                if objective.requires_grad:
+                    objective.backward()  # type: ignore[no-untyped-call]
+            if chunk.disguised_ids is not None:
+                mlm = mlm + self._learn_copy(batch, chunk, chunk.disguised_ids, share)
         mean = float(self._processes.sum(mlm)) / max(1, batch.masked)
         total += self._objective.mlm_factor * mean
         return BatchLoss(total, contrastive, taught, mean, accuracy)
@@ -141,14 +148,32 @@ class BatchGradients:
         nothing = torch.zeros((), device=chunk.input_ids.device)
         with self._processes.autocast():
             states, pooled = self._encoder(chunk.input_ids, chunk.attention_mask)
-            if self._head is None or not learn or len(chunk.labels) == 0:
+            if not learn or chunk.disguised_ids is not None:
                 return pooled, nothing, nothing
-            if chunk.disguised_ids is not None:
-                states, _ = self._encoder(chunk.disguised_ids, chunk.attention_mask)
-            hidden = states.flatten(0, 1)[chunk.positions]
-            scale = share * self._objective.mlm_factor / batch.masked
-            loss, gradient = masked_lm_gradient(self._head, hidden, chunk.labels, scale)
-        return pooled, (hidden.float() * gradient.float()).sum(), loss
+            extra, loss = self._predict(batch, chunk, states, share)
+        return pooled, extra, loss
+
+    def _learn_copy(self, batch: Batch, chunk: Chunk, ids: Tensor, share: float) -> Tensor:
+        """Add the gradient of a second copy's masked LM; its summed loss."""
+        self._reseed(self._seed, batch.number, _COPY + chunk.number)
+        with self._processes.autocast():
+            states, _ = self._encoder(ids, chunk.attention_mask)
+            extra, loss = self._predict(batch, chunk, states, share)
+        if extra.requires_grad:
+            extra.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def _predict(
+        self, batch: Batch, chunk: Chunk, states: Tensor, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """A scalar that carries the masked LM gradient, and the summed loss."""
+        nothing = torch.zeros((), device=states.device)
+        if self._head is None or len(chunk.labels) == 0:
+            return nothing, nothing
+        hidden = states.flatten(0, 1)[chunk.positions]
+        scale = share * self._objective.mlm_factor / batch.masked
+        loss, gradient = masked_lm_gradient(self._head, hidden, chunk.labels, scale)
+        return (hidden.float() * gradient.float()).sum(), loss
 
     def _contrast(
         self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor], share: float
