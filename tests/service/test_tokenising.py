@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,6 +46,7 @@ def test_words_start_after_any_white_space() -> None:
     tokenizer = DocumentTokenizer(DEFAULT_BUNDLE / "tokenizer.json", 64)
     spaces = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000"
     text = "".join(f"word{space}\U0001f600e\u0301\ufeff" for space in spaces)
+    assert not any(chr(point).isspace() for point in range(1 << 16, sys.maxunicode + 1))
     tokens = tokenizer.encode(text)
     _, words = tokenizer.boundaries(text, tokens)
     expected = [i for i, s in enumerate(tokens.starts.tolist()) if i and text[s - 1 : s].isspace()]
