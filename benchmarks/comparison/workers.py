@@ -16,37 +16,18 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.documents import PEPS, read
-from benchmarks.rig.processes import children, processor_seconds
-from benchmarks.rig.server import started
+from benchmarks.rig.server import Service, started
 
 CLIENTS = 16
 # requests in one turn
 COUNTS = {"short texts": 800, "base64, cached": 300, "cached documents": 300}
 MODEL = "docsplit-minilm-l6-static"
-
-
-@dataclass(frozen=True)
-class Servers:
-    """A running set-up.
-
-    Attributes:
-        url: its address.
-        pid: its first process. The measurement includes child processes.
-    """
-
-    url: str
-    pid: int
-
-    def cpu_seconds(self) -> float:
-        """CPU time of all its processes so far."""
-        return sum(map(processor_seconds, {self.pid, *children(self.pid)}))
 
 
 def main() -> None:
@@ -117,12 +98,12 @@ def workloads() -> dict[str, tuple[str, Callable[[int, int], bytes]]]:
 
 
 @contextmanager
-def running(workers: int) -> Iterator[Servers]:
+def running(workers: int) -> Iterator[Service]:
     """The service with a number of workers."""
     with started(f"--workers={workers}", "--calibrate=0", "--log-level=warning") as service:
         # one worker answers while others start; the first turn is not counted
         time.sleep(4)
-        yield Servers(service.url, service.pid)
+        yield service
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python -m benchmarks.engines.served
     python -m benchmarks.engines.served --engine onnx-cuda --workers 1,2,4 --tokens 4000000
-
     python -m benchmarks.engines.served --instant --workers 1 --tokens 200000
 
 The set-ups start together and are loaded in turn, without a cache. The texts are those of the PEPs
@@ -29,13 +28,12 @@ from tokenizers import Tokenizer
 
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.documents import PEPS, read, unseen
-from benchmarks.rig.processes import children, processor_seconds
 from benchmarks.rig.server import Service, started
 from bundles.default import DEFAULT_BUNDLE
 from bundles.format import load
 
-# words of a text, texts of a request
 INSTANT = "benchmarks.engines.instant"
+# words of a text, texts of a request
 KINDS = {"short texts": (30, 32), "articles": (600, 1), "whole documents": (6000, 1)}
 HEADINGS = (
     "| load | workers | documents/s | tokens/s | lowest to highest | service's cores | µs a token |"
@@ -78,17 +76,13 @@ def _texts(words: int) -> Iterator[str]:
 
 def measure(client: Client, service: Service, given: Work, clients: int) -> tuple[float, float]:
     """Seconds that the requests took, and processor time of the service in that time."""
-    before = _processor(service)
+    before = service.cpu_seconds()
     answers = client.send(Load(f"{service.url}/embed", given.bodies, clients))
     wall = max(one.began + one.seconds for one in answers)
     failed = [one.status for one in answers if one.status != 200]
     if failed:
         raise SystemExit(f"benchmarks.engines.served: {len(failed)} requests failed: {failed[:3]}")
-    return wall, _processor(service) - before
-
-
-def _processor(service: Service) -> float:
-    return sum(map(processor_seconds, {service.pid, *children(service.pid)}))
+    return wall, service.cpu_seconds() - before
 
 
 def main() -> int:

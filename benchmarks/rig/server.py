@@ -46,6 +46,11 @@ class Service:
         """Resident set, MB."""
         return self._memory_mb("VmRSS")
 
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes so far."""
+        pids = {self.pid, *processes.children(self.pid)}
+        return sum(map(processes.processor_seconds, pids))
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process."""
         os.kill(self.pid, number)

@@ -182,7 +182,7 @@ class Encoder:
         """A CPU engine needs the cores itself; a GPU waits for tokens."""
         if self._on_cpu:
             return 2
-        return min(_MOST_TOKENISING, max(2, self.processor.cores // 2))
+        return min(_MOST_TOKENISING, max(2, self.threads // 2))
 
     @property
     def _chooses_streams(self) -> bool:

@@ -144,14 +144,15 @@ def report(out: Path, recipes: Sequence[str]) -> str:
         pair.setdefault(recipe, []).append(shown.value)
     pairs = sorted(values, key=lambda pair: (list(TASKS).index(pair[0]), pair[1]))
     rows = [
-        [recipe, *(_interval(values[pair].get(recipe, [])) for pair in pairs)]
+        [recipe, *(interval(values[pair].get(recipe, [])) for pair in pairs)]
         for recipe in (START, *recipes)
     ]
     headings = [f"{data}: {task}, {main_heading(TASKS[task])}" for task, data in pairs]
     return table(["", *headings], rows)
 
 
-def _interval(values: Sequence[float]) -> str:
+def interval(values: Sequence[float]) -> str:
+    """The mean over the seeds with its 95 % interval (Student's t)."""
     if len(values) < 2:
         return figure(Figure(value=values[0]) if values else None)
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))

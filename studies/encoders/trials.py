@@ -18,31 +18,26 @@ import multiprocessing
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import stats
+from studies.encoders import objectives
+from studies.encoders.objectives import START, interval
+from studies.encoders.quick_measures import measures
+from training.evaluation.report.text import table
+from training.settings import Settings
+from training.trainer.loop import TrainingRun
 
-START = "start"
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
-    "mlm": {"objective": {"view": "mlm"}},
-    "simcse": {"objective": {"view": "simcse"}},
-    "span": {"objective": {"view": "span"}},
-    "slice": {"objective": {"view": "slice"}},
-    "laser-self": {"objective": {"view": "laser-self"}},
-    "laser-intra": {"objective": {"view": "laser-intra"}},
+    **{name: {"objective": objective} for name, objective in objectives.RECIPES.items()},
     "laser-window": {"objective": {"view": "laser-window"}},
     "coco": {"objective": {"view": "coco"}},
-    "docsplit": {"objective": {"view": "docsplit"}},
-    "docsplit and mlm": {"objective": {"view": "docsplit", "mlm_weight": 0.1}},
-    "docsplit of near documents": {
+    "docsplit+mlm": {"objective": {"view": "docsplit", "mlm_weight": 0.1}},
+    "docsplit-near": {
         "objective": {"view": "docsplit", "negatives_below": 0.9},
         "optimisation": {"cluster_size": 512},
     },
-    "docsplit and laser-window": {"objective": {"view": "docsplit", "mix": "laser-window"}},
     "links": {
         "objective": {
             "view": "links",
@@ -52,14 +47,11 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
         }
     },
 }
-_SYMMETRIC = {"span", "slice", "mlm"}
-_measures: Any = None
+_SYMMETRIC = {"span", "slice", "span+slice", "mlm"}
 
 
-def settings(given: argparse.Namespace, recipe: str, seed: int) -> Any:
+def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
     """The settings of a trial."""
-    from training.settings import Settings
-
     made: dict[str, dict[str, Any]] = {
         "data": {"path": str(given.documents), "cache": given.cache},
         "backbone": {
@@ -83,7 +75,7 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Any:
             "chunk_tokens": 8_192,
         },
         "run": {
-            "output": given.out / "runs" / f"{recipe.replace(' ', '-')}-{seed}",
+            "output": given.out / "runs" / f"{recipe}-{seed}",
             "seed": seed,
             "checkpoint_every": 10**6,
             "evaluate_every": 10**6,
@@ -101,14 +93,10 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Any:
 
 def trial(given: argparse.Namespace, recipe: str, seed: int) -> dict[str, float]:
     """Train and measure; the figures also stand in the study's folder."""
-    global _measures
-    path = given.out / "measured" / f"{recipe.replace(' ', '-')}-{seed}.json"
+    path = given.out / "measured" / f"{recipe}-{seed}.json"
     if path.is_file():
         kept: dict[str, float] = json.loads(path.read_text())["figures"]
         return kept
-    from studies.encoders.quick_measures import Measures
-    from training.trainer.loop import TrainingRun
-
     began = time.monotonic()
     model = given.start
     if recipe != START:
@@ -117,16 +105,14 @@ def trial(given: argparse.Namespace, recipe: str, seed: int) -> dict[str, float]
             raise KeyboardInterrupt
         model = str(result.model)
     trained = time.monotonic()
-    if _measures is None:
-        _measures = Measures(given.development, given.max_tokens)
-    figures: dict[str, float] = _measures.of(model)
+    figures = measures(model, given.development, given.max_tokens)
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = {"training": trained - began, "measures": time.monotonic() - trained}
     path.write_text(json.dumps({"recipe": recipe, "figures": figures, "seconds": seconds}))
     return figures
 
 
-def table(out: Path) -> str:
+def report(out: Path) -> str:
     """Markdown: a row for each recipe, a column for each measure."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted((out / "measured").glob("*.json")):
@@ -135,20 +121,8 @@ def table(out: Path) -> str:
             values[kept["recipe"]][name].append(value)
     recipes = [recipe for recipe in (START, *RECIPES) if recipe in values]
     names = list(values[recipes[0]])
-    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for recipe in recipes:
-        cells = [_interval(values[recipe], name) for name in names]
-        lines.append(f"| {recipe} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _interval(values: Mapping[str, list[float]], name: str) -> str:
-    found = values[name]
-    mean = f"{np.mean(found):.3f}".removeprefix("0")
-    if len(found) < 2:
-        return mean
-    half = stats.t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found))
-    return f"{mean} ± {half:.3f}".replace("± 0", "± ")
+    rows = [[recipe, *(interval(values[recipe][name]) for name in names)] for recipe in recipes]
+    return table(["", *names], rows)
 
 
 def main() -> int:
@@ -190,7 +164,7 @@ def main() -> int:
                 print(f"{recipe}, seed {seed}: {error!r}", file=sys.stderr, flush=True)
             else:
                 print(f"{recipe}, seed {seed}: {done.result()}", file=sys.stderr, flush=True)
-    print(table(given.out))
+    print(report(given.out))
     return 0
 
 

@@ -89,8 +89,8 @@ def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.index.writing", str(tmp_path), str(rounds), "2"]
     pipe = subprocess.PIPE
     writer = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
-    told = writer.stdin
-    assert told is not None
+    stdin = writer.stdin
+    assert stdin is not None
     assert writer.stdout is not None
     lines = iter(writer.stdout)
     assert next(lines) == "+\n"
@@ -101,8 +101,8 @@ def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
         await optimizing.optimize(indexes, "x", index, lambda _: None)
         # the second batch of writes begins with the rebuild, however busy the machine is
         assert writer.poll() is None
-        told.write("\n")
-        told.flush()
+        stdin.write("\n")
+        stdin.flush()
         await optimizing.optimize(indexes, "x", index, lambda _: None, rebuild=True)
         while writer.poll() is None:
             await optimizing.optimize(indexes, "x", index, lambda _: None)

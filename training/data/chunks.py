@@ -71,5 +71,5 @@ def fitting(memory: int, units: int) -> int:
         memory: bytes of the device.
         units: layers times dimensions of the encoder.
     """
-    tokens = int(_SHARE * memory / (_BYTES * units))
-    return min(_MOST, max(1_024, 1 << max(0, tokens.bit_length() - 1)))
+    tokens = max(1_024, int(_SHARE * memory / (_BYTES * units)))
+    return min(_MOST, 1 << (tokens.bit_length() - 1))

@@ -125,7 +125,7 @@ def masked_lm_gradient(
 
     The head runs on one block of positions after the other and frees the activations of each. It
     accumulates the gradients of its own parameters. The caller sends the returned gradient through
-    the encoder together with the contrastive one, in one backward pass.
+    the encoder.
 
     Args:
         head: the prediction head.
