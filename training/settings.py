@@ -123,10 +123,15 @@ class ObjectiveSettings(_Section):
     window holds"""
 
     teacher: str | None = None
-    """folder or hub name of a frozen encoder with the same vocabulary and width, whose vector of
-    the first view both views approach"""
+    """folder or hub name of a frozen encoder, whose vectors of first views both views approach; its
+    vocabulary must have all tokens of the start weights"""
+    teacher_match: Literal["vectors", "similarities"] = "vectors"
+    """what approaches the teacher's: vectors by 1 - cosine, which needs the same width, or the
+    distribution of similarities to the other documents of the batch by KL divergence"""
+    teacher_temperature: PositiveFloat = 0.05
+    """tau of the distributions of similarities"""
     teacher_weight: PositiveFloat = 1.0
-    """weight of 1 - cosine to the teacher's vector"""
+    """weight of the distance to the teacher"""
 
     @property
     def contrastive(self) -> LossName | None:

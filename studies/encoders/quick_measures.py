@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from sklearn.linear_model import LogisticRegression
 from corpora.documents import read_links
 from corpora.reading import links_among
 from training.evaluation.citations import citation_retrieval
-from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.encoders.interface import Vectors
 from training.evaluation.validation import mean_reciprocal_rank
 
@@ -34,15 +32,13 @@ _REPEATED, _COPIES = 60, 20
 Encode = Callable[[Sequence[str]], Vectors]
 
 
-def measures(path: str, folder: Path, max_tokens: int) -> dict[str, float]:
+def measures(encode: Encode, folder: Path) -> dict[str, float]:
     """The figures of an encoder, by name.
 
     Args:
-        path: folder or hub name of the encoder.
+        encode: unit vectors of texts.
         folder: the parts.
-        max_tokens: longest window.
     """
-    encode = partial(FolderEncoder(path, path, max_tokens).encode, reading="whole")
     found: dict[str, float] = {}
     for file in sorted(folder.glob("*.parquet")):
         found |= _labelled(file, encode)

@@ -7,7 +7,8 @@
 Made for a GPU, which one run of a small encoder does not fill. A trial is a training by
 ``docsplit-train``'s own classes and its measures on the development parts
 (``studies.encoders.quick_measures``). The table gives means over the seeds with their 95 %
-interval (Student's t). A trial that is done is not repeated.
+interval (Student's t). A trial that is done is not repeated. ``--set`` changes a setting of all
+recipes, such as ``--set objective.teacher=all-mpnet-base-v2``.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from studies.encoders import objectives
 from studies.encoders.objectives import START, interval
 from studies.encoders.quick_measures import measures
+from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.report.text import table
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
@@ -88,6 +91,9 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
         made[room] |= values
     if recipe == "links":
         made["data"]["links"] = str(given.links)
+    for name, value in given.set:
+        room, _, setting = name.partition(".")
+        made[room][setting] = value
     return Settings.model_validate(made)
 
 
@@ -105,11 +111,19 @@ def trial(given: argparse.Namespace, recipe: str, seed: int) -> dict[str, float]
             raise KeyboardInterrupt
         model = str(result.model)
     trained = time.monotonic()
-    figures = measures(model, given.development, given.max_tokens)
+    encoder = FolderEncoder(model, model, given.max_tokens)
+    figures = measures(partial(encoder.encode, reading="whole"), given.development)
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = {"training": trained - began, "measures": time.monotonic() - trained}
     path.write_text(json.dumps({"recipe": recipe, "figures": figures, "seconds": seconds}))
     return figures
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or name.partition(".")[0] not in Settings.model_fields:
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting, such as objective.anchor=random")
+    return name, value
 
 
 def report(out: Path) -> str:
@@ -147,6 +161,14 @@ def main() -> int:
     add("--max-tokens", type=int, default=256)
     add("--precision", choices=("fp32", "bf16"), default="bf16")
     add("--parallel", type=int, default=1, help="trials at a time")
+    add(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="SECTION.NAME=VALUE",
+        help="a setting of docsplit-train for all recipes; repeatable",
+    )
     add("--cache", type=Path, default=Path(".cache/training"))
     add("--out", type=Path, default=Path("runs/trials"))
     given = parser.parse_args()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +38,31 @@ _SYLLABLES = (
 WORDS = [syllable + end for syllable in _SYLLABLES for end in "lmnrst"]
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*specials, *WORDS, ".", "##x", "##y"]
-    backend = Tokenizer(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PIECES = (*SPECIALS, *WORDS, ".", "##x", "##y")
+
+
+def make_tokenizer(
+    pieces: Sequence[str] = PIECES, specials: Sequence[str] = SPECIALS
+) -> PreTrainedTokenizerFast:
+    """A tokenizer of words; ``specials`` name padding, unknown, first, last and mask token."""
+    pad, unknown, first, last, mask = specials
+    backend = Tokenizer(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token=unknown))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    backend.post_processor = processors.BertProcessing(
+        (last, pieces.index(last)), (first, pieces.index(first))
+    )
     # Published tokenizer files truncate and pad. The training must not.
     backend.enable_truncation(8)
     backend.enable_padding(length=8)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
+        pad_token=pad,
+        unk_token=unknown,
+        cls_token=first,
+        sep_token=last,
+        mask_token=mask,
     )
 
 
@@ -100,6 +108,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("teacher"), make_tokenizer(), seed=9, width=32)
+
+
+@pytest.fixture(scope="session")
+def wide_teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A teacher of twice the width, whose vocabulary has other numbers and other special tokens."""
+    specials = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+    made = make_tokenizer(("more", *specials, *reversed(PIECES[len(SPECIALS) :])), specials)
+    return save_tiny_model(tmp_path_factory.mktemp("wide"), made, seed=9, width=64)
 
 
 @pytest.fixture(scope="session")

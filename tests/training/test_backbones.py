@@ -10,6 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from transformers import (
+    AutoTokenizer,
     BigBirdConfig,
     BigBirdModel,
     LongformerConfig,
@@ -21,11 +22,11 @@ from transformers import (
     RobertaModel,
 )
 
-from tests.training.conftest import MakeSettings, make_tokenizer, save_tiny_model
-from training.backbones.encoder import Encoder, open_start, pool
+from tests.training.conftest import PIECES, MakeSettings, make_tokenizer, save_tiny_model
+from training.backbones.encoder import open_start, pool
+from training.backbones.teacher import Teacher, open_teacher
 from training.errors import SettingsError
-from training.settings import BackboneSettings
-from training.trainer.opening import open_teacher
+from training.settings import BackboneSettings, Settings
 
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
@@ -127,25 +128,53 @@ def test_unusable_start_weights_are_named(
         open_start(BackboneSettings(path=path, max_tokens=300))
 
 
-def test_a_teacher_must_share_vocabulary_and_width(
+def opened_teacher(settings: Settings) -> Teacher | None:
+    return open_teacher(settings, open_start(settings.backbone), torch.device("cpu"))
+
+
+def test_a_teacher_must_have_the_tokens_and_where_it_matters_the_width(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    def opened(path: str | Path) -> Encoder | None:
-        settings = make_settings(objective={"teacher": str(path)})
-        return open_teacher(settings, open_start(settings.backbone))
+    def opened(path: str | Path, **objective: Any) -> Teacher | None:
+        return opened_teacher(make_settings(objective={"teacher": str(path), **objective}))
 
     wide = save_tiny_model(tmp_path / "wide", make_tokenizer(), seed=0, width=64)
     with pytest.raises(
-        SettingsError, match=r"objective.teacher '.*wide': it has 64 dimensions.* has 32"
+        SettingsError,
+        match=r"objective.teacher '.*wide': it has 64 dimensions.* has 32; set objective.teacher_m",
     ):
         opened(wide)
-    other = make_tokenizer()
-    other.add_tokens(["novel"])
-    with pytest.raises(SettingsError, match=r"objective.teacher '.*other': its vocabulary"):
-        opened(save_tiny_model(tmp_path / "other", other, seed=0, width=32))
+    assert opened(wide, teacher_match="similarities") is not None
+    fewer = save_tiny_model(tmp_path / "fewer", make_tokenizer(PIECES[:-3]), seed=0, width=32)
+    with pytest.raises(
+        SettingsError, match=r"'.*fewer': its vocabulary lacks 3 of the 98 tokens .* such as '\.'"
+    ):
+        opened(fewer)
     with pytest.raises(ValidationError, match="mlm makes only one"):
         make_settings(objective={"view": "mlm", "teacher": str(wide)})
     same = opened(save_tiny_model(tmp_path / "same", make_tokenizer(), seed=1, width=32))
     assert same is not None
-    assert not same.training
-    assert not any(weight.requires_grad for weight in same.parameters())
+    assert not same.encoder.training
+    assert same.ids is None
+    assert not any(weight.requires_grad for weight in same.encoder.parameters())
+
+
+def test_a_teacher_of_another_vocabulary_reads_the_same_text(
+    make_settings: MakeSettings, wide_teacher: Path
+) -> None:
+    objective = {"teacher": str(wide_teacher), "teacher_match": "similarities"}
+    teacher = opened_teacher(make_settings(objective=objective))
+    assert teacher is not None
+    assert teacher.ids is not None
+    text = "Bal dem kir kol. Dus [MASK] balx zzz."
+    own = AutoTokenizer.from_pretrained(wide_teacher)
+    taught = make_tokenizer()
+    for tokenizer in (own, taught):
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+    inputs = own(text.replace("[MASK]", "<mask>"), return_tensors="pt")
+    with torch.no_grad():
+        expected = teacher.encoder(inputs["input_ids"], inputs["attention_mask"])[1]
+    ids = taught(text, return_tensors="pt")["input_ids"]
+    assert ids.tolist() != inputs["input_ids"].tolist()
+    torch.testing.assert_close(teacher.vectors(ids, torch.ones_like(ids)), expected)

@@ -14,13 +14,14 @@ from torch.nn.functional import cosine_similarity
 
 from tests.conftest import free_port
 from training.backbones.encoder import open_start
+from training.backbones.teacher import open_teacher
 from training.data.build import open_cache
 from training.losses.contrastive import info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead
+from training.losses.teacher import similarity_loss
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.gradients import BatchGradients, BatchLoss, seed_dropout
-from training.trainer.opening import open_teacher
 from training.trainer.preparation import Batch, Preparation
 
 Gradients = dict[str, torch.Tensor]
@@ -35,7 +36,7 @@ class Bench:
         self.processes = processes or Processes(cpu=True)
         start = open_start(settings.backbone)
         self.encoder = start.encoder.train()
-        self.teacher = open_teacher(settings, start)
+        self.teacher = open_teacher(settings, start, self.processes.device)
         cache = open_cache(settings.data, start.tokenizer)
         torch.manual_seed(1)
         self.head: MaskedLMHead | None = None
@@ -88,13 +89,15 @@ OBJECTIVES = [
     {"view": "docsplit", "windows": 3},
     {"view": "simcse", "teacher": "", "mlm_weight": 0.0},
     {"view": "docsplit", "teacher": "", "teacher_weight": 3.0, "windows": 3},
+    {"view": "docsplit", "teacher": "wide", "teacher_match": "similarities", "windows": 3},
 ]
 
 
 @pytest.fixture(params=OBJECTIVES, ids=str)
-def objective(request: pytest.FixtureRequest, teacher: Path) -> dict[str, Any]:
+def objective(request: pytest.FixtureRequest, teacher: Path, wide_teacher: Path) -> dict[str, Any]:
     asked: dict[str, Any] = request.param
-    return asked | {"teacher": str(teacher)} if "teacher" in asked else asked
+    folders = {"": teacher, "wide": wide_teacher}
+    return asked | {"teacher": str(folders[asked["teacher"]])} if "teacher" in asked else asked
 
 
 def test_cached_gradients_equal_plain_ones_with_dropout(
@@ -138,10 +141,13 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
         total = info_nce(views[:8], views[8:], settings.temperature, symmetric=settings.symmetric)
     if whole.teacher is not None:
         plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
-        _, told = whole.teacher(plain, chunk.attention_mask)
+        told = whole.teacher.vectors(plain, chunk.attention_mask)
         rows = torch.zeros_like(told).index_copy(0, chunk.rows, told)
         target = pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)[:8]
-        apart = torch.stack([1 - cosine_similarity(v, target).mean() for v in views.split(8)])
+        if settings.teacher_match == "vectors":
+            apart = torch.stack([1 - cosine_similarity(v, target).mean() for v in views.split(8)])
+        else:
+            apart = similarity_loss(views[:8], views[8:], target, settings.teacher_temperature)
         assert loss.teacher == pytest.approx(float(apart.detach().mean()), rel=1e-5)
         total = total + settings.teacher_weight * apart.mean()
     if whole.head is not None:

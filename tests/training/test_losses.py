@@ -11,7 +11,7 @@ from torch import nn
 
 from training.losses.contrastive import chance, info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead, choose_masked, masked_lm_gradient
-from training.losses.teacher import teacher_loss
+from training.losses.teacher import similarity_loss, teacher_loss
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -85,6 +85,27 @@ def test_both_views_approach_the_teachers_vector_of_the_first() -> None:
     apart = [1 - cosine(view[i], target[i]) for view in (a, b) for i in range(4)]
     assert float(teacher_loss(a, b, target)) == pytest.approx(np.mean(apart), rel=1e-5)
     assert float(teacher_loss(target, 5 * target, target)) == pytest.approx(0, abs=1e-6)
+
+
+def test_both_views_approach_the_teachers_similarities_of_the_first() -> None:
+    torch.manual_seed(0)
+    a, b, target, tau = *torch.randn(2, 4, 8), torch.randn(4, 12), 0.3
+
+    def to_others(x: torch.Tensor, y: torch.Tensor, i: int) -> list[float]:
+        scores = [math.exp(cosine(x[i], y[j]) / tau) for j in range(4) if j != i]
+        return [score / sum(scores) for score in scores]
+
+    total = 0.0
+    for view in (a, b):
+        for i in range(4):
+            wanted, found = to_others(target, target, i), to_others(view, a, i)
+            total += sum(p * math.log(p / q) for p, q in zip(wanted, found, strict=True))
+    assert float(similarity_loss(a, b, target, tau)) == pytest.approx(total / 8, rel=1e-4)
+    # A rotation keeps all similarities; other vectors do not have them.
+    turn = torch.linalg.qr(torch.randn(12, 12))[0]
+    turned = 3 * target @ turn
+    assert float(similarity_loss(turned, turned, target, tau)) == pytest.approx(0, abs=1e-5)
+    assert float(similarity_loss(turned, turned.flip(0), target, tau)) > 0.01
 
 
 def test_masking_has_the_shares_of_bert() -> None:

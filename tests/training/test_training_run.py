@@ -77,10 +77,17 @@ def test_training_learns(make_settings: MakeSettings, tmp_path: Path) -> None:
     assert np.mean(curve[-10:]) < 0.8 * np.mean(curve[:10])
 
 
+@pytest.mark.parametrize("match", ["vectors", "similarities"])
 def test_training_approaches_the_teacher(
-    make_settings: MakeSettings, tmp_path: Path, teacher: Path
+    make_settings: MakeSettings, tmp_path: Path, teacher: Path, wide_teacher: Path, match: str
 ) -> None:
-    objective = {"view": "laser-window", "teacher": str(teacher), "mlm_weight": 0.0}
+    objective = {
+        "view": "laser-window" if match == "vectors" else "simcse",
+        "teacher": str(teacher if match == "vectors" else wide_teacher),
+        "teacher_match": match,
+        "teacher_weight": 1.0 if match == "vectors" else 10.0,
+        "mlm_weight": 0.0,
+    }
     train(make_settings(optimisation={"max_steps": 40, "learning_rate": 3e-3}, objective=objective))
     lines = (tmp_path / "run" / "steps.jsonl").read_text(encoding="utf-8").splitlines()
     apart = [json.loads(line)["teacher"] for line in lines]

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from training.backbones.encoder import Encoder
+from training.backbones.teacher import Teacher
 from training.losses.contrastive import info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead, masked_lm_gradient
-from training.losses.teacher import teacher_loss
+from training.losses.teacher import similarity_loss, teacher_loss
 from training.processes import Processes
 from training.settings import ObjectiveSettings
 from training.trainer.preparation import Batch, Chunk
@@ -38,7 +39,7 @@ class BatchLoss:
     Attributes:
         total: the minimised loss.
         contrastive: its contrastive part; 0 without one.
-        teacher: mean of 1 - cosine to the teacher's vectors, unweighted; 0 without one.
+        teacher: mean distance to the teacher, unweighted; 0 without one.
         mlm: mean cross entropy of the predicted tokens, unweighted; 0 without any.
         accuracy: share of documents whose own second view is the nearest to the first.
     """
@@ -72,7 +73,7 @@ class BatchGradients:
         *,
         seed: int,
         cached: bool,
-        teacher: Encoder | None = None,
+        teacher: Teacher | None = None,
         reseed: Callable[[int, int, int], None] = seed_dropout,
     ) -> None:
         """Gradients of ``objective`` with respect to ``encoder`` and ``head``.
@@ -84,7 +85,7 @@ class BatchGradients:
             processes: the processes that share each batch.
             seed: the run's seed.
             cached: keep no activations and encode twice.
-            teacher: the teacher of the objective, in evaluation mode, if it names one.
+            teacher: the teacher of the objective, if it names one.
             reseed: sets the random state before a chunk is encoded.
         """
         self._encoder = encoder
@@ -182,7 +183,8 @@ class BatchGradients:
         kind = self._objective.contrastive
         if kind is None:
             return 0.0, 0.0, 0.0, None
-        rows = self._gather(batch, chunks, vectors).requires_grad_()
+        width = self._encoder.backbone.config.hidden_size
+        rows = self._gather(batch, chunks, vectors, width).requires_grad_()
         device = rows.device
         documents = len(batch.documents)
         views = self._pool(batch, rows)
@@ -197,7 +199,7 @@ class BatchGradients:
         taught = torch.zeros((), device=device)
         if self._teacher is not None:
             targets = self._pool(batch, self._taught(batch, chunks, self._teacher))[:documents]
-            taught = teacher_loss(first, second[:documents], targets)
+            taught = self._distance(first, second[:documents], targets)
         total = loss + self._objective.teacher_weight * taught
         (total * share).backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -213,26 +215,28 @@ class BatchGradients:
         view, weight = batch.row_view.to(rows.device), batch.row_weight.to(rows.device)
         return pool_windows(rows, view, weight, 2 * len(batch.documents) + batch.negatives)
 
-    @torch.no_grad()
-    def _taught(self, batch: Batch, chunks: list[Chunk], teacher: Encoder) -> Tensor:
+    def _distance(self, first: Tensor, second: Tensor, target: Tensor) -> Tensor:
+        if self._objective.teacher_match == "vectors":
+            return teacher_loss(first, second, target)
+        return similarity_loss(first, second, target, self._objective.teacher_temperature)
+
+    def _taught(self, batch: Batch, chunks: list[Chunk], teacher: Teacher) -> Tensor:
         """The teacher's vectors of the rows of first views; other rows are zero."""
         vectors = []
         for chunk in chunks:
             plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
             first = (batch.row_view[chunk.rows.cpu()] < len(batch.documents)).to(chunk.rows.device)
-            pooled = torch.zeros(
-                len(first), teacher.backbone.config.hidden_size, device=first.device
-            )
+            pooled = torch.zeros(len(first), teacher.width, device=first.device)
             if first.any():
                 with self._processes.autocast():
-                    _, found = teacher(plain[first], chunk.attention_mask[first])
-                pooled[first] = found
+                    pooled[first] = teacher.vectors(plain[first], chunk.attention_mask[first])
             vectors.append(pooled)
-        return self._gather(batch, chunks, vectors)
+        return self._gather(batch, chunks, vectors, teacher.width)
 
-    def _gather(self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor]) -> Tensor:
+    def _gather(
+        self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor], width: int
+    ) -> Tensor:
         """Vectors of all rows of the batch, detached, on every process."""
-        width = self._encoder.backbone.config.hidden_size
         full = torch.zeros(len(batch.row_view), width, device=self._processes.device)
         for chunk, pooled in zip(chunks, vectors, strict=True):
             full[chunk.rows] = pooled.detach()

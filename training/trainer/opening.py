@@ -11,6 +11,7 @@ from rich.console import Console
 
 from training.backbones.encoder import Encoder, Start, open_start
 from training.backbones.static import StaticBackbone
+from training.backbones.teacher import Teacher, open_teacher
 from training.data.build import open_cache
 from training.data.cache import Numbers, TokenCache
 from training.errors import SettingsError
@@ -32,7 +33,7 @@ class Opened:
         held: numbers of the held-out documents.
         head: the masked-LM head; None if the objective has no masked-LM part.
         head_origin: ``checkpoint`` if the start weights contain the head, else its initialisation.
-        teacher: frozen encoder in evaluation mode; None if the objective names none.
+        teacher: frozen encoder; None if the objective names none.
     """
 
     cache: TokenCache
@@ -44,7 +45,7 @@ class Opened:
     encoder: Encoder
     head: MaskedLMHead | None
     head_origin: str | None
-    teacher: Encoder | None
+    teacher: Teacher | None
 
     @property
     def modules(self) -> list[torch.nn.Module]:
@@ -70,9 +71,7 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     head, origin = _open_head(settings, start)
     if head is not None:
         head.to(processes.device)
-    teacher = open_teacher(settings, start)
-    if teacher is not None:
-        teacher.to(processes.device)
+    teacher = open_teacher(settings, start, processes.device)
     return Opened(
         cache,
         train,
@@ -134,28 +133,3 @@ def _open_head(settings: Settings, start: Start) -> tuple[MaskedLMHead | None, s
         raise SettingsError("objective.mlm_weight: the tokenizer has no mask token; set it to 0")
     head = MaskedLMHead(start.encoder.backbone.get_input_embeddings())
     return head, "checkpoint" if head.adopt(start.head_weights) else "tied, fresh"
-
-
-def open_teacher(settings: Settings, start: Start) -> Encoder | None:
-    """The teacher of the objective, frozen and in evaluation mode.
-
-    Raises:
-        SettingsError: the teacher cannot be opened, or differs in vocabulary or width.
-    """
-    path = settings.objective.teacher
-    if path is None:
-        return None
-    asked = settings.backbone.model_copy(
-        update={"path": path, "revision": None, "extend_to": None, "pooling": "auto"}
-    )
-    opened = open_start(asked)
-    if opened.tokenizer.get_vocab() != start.tokenizer.get_vocab():
-        raise SettingsError(
-            f"objective.teacher {path!r}: its vocabulary differs from that of backbone.path"
-        )
-    width, wanted = (s.encoder.backbone.config.hidden_size for s in (opened, start))
-    if width != wanted:
-        raise SettingsError(
-            f"objective.teacher {path!r}: it has {width} dimensions, backbone.path has {wanted}"
-        )
-    return opened.encoder.requires_grad_(False).eval()
