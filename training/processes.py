@@ -36,6 +36,9 @@ class Processes:
             mixed_precision="bf16" if precision == "bf16" else "no", cpu=cpu
         )
         self.device: torch.device = self._accelerator.device
+        if self.device.type == "cuda":
+            # cuDNN's attention plans each new shape for 6 ms, and a batch of texts has new shapes
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.rank: int = self._accelerator.process_index
         self.count: int = self._accelerator.num_processes
 

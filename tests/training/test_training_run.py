@@ -268,6 +268,29 @@ def test_nan_stops_the_run_with_a_message(make_settings: MakeSettings, tmp_path:
     assert len(losses(tmp_path / "run")) == 3
 
 
+def test_a_varying_distance_to_the_teacher_does_not_stop_the_run(
+    make_settings: MakeSettings, tmp_path: Path, wide_teacher: Path
+) -> None:
+    objective = {
+        "view": "laser-window",
+        "teacher": str(wide_teacher),
+        "teacher_match": "similarities",
+        "teacher_weight": 1000.0,
+        "mlm_weight": 0.0,
+    }
+    train(
+        make_settings(
+            objective=objective,
+            optimisation={"max_steps": 12, "learning_rate": 1e-6},
+            run={"divergence_window": 4},
+        )
+    )
+    found = losses(tmp_path / "run")
+    # Control: the sum of the losses rises like that of a run that has diverged.
+    medians = [np.median(found[end - 4 : end]) for end in range(4, len(found) + 1)]
+    assert max(np.array(medians) - np.minimum.accumulate(medians)) > 2 * np.log(8)
+
+
 def test_loss_that_rises_to_chance_stops_the_run() -> None:
     watch = DivergenceWatch(window=4, chance=3.6)
     for step in range(20):

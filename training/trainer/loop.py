@@ -209,7 +209,9 @@ class TrainingRun:
             key: sum(getattr(loss, key) for loss in losses) / len(losses)
             for key in ("total", "contrastive", "teacher", "mlm", "accuracy")
         }
-        self._check(step, mean["total"], norm, rate, batches)
+        # the distance to a teacher has no value by chance, and varies with the documents of a batch
+        weight = self.settings.objective.teacher_weight
+        self._check(step, mean["total"] - weight * mean["teacher"], norm, rate, batches)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         counts = {
