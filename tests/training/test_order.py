@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.batches import BatchOrder
-from training.data.chunks import chunk_tokens, fitting, plan_chunks
+from training.data.chunks import chunk_tokens, fitting, plan_chunks, shared
 from training.data.clusters import ClusterOrder, Neighbourhood
 
 
@@ -56,14 +56,35 @@ def test_chunks_hold_every_row_once(lengths: list[int], budget: int, processes: 
     chunks = plan_chunks(lengths, budget, processes)
     assert sorted(i for chunk in chunks for i in chunk) == list(range(len(lengths)))
     for chunk in chunks:
-        assert sum(lengths[i] for i in chunk) <= budget + max(lengths)
-    shortest = [min(lengths[i] for i in chunk) for chunk in chunks]
-    assert shortest == sorted(shortest, reverse=True)
+        assert len(chunk) == 1 or padded(chunk, lengths) <= budget
+        assert lengths[chunk[0]] == max(lengths[i] for i in chunk)
+    assert len(chunks) % processes == 0 or len(chunks) == len(lengths)
+
+
+def padded(chunk: list[int], lengths: list[int]) -> int:
+    return len(chunk) * max(lengths[i] for i in chunk)
 
 
 def test_chunks_are_shared_evenly() -> None:
     chunks = plan_chunks([100] * 64, 10_000, 4)
     assert [len(chunk) for chunk in chunks] == [16] * 4
+    lengths = np.random.default_rng(0).integers(3, 512, 200).tolist()
+    sizes = [padded(chunk, lengths) for chunk in plan_chunks(lengths, 4_096, 3)]
+    parts = [shared(len(sizes), rank, 3) for rank in range(3)]
+    assert sorted(i for part in parts for i in part) == list(range(len(sizes)))
+    work = [sum(sizes[i] for i in part) for part in parts]
+    assert max(work) < 1.2 * min(work)
+    # Control: without turns the first process would get the largest chunk of every round.
+    assert sum(sizes[::3]) > max(work)
+
+
+def test_a_long_row_does_not_lengthen_short_ones() -> None:
+    lengths = [512, *[16] * 400]
+    chunks = plan_chunks(lengths, 8_192, 1)
+    assert sum(padded(chunk, lengths) for chunk in chunks) < 1.25 * sum(lengths)
+    assert len(chunks) == 2
+    # Control: rows of one chunk have its length.
+    assert padded(list(range(100)), lengths) == 51_200
 
 
 def neighbourhood(count: int, size: int) -> Neighbourhood:

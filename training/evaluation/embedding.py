@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from training.backbones.encoder import Encoder
-from training.data.chunks import plan_chunks
+from training.data.chunks import plan_chunks, shared
 from training.data.specials import Specials
 from training.losses.contrastive import pool_windows
 from training.processes import Processes
@@ -53,7 +53,8 @@ def embed_texts(
     was_training = encoder.training
     encoder.eval()
     with torch.inference_mode():
-        for chunk in chunks[processes.rank :: processes.count]:
+        for number in shared(len(chunks), processes.rank, processes.count):
+            chunk = chunks[number]
             full[chunk] = _encode([rows[i] for i in chunk], encoder, specials.pad, processes)
         processes.sum(full)
     encoder.train(was_training)

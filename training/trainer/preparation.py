@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from training.data.cache import TokenCache
-from training.data.chunks import plan_chunks
+from training.data.chunks import plan_chunks, shared
 from training.data.clusters import Neighbourhood
 from training.data.specials import Specials
 from training.links.drawing import LinkedViews
@@ -196,7 +196,7 @@ class Preparation:
             negatives=len(negatives),
             chunks=tuple(
                 self._chunk(i, planned[i], rows)
-                for i in range(self._rank, len(planned), self._count)
+                for i in shared(len(planned), self._rank, self._count)
             ),
             row_view=torch.tensor([r.view for r in rows]),
             row_weight=torch.tensor([r.weight for r in rows], dtype=torch.float32),
