@@ -58,9 +58,10 @@ class Windows:
         pairs = list(zip(new, cut, strict=True))
         parts = [text[one.start : one.end] for text, found in pairs for one in found]
         if parts:
-            vectors = torch.from_numpy(self._encoder.encode(parts, "first"))
-            split = vectors.split([len(found) for found in cut])
-            for (text, found), own in zip(pairs, split, strict=True):
+            ends = np.cumsum([len(found) for found in cut])[:-1]
+            split = np.split(self._encoder.encode(parts, "first"), ends)
+            for (text, found), vectors in zip(pairs, split, strict=True):
+                own = torch.from_numpy(vectors)
                 padded = torch.zeros(MOST, own.shape[1])
                 padded[: len(own)] = own
                 tokens = torch.zeros(MOST)
@@ -124,6 +125,14 @@ def clusters(vectors: Vectors, size: int) -> list[npt.NDArray[np.int64]]:
     return [np.flatnonzero(labels == one) for one in range(count)]
 
 
+def report(measured: Sequence[tuple[str, int, dict[str, float]]]) -> str:
+    """Markdown: a row for each way and number of steps."""
+    rows = [
+        [way, str(steps), *map("{:.3f}".format, found.values())] for way, steps, found in measured
+    ]
+    return table(["", "steps", *measured[0][2]], rows)
+
+
 def main() -> None:
     """Train both ways, and print the measures after each stretch of steps."""
     parser = argparse.ArgumentParser(
@@ -150,7 +159,7 @@ def main() -> None:
     mean = Mean()
     near = clusters(mean(windows[taught], tokens[taught]).numpy(), given.batch)
     asked = halves(tokens[held], rng)
-    rows = []
+    measured: list[tuple[str, int, dict[str, float]]] = []
 
     def measure(name: str, steps: int, model: Mean) -> None:
         def encode(some: Sequence[str]) -> Vectors:
@@ -163,11 +172,9 @@ def main() -> None:
         with torch.inference_mode():
             pair = [model(windows[held].to(device), half.to(device)).cpu() for half in asked]
         found["held-out halves"] = mean_reciprocal_rank(*pair)
-        rows.append([name, str(steps), *(f"{value:.3f}" for value in found.values())])
-        print(table(["", "steps", *found], rows[-1:]), flush=True)
-        headings[:] = ["", "steps", *found]
+        measured.append((name, steps, found))
+        print(report(measured[-1:]), flush=True)
 
-    headings: list[str] = []
     measure("mean", 0, mean)
     for kind in (Gate, Attention):
         torch.manual_seed(0)
@@ -191,7 +198,7 @@ def main() -> None:
             done = stop
             print(f"{kind.__name__}: step {done}, loss {float(loss.detach()):.4f}", flush=True)
             measure(kind.__name__.lower(), done, copy.deepcopy(model).eval())
-    print(table(headings, rows))
+    print(report(measured))
 
 
 if __name__ == "__main__":
