@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from lancedb.expr import col, lit
+from lancedb.table import AsyncTable
 
+from service.index.rows import keyed
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import connect, table_names
 
@@ -73,5 +77,43 @@ def test_reads_and_deletions_create_no_table(tmp_path: Path) -> None:
         await table.delete(table.of("a", "c"))
         await table.tidy()
         assert await table.keys() == ["b"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("reason", "failures", "writes"),
+    [
+        ("lance error: Too many concurrent writers. Attempted 10 retries.", 3, 4),
+        ("lance error: Too many concurrent writers. Attempted 10 retries.", 99, 8),
+        ("the disk is full", 1, 1),
+    ],
+)
+def test_a_write_begins_again_after_lancedb_gave_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, failures: int, writes: int
+) -> None:
+    monkeypatch.setattr(keyed, "_PAUSE_SECONDS", 0.001)
+    update = AsyncTable.update
+    calls = 0
+
+    async def overtaken(table: AsyncTable, *values: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls <= failures:
+            raise RuntimeError(reason)
+        return await update(table, *values, **options)
+
+    async def scenario() -> None:
+        table = KeyedTable(await connect(str(tmp_path)), "places", **COLUMNS)
+        await table.put({"name": "a", "holder": "", "count": 0})
+        monkeypatch.setattr(AsyncTable, "update", overtaken)
+        if failures < writes:
+            assert await table.change(table.of("a"), count=7)
+        else:
+            with pytest.raises(RuntimeError, match=reason):
+                await table.change(table.of("a"), count=7)
+        row = await table.get("a")
+        assert row is not None
+        assert (row["count"], calls) == (7 if failures < writes else 0, writes)
 
     asyncio.run(scenario())

@@ -2,13 +2,15 @@
 
 Every write is one commit of LanceDB. LanceDB serializes commits and repeats a write that lost a
 conflict. So if several processes change a row under the same condition, the first finds it true and
-the others do not.
+the others do not. LanceDB gives up after ten lost conflicts; then the write begins again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import structlog
@@ -22,6 +24,11 @@ from service.index.storage.manifest import KEEP_VERSIONS
 log = structlog.get_logger("docsplit.index")
 
 Row = dict[str, Any]
+Written = TypeVar("Written")
+
+_OVERTAKEN = "Too many concurrent writers"
+_ATTEMPTS = 8
+_PAUSE_SECONDS = 0.02
 
 
 class KeyedTable:
@@ -77,18 +84,20 @@ class KeyedTable:
         if replace is not False:
             merge = merge.when_matched_update_all(where=None if replace is True else replace)
         given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
-        await merge.when_not_matched_insert_all().execute(given)
+        merge = merge.when_not_matched_insert_all()
+        await _persistent(lambda: merge.execute(given))
 
     async def change(self, where: Expr | str, **values: Any) -> bool:
         """Set columns of the rows that meet a condition; returns whether there is one."""
-        result = await (await self._table()).update(values, where=where)
+        table = await self._table()
+        result = await _persistent(lambda: table.update(values, where=where))
         return bool(result.rows_updated)
 
     async def delete(self, where: Expr) -> None:
         """Delete the rows that meet a condition."""
         table = await self._database.find(self.name)
         if table is not None:
-            await table.delete(where)
+            await _persistent(lambda: table.delete(where))
 
     async def sync(self) -> None:
         """Return when all earlier writes are as durable as the settings ask."""
@@ -109,3 +118,15 @@ class KeyedTable:
 
     async def _table(self) -> AsyncTable:
         return await self._database.provide(self.name, self.schema)
+
+
+async def _persistent(write: Callable[[], Awaitable[Written]]) -> Written:
+    """Repeat a write that LanceDB gave up, after a pause at random that grows; it wrote nothing."""
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return await write()
+        except RuntimeError as error:
+            if _OVERTAKEN not in str(error):
+                raise
+        await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS * 2**attempt))  # noqa: S311 no secret
+    return await write()
