@@ -13,20 +13,18 @@ pair, and the documents of a batch come from one cluster, so that they are near 
 from __future__ import annotations
 
 import argparse
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
-from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
 from corpora.documents import read_texts
 from studies.encoders.quick_measures import measures
+from training.data.clusters import Neighbourhood
 from training.data.specials import whole_text_tokenizer
 from training.evaluation.encoders.folder import FolderEncoder
 from training.evaluation.encoders.interface import Vectors
@@ -118,13 +116,6 @@ def halves(tokens: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     return tokens * first, tokens * ~first
 
 
-def clusters(vectors: Vectors, size: int) -> list[npt.NDArray[np.int64]]:
-    """Numbers of the documents of each cluster."""
-    count = max(1, round(len(vectors) / size))
-    labels = MiniBatchKMeans(count, random_state=0, n_init=3, batch_size=4096).fit_predict(vectors)
-    return [np.flatnonzero(labels == one) for one in range(count)]
-
-
 def report(measured: Sequence[tuple[str, int, dict[str, float]]]) -> str:
     """Markdown: a row for each way and number of steps."""
     rows = [
@@ -157,7 +148,9 @@ def main() -> None:
     order = torch.randperm(len(windows), generator=rng)
     held, taught = order[:_HELD_OUT], order[_HELD_OUT:]
     mean = Mean()
-    near = clusters(mean(windows[taught], tokens[taught]).numpy(), given.batch)
+    vectors = mean(windows[taught], tokens[taught]).numpy()
+    numbers = np.arange(len(taught))
+    near = Neighbourhood.of(numbers, vectors, size=given.batch, seed=0, made_from="").clusters
     asked = halves(tokens[held], rng)
     measured: list[tuple[str, int, dict[str, float]]] = []
 
@@ -184,7 +177,7 @@ def main() -> None:
         done = 0
         for stop in given.steps:
             for _ in range(done, stop):
-                members = near[draw.integers(len(near))]
+                members = np.flatnonzero(near == draw.integers(near.max() + 1))
                 members = draw.permutation(members)[: given.batch]
                 chosen = taught[torch.from_numpy(members)]
                 pieces = windows[chosen].to(device)
@@ -197,7 +190,7 @@ def main() -> None:
                 optimiser.step()
             done = stop
             print(f"{kind.__name__}: step {done}, loss {float(loss.detach()):.4f}", flush=True)
-            measure(kind.__name__.lower(), done, copy.deepcopy(model).eval())
+            measure(kind.__name__.lower(), done, model)
     print(report(measured))
 
 

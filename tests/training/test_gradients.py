@@ -142,8 +142,8 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
         total = info_nce(views[:8], views[8:], settings.temperature, symmetric=settings.symmetric)
     if whole.teacher is not None:
         plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
-        told = whole.teacher.vectors(plain, chunk.attention_mask)
-        rows = torch.zeros_like(told).index_copy(0, chunk.rows, told)
+        teacher_vectors = whole.teacher.vectors(plain, chunk.attention_mask)
+        rows = torch.zeros_like(teacher_vectors).index_copy(0, chunk.rows, teacher_vectors)
         target = pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)[:8]
         if settings.teacher_match == "vectors":
             apart = torch.stack([1 - cosine_similarity(v, target).mean() for v in views.split(8)])

@@ -82,7 +82,7 @@ def _ids(
     teacher: PreTrainedTokenizerBase,
     device: torch.device,
 ) -> Tensor | None:
-    vocabulary, own = taught.get_vocab(), dict(teacher.get_vocab())
+    vocabulary, own = taught.get_vocab(), teacher.get_vocab()
     if vocabulary == own:
         return None
     found = torch.full((max(vocabulary.values()) + 1,), -1, dtype=torch.long)

@@ -35,8 +35,9 @@ def plan_chunks(lengths: Sequence[int], budget: int, processes: int) -> list[lis
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     total = sum(lengths)
-    # chunks of equal size if one process needs several, or several need one each
-    most = -(-total // (max(1, -(-total // (budget * processes))) * processes))
+    # every process needs so many chunks; they share the tokens equally
+    rounds = max(1, -(-total // (budget * processes)))
+    most = -(-total // (rounds * processes))
     chunks: list[list[int]] = []
     for row in order:
         if chunks and _joins(lengths[row], len(chunks[-1]), lengths[chunks[-1][0]], most):
