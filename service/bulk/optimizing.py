@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # LanceDB repeats what conflicts with writes only a few times, or for 30 seconds
 _ATTEMPTS = 10
-_OVERTAKEN = ("conflict", "Too many concurrent writers")
 _LEASE_POLL_SECONDS = 1.0
 
 
@@ -114,6 +113,7 @@ async def optimize(
     """
     from service.index.maintenance import LEASE_SECONDS, maintain
     from service.index.rows.columns import prepare
+    from service.index.rows.keyed import OVERTAKEN
 
     lease = index.table.name
     waited = False
@@ -128,7 +128,7 @@ async def optimize(
                 await prepare(index.table)
                 return await maintain(indexes, name, index, step, rebuild=rebuild)
             except RuntimeError as error:
-                if not any(words in str(error) for words in _OVERTAKEN):
+                if not any(words in str(error) for words in ("conflict", OVERTAKEN)):
                     raise
                 step("begin again: other processes wrote at the same time")
     raise CommandError(

@@ -26,7 +26,8 @@ log = structlog.get_logger("docsplit.index")
 Row = dict[str, Any]
 Written = TypeVar("Written")
 
-_OVERTAKEN = "Too many concurrent writers"
+# in the error of a write that lost ten conflicts
+OVERTAKEN = "Too many concurrent writers"
 _ATTEMPTS = 8
 _PAUSE_SECONDS = 0.02
 
@@ -126,7 +127,7 @@ async def _persistent(write: Callable[[], Awaitable[Written]]) -> Written:
         try:
             return await write()
         except RuntimeError as error:
-            if _OVERTAKEN not in str(error):
+            if OVERTAKEN not in str(error):
                 raise
         await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS * 2**attempt))  # noqa: S311 no secret
     return await write()
