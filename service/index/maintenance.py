@@ -206,7 +206,7 @@ async def optimize(
             step("build the indexes over words and metadata")
             await work.prepare()
         built = set() if rebuild else await _built(table)
-        if "vector" not in built and await table.count_rows() >= VECTOR_INDEX_ROWS:
+        if "vector" not in built and await _documents(table) >= VECTOR_INDEX_ROWS:
             step("build the index over vectors")
             await work.index("vector", VECTOR_BITS)
         if "windows" not in built and await _many_windows(table):
@@ -224,10 +224,15 @@ async def _built(table: AsyncTable) -> set[str]:
     }
 
 
+async def _documents(table: AsyncTable) -> int:
+    # a deleted document has no vector, and LanceDB builds no index over too few of them
+    return await table.count_rows("deleted = false")
+
+
 async def _many_windows(table: AsyncTable) -> bool:
     if not vectors.searchable(await table.schema()):
         return False
-    if await table.count_rows() >= WINDOW_INDEX_WINDOWS:
+    if await _documents(table) >= WINDOW_INDEX_WINDOWS:
         return True
     ends = (await table.query().select(["window_ends"]).to_arrow())["window_ends"]
     return sum(map(len, ends.to_pylist())) >= WINDOW_INDEX_WINDOWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,27 @@ def test_every_mode_gives_as_many_hits_as_without_the_index(
             assert not {hit.id for hit in found} & {"d7", *names[10:30]}
             shared = {hit.id for hit in found} & {hit.id for hit in exact}
             assert len(shared) > 0.9 * limit
+
+    stores.run(scenario())
+
+
+def test_an_index_whose_documents_were_deleted_is_maintained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
+    monkeypatch.setattr(maintenance, "WINDOW_INDEX_WINDOWS", DOCUMENTS)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        names = [f"d{number}" for number in range(DOCUMENTS)]
+        await index.put([stores.record(name) for name in names])
+        await index.tombstone(dict.fromkeys(names[1:], time.time_ns() // 1000))
+        await maintenance.optimize(index.table)
+        assert await index.count() == 1
+        built = {one.columns[0] for one in await index.table.list_indices()}
+        assert not built & {"vector", "windows"}
 
     stores.run(scenario())
 
