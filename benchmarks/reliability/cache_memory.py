@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.index.maintenance import DIMENSIONS, Documents
-from benchmarks.index.size import CACHE_BYTES
+from benchmarks.index.size.building import CACHE_BYTES
 from benchmarks.rig.markdown import table
 from benchmarks.rig.processes import status
 from service.index.indexes import Indexes, Model, connect

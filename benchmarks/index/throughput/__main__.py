@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.index.size import CACHE_BYTES, NAME, build, exact
+from benchmarks.index.size.building import CACHE_BYTES, NAME, append, build, exact
 from benchmarks.index.throughput.sides import (
     FILTERED,
     MODES,
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, help="default: random ones, kept in FOLDER")
     parser.add_argument("--skip", type=int, default=1000, help="first vectors, not in the index")
     parser.add_argument("--rows", type=int, default=100_000, help="if FOLDER has no index")
+    parser.add_argument("--append", action="store_true", help="build in one commit, no windows")
     parser.add_argument("--texts", type=Path, default=documents.PEPS, help="of the built index")
     parser.add_argument("--queries", type=int, default=400, help="of each turn")
     parser.add_argument("--turns", type=int, default=3)
@@ -91,7 +92,8 @@ def run(folder: Path, given: argparse.Namespace, console: Console) -> dict[str, 
         if not (folder / "indexes").exists():
             rows = rows[: given.rows]
             texts = _texts(documents.read(given.texts, 1000))
-            runner.run(build(folder, rows, console, texts))
+            make = append if given.append else build
+            runner.run(make(folder, rows, console, texts))
         indexes = runner.run(opened(folder, NAME, CACHE_BYTES))
         rows = rows[: runner.run(_count(indexes))]
         chosen = np.random.default_rng(0).permutation(len(rows))[: given.queries]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.index.size import FIELDS, NAME
+from benchmarks.index.size.building import FIELDS, NAME
 from benchmarks.rig import server
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.peers import K, Peer

@@ -1,0 +1,1 @@
+"""An index by its size."""
