@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from lancedb.query import BooleanQuery, FullTextQuery, MatchQuery, Occur
+from lancedb.query import BooleanQuery, MatchQuery, Occur
 from lancedb.query import FullTextOperator as Op
 from numpy.typing import NDArray
 
@@ -19,7 +19,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live, sql
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, scored
-from service.index.query.reading import Query
+from service.index.query.reading import Query, matching
 from service.index.rows import checksums, terms, vectors
 from service.index.rows.checksums import Part, texts
 
@@ -98,7 +98,8 @@ async def _by_every_window(index: Index, query: Query, limit: int, where: Where 
 
 async def by_words(index: Index, words: str, limit: int, where: Where | None) -> list[int]:
     """The rows of the documents with the highest BM25 for some words, the highest first."""
-    return await _matching(index, _words(words, Op.OR), limit, where)
+    # the query's own document may be among them
+    return [*await matching(index, words, limit + 1, where)]
 
 
 async def by_sets(
@@ -113,25 +114,14 @@ async def by_sets(
         words: of the query, those that distinguish it most first.
     """
     sets = combinations(words[:_COMBINED], size)
-    every = [(Occur.SHOULD, _words(" ".join(chosen), Op.AND)) for chosen in sets]
-    return await _matching(index, BooleanQuery(every), limit, where) if every else []
-
-
-def _words(words: str, operator: Op) -> FullTextQuery:
     # its fields have defaults that mypy does not see
-    return MatchQuery(words, "text", operator=operator)  # type: ignore[call-arg]
-
-
-async def _matching(
-    index: Index, asked: FullTextQuery, limit: int, where: Where | None
-) -> list[int]:
-    search = index.table.query().nearest_to_text(asked)
-    if where is not None:
-        search = search.where(where)
-    # the query's own document may be among them
-    search = search.select(["_score"]).with_row_id().limit(limit + 1)
-    rows: list[int] = (await search.to_arrow())["_rowid"].to_pylist()
-    return rows
+    every = [
+        (Occur.SHOULD, MatchQuery(" ".join(chosen), "text", operator=Op.AND))  # type: ignore[call-arg]
+        for chosen in sets
+    ]
+    if not every:
+        return []
+    return [*await matching(index, BooleanQuery(every), limit + 1, where)]
 
 
 async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candidate]:

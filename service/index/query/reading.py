@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from lancedb.query import FullTextQuery
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -17,6 +18,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import COMPARED, Found
+from service.index.query.filters import Where
 from service.index.rows import checksums, terms
 from service.index.rows.checksums import Part, texts
 from service.index.rows.fields import HEAD_BYTES
@@ -135,6 +137,22 @@ async def read(
         if found.num_rows == len(rows):
             break
     return await executors.STORE.run(Rows, found, query, ranks, parts)
+
+
+async def matching(
+    index: Index, words: str | FullTextQuery, limit: int, where: Where | None
+) -> Ranks:
+    """The rows with the highest BM25 for some words, the highest first."""
+    search = index.table.query().nearest_to_text(words, columns=["text"])
+    if where is not None:
+        search = search.where(where)
+    found = await search.select(["_score"]).with_row_id().limit(limit).to_arrow()
+    return ranked(found, "_score")
+
+
+def ranked(found: pa.Table, rank: str) -> Ranks:
+    """What the rows of one search are ranked by, in its order."""
+    return dict(zip(found["_rowid"].to_pylist(), found[rank].to_pylist(), strict=True))
 
 
 def dense(query: Query, vectors: Vectors) -> Vectors:

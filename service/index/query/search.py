@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from ranking import fusion, tokens
 from ranking.fusion import DEEP
@@ -19,7 +18,7 @@ from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where, filtered, sql
-from service.index.query.reading import Hit, Query, Ranks, read
+from service.index.query.reading import Hit, Query, Ranks, matching, ranked, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
@@ -194,7 +193,7 @@ async def _by_vector(
         found = await filtered(
             index, lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
         )
-    return _ranks(found, "_distance")
+    return ranked(found, "_distance")
 
 
 async def _by_words(
@@ -203,17 +202,9 @@ async def _by_words(
     frequencies = await index.vocabulary.frequencies(index)
     chosen = frequencies.top_terms if brief else frequencies.deep_terms
     words = await executors.STORE.run(chosen, query.text)
-    search = index.table.query().nearest_to_text(words, columns=["text"])
-    if where is not None:
-        search = search.where(where)
-    found = await search.select(["_score"]).with_row_id().limit(_most(query, limit)).to_arrow()
-    return _ranks(found, "_score")
+    return await matching(index, words, _most(query, limit), where)
 
 
 def _most(query: Query, limit: int) -> int:
     """Rows to read, because the query leaves some documents out, perhaps its own too."""
     return limit + len(query.exclude) + 1
-
-
-def _ranks(found: pa.Table, rank: str) -> Ranks:
-    return dict(zip(found["_rowid"].to_pylist(), found[rank].to_pylist(), strict=True))
