@@ -39,6 +39,8 @@ WINDOW_BITS = 1
 MOST_SEGMENTS = 32
 # the same for windows, of which LanceDB compares some hundred in a millisecond
 WINDOW_INDEX_WINDOWS = 4096
+# columns with an index, as messages name them
+_NAMES = {"vector": "vectors", "windows": "windows"}
 
 
 class Maintainer:
@@ -206,12 +208,17 @@ async def optimize(
             step("build the indexes over words and metadata")
             await work.prepare()
         built = set() if rebuild else await _built(table)
-        if "vector" not in built and await _documents(table) >= VECTOR_INDEX_ROWS:
-            step("build the index over vectors")
-            await work.index("vector", VECTOR_BITS)
-        if "windows" not in built and await _many_windows(table):
-            step("build the index over windows")
-            await work.index("windows", WINDOW_BITS)
+        for column, bits, enough in (
+            ("vector", VECTOR_BITS, _many_documents),
+            ("windows", WINDOW_BITS, _many_windows),
+        ):
+            if column in built:
+                continue
+            if await enough(table):
+                step(f"build the index over {_NAMES[column]}")
+                await work.index(column, bits)
+            else:
+                await _drop_index(table, column)
 
 
 async def _built(table: AsyncTable) -> set[str]:
@@ -224,9 +231,20 @@ async def _built(table: AsyncTable) -> set[str]:
     }
 
 
+async def _drop_index(table: AsyncTable, column: str) -> None:
+    # an index that became too small would get further segments and never be built again
+    for index in await table.list_indices():
+        if index.columns == [column]:
+            await table.drop_index(index.name)
+
+
 async def _documents(table: AsyncTable) -> int:
     # a deleted document has no vector, and LanceDB builds no index over too few of them
     return await table.count_rows("deleted = false")
+
+
+async def _many_documents(table: AsyncTable) -> bool:
+    return await _documents(table) >= VECTOR_INDEX_ROWS
 
 
 async def _many_windows(table: AsyncTable) -> bool:

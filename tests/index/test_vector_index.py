@@ -118,6 +118,30 @@ def test_segments_and_files_stay_few_under_a_trickle_of_writes(
     stores.run(scenario())
 
 
+@pytest.mark.parametrize("shrunk", [True, False])
+def test_an_index_that_became_small_is_searched_without_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shrunk: bool
+) -> None:
+    most = 4
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
+    monkeypatch.setattr(maintenance, "MOST_SEGMENTS", most)
+
+    async def scenario() -> None:
+        index = await _indexed(tmp_path)
+        deleted = [f"d{number}" for number in range(100, 200)] if shrunk else []
+        await index.tombstone(dict.fromkeys(deleted, time.time_ns() // 1000))
+        for number in range(most):
+            await index.put([stores.record(f"new{number}")])
+            await maintenance.optimize(index.table)
+        built = {one.columns[0] for one in await index.table.list_indices()}
+        assert ("vector" in built) is not shrunk
+        hits = await search.cosine(index, await search.stored(index, "new3"), 10, None)
+        assert len(hits) == 10
+        assert not {hit.id for hit in hits} & set(deleted)
+
+    stores.run(scenario())
+
+
 def test_maintenance_replaces_the_graph_of_a_former_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

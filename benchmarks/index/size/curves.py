@@ -2,7 +2,8 @@
 
     python -m benchmarks.index.size.curves figures.jsonl --plot docs/images/scale.svg
 
-Each line of the file comes from ``benchmarks.index.size --json``. Time, disk and memory are fitted
+Each line of the file comes from ``benchmarks.index.size --json``; of several lines of a size the
+medians count. Time, disk and memory are fitted
 as ``c * rows**b``, by least squares between logarithms, over the sizes from ``--least`` rows on;
 below it constant costs count. Ranges are 95 % prediction intervals (Student's t).
 """
@@ -13,6 +14,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,10 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     lines = given.figures.read_text(encoding="utf-8").splitlines()
-    measured: list[Figures] = sorted(map(json.loads, lines), key=lambda f: f["rows"])
+    by_size: dict[int, list[Figures]] = {}
+    for line in map(json.loads, lines):
+        by_size.setdefault(line["rows"], []).append(line)
+    measured = [{**_median(by_size[size]), "rows": size} for size in sorted(by_size)]
     print(table([*COLUMNS], [[show(f) for show in COLUMNS.values()] for f in measured]))
     fitted = [f for f in measured if f["rows"] >= given.least]
     print(table(["documents", *_FITTED], [_beyond(fitted, size) for size in BEYOND]))
@@ -91,6 +96,15 @@ _FITTED: dict[str, Callable[[Figures], float]] = {
     "disk, GB": lambda f: f["bytes"] / 1e9,
     "vector index, GB": lambda f: f["vector index"] / 1e9,
 }
+
+
+def _median(values: Sequence[Any]) -> Any:
+    """The median of each number; of lists of numbers, all of them."""
+    if isinstance(values[0], dict):
+        return {name: _median([value[name] for value in values]) for name in values[0]}
+    if isinstance(values[0], list):
+        return [*chain.from_iterable(values)]
+    return float(np.median(values))
 
 
 def _beyond(fitted: Sequence[Figures], size: int) -> list[str]:
