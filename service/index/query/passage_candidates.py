@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from lancedb.query import BooleanQuery, MatchQuery, Occur
+from lancedb.query import BooleanQuery, FullTextQuery, MatchQuery, Occur
 from lancedb.query import FullTextOperator as Op
 from numpy.typing import NDArray
 
@@ -114,14 +114,15 @@ async def by_sets(
         words: of the query, those that distinguish it most first.
     """
     sets = combinations(words[:_COMBINED], size)
-    # its fields have defaults that mypy does not see
-    every = [
-        (Occur.SHOULD, MatchQuery(" ".join(chosen), "text", operator=Op.AND))  # type: ignore[call-arg]
-        for chosen in sets
-    ]
+    every = [(Occur.SHOULD, _all(chosen)) for chosen in sets]
     if not every:
         return []
     return [*await matching(index, BooleanQuery(every), limit + 1, where)]
+
+
+def _all(words: Sequence[str]) -> FullTextQuery:
+    # its fields have defaults that mypy does not see
+    return MatchQuery(" ".join(words), "text", operator=Op.AND)  # type: ignore[call-arg]
 
 
 async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candidate]:
