@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import executors
 from service.server import interpreter
+from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
 from service.server.edge.access import Access
 from service.server.edge.clients import Clients
@@ -59,6 +60,12 @@ from service.server.routes.stored import (
 if TYPE_CHECKING:
     from service.server.mcp.endpoint import Endpoint
 
+# other servers have routes of these names too, and clients that send them more
+_AS_OTHER_SERVERS = (embed, similarity, rerank, classify, openai, cohere, status)
+_OWN = (
+    *(classifiers, suggest, labels, similar, passages, indexes, aliases, citation, links, windows),
+    *(missing, files, embed_jobs, jobs, documents, many, patches, duplicates, maps, read),
+)
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
     "authorization",
@@ -133,36 +140,10 @@ def create_app(service: Service) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    for module in (
-        embed,
-        similarity,
-        rerank,
-        classify,
-        classifiers,
-        suggest,
-        labels,
-        similar,
-        passages,
-        indexes,
-        aliases,
-        citation,
-        links,
-        windows,
-        missing,
-        files,
-        embed_jobs,
-        jobs,
-        documents,
-        many,
-        patches,
-        duplicates,
-        maps,
-        openai,
-        cohere,
-        read,
-        status,
-    ):
+    for module in _AS_OTHER_SERVERS:
         app.include_router(module.router)
+    for module in _OWN:
+        app.include_router(module.router, dependencies=[Depends(known_parameters)])
     errors.install(app)
     settings = service.settings
     inflight = Inflight(settings.max_inflight_bytes)

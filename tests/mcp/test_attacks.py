@@ -236,10 +236,8 @@ def test_nonsense_is_refused(site: Site, body: bytes, version: str | None) -> No
 
 
 def test_errors_name_the_arguments(site: Site) -> None:
-    assert site.tool("boss", "find_documents", index="mine", txt="a") == (
-        "an argument is not known: the tool takes index, text, id, mode, top_k, exclude, filter, "
-        "explain"
-    )
+    said = site.tool("boss", "find_documents", index="mine", txt="a")
+    assert said == '"txt" is not known; did you mean text?'
     assert site.tool("boss", "get_document", index="mine") == "id: Field required"
 
 

@@ -117,10 +117,6 @@ def test_a_deadline_that_passes(server: Server, long_document: str) -> None:
     assert server.metric("docsplit_queue_tokens") == 0
 
 
-def test_unknown_fields_are_ignored(server: Server) -> None:
-    assert send(server, b'{"inputs": "a", "colour": "red"}').status_code == 200
-
-
 def test_unknown_routes_and_methods(server: Server) -> None:
     check_refused(httpx.get(f"{server.url}/nowhere"), 404, "/docs")
     check_refused(httpx.get(f"{server.url}/embed"), 405, "/docs")

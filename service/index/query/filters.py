@@ -29,6 +29,7 @@ from pydantic import (
 
 from service.errors import InvalidError
 from service.index.rows.fields import INT64, FieldType, column, fits
+from service.unknown import unknown_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,8 +127,15 @@ for _model in (And, Or, Not):
     _model.model_rebuild()
 
 
+_MODELS: dict[str, type[_Strict]] = {"and": And, "or": Or, "not": Not, "condition": Condition}
+_NAMES = {
+    kind: tuple(field.alias or name for name, field in model.model_fields.items())
+    for kind, model in _MODELS.items()
+}
+
+
 def _small(value: Any) -> Any:
-    """Refuse a filter that is too large before any of its conditions is validated."""
+    """Refuse a filter that is too large or has unknown names before its parts are validated."""
     conditions = 0
     left = [(value, 1)]
     while left:
@@ -135,6 +143,8 @@ def _small(value: Any) -> Any:
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         kind = _kind(node)
+        if isinstance(node, dict) and (message := unknown_name(node, _NAMES[kind])):
+            raise ValueError(message)
         parts = node[kind] if kind != "condition" else []
         below = parts if isinstance(parts, list) else [parts]
         conditions += not below

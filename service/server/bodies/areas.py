@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from service.server.bodies.body import Body
 
 if TYPE_CHECKING:
     from service.index.maps.areas import Area
@@ -17,10 +19,8 @@ Coordinate = Annotated[float, Field(ge=-_FARTHEST, le=_FARTHEST)]
 Corner = Annotated[list[Coordinate], Field(min_length=2, max_length=2, description="x and y")]
 
 
-class AreaIn(BaseModel):
+class AreaIn(Body):
     """A polygon on the index's map."""
-
-    model_config = ConfigDict(strict=True)
 
     map: str = Field(max_length=64, description="`version` of the map")
     corners: list[Corner] = Field(min_length=3, max_length=MOST_CORNERS, fail_fast=True)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     TypeAdapter,
     WithJsonSchema,
@@ -18,6 +17,7 @@ from pydantic import (
 
 from heads import examples
 from heads.bounds import MOST_EXAMPLES
+from service.server.bodies.body import Body
 from service.server.bodies.fields import valid_text, valid_texts
 from service.server.bodies.names import INDEX_NAME, Identifier, identifier
 
@@ -76,10 +76,8 @@ _LABELS = {
 }
 
 
-class TrainRequest(BaseModel):
+class TrainRequest(Body):
     """Labelled documents: at least two labels with at least two documents each."""
-
-    model_config = ConfigDict(strict=True)
 
     inputs: Annotated[list[str], BeforeValidator(valid_texts), WithJsonSchema(_TEXTS)] | None = (
         Field(None, min_length=1, description="documents of any length; or give index and ids")

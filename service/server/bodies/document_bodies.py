@@ -8,13 +8,13 @@ from fastapi.responses import Response
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     FailFast,
     Field,
     WithJsonSchema,
 )
 
 from service.index.rows import fields
+from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, valid_text
 from service.server.bodies.names import Identifier, NewIdentifier, optional_text
@@ -71,10 +71,8 @@ Metadata = Annotated[
 Title = Annotated[str | None, BeforeValidator(_title)]
 
 
-class DocumentIn(BaseModel):
+class DocumentIn(Body):
     """A document to store. An upsert replaces the whole document: omitted fields become empty."""
-
-    model_config = ConfigDict(strict=True)
 
     id: NewIdentifier
     text: Annotated[str, BeforeValidator(valid_text), TEXT] = Field(description="of any length")
@@ -90,10 +88,8 @@ class DocumentIn(BaseModel):
     )
 
 
-class UpsertRequest(BaseModel):
+class UpsertRequest(Body):
     """Documents to insert, or to replace if their id exists."""
-
-    model_config = ConfigDict(strict=True)
 
     documents: Annotated[list[DocumentIn], FailFast()] = Field(min_length=1)
     force: bool = Field(

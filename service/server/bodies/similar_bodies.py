@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from service.index.query.filters import Filter
 from service.server.bodies.areas import AreaIn
+from service.server.bodies.body import Body
 from service.server.bodies.fields import TEXT
 from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
 
@@ -22,10 +23,8 @@ MOST_HITS = 1000
 MOST_RANKED = 10_000
 
 
-class QueryIn(BaseModel):
+class QueryIn(Body):
     """One of several queries."""
-
-    model_config = ConfigDict(strict=True)
 
     text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(
         None, description="a document of any length; or give id"
@@ -39,10 +38,8 @@ class QueryIn(BaseModel):
         return self
 
 
-class SimilarRequest(BaseModel):
+class SimilarRequest(Body):
     """The query and its options."""
-
-    model_config = ConfigDict(strict=True)
 
     index: Annotated[str, Field(pattern=INDEX_NAME)]
     text: Annotated[str | None, BeforeValidator(optional_text), TEXT] = Field(

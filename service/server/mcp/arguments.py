@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from service.server.bodies.body import Body
 from service.server.bodies.document_bodies import Metadata, Title
 from service.server.bodies.names import INDEX_NAME, Identifier
 
@@ -26,10 +27,8 @@ Filter = Annotated[
 ]
 
 
-class Arguments(BaseModel):
+class Arguments(Body):
     """No arguments."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class OfIndex(Arguments):

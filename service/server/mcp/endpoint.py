@@ -205,7 +205,4 @@ def _failed(message: str) -> types.CallToolResult:
 
 def _explained(error: ValidationError, tool: Tool) -> str:
     found = error.errors(include_input=False, include_url=False)
-    fields = tool.arguments.model_fields
-    if found[0]["type"] == "extra_forbidden":
-        return f"an argument is not known: the tool takes {', '.join(fields)}"
-    return translate(RequestValidationError(found), fields.keys()).message
+    return translate(RequestValidationError(found), tool.arguments.model_fields.keys()).message

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from heads.examples import UNSURE
 from service.errors import InvalidError, NotFoundError
 from service.keys.rights import Right
+from service.server.bodies.body import Body
 from service.server.bodies.classifier_bodies import LONGEST_LABEL
 from service.server.bodies.fields import valid_text
 from service.server.bodies.names import INDEX_NAME, Identifier, Name
@@ -61,10 +62,8 @@ _LABELS = {
 }
 
 
-class LabelIn(BaseModel):
+class LabelIn(Body):
     """A document and its labels."""
-
-    model_config = ConfigDict(strict=True)
 
     id: Identifier
     labels: Annotated[
@@ -80,10 +79,8 @@ def _once(given: Sequence[LabelIn]) -> Sequence[LabelIn]:
     return given
 
 
-class LabelsRequest(BaseModel):
+class LabelsRequest(Body):
     """Labels of documents of an index."""
-
-    model_config = ConfigDict(strict=True)
 
     index: Annotated[str, Field(pattern=INDEX_NAME)]
     documents: Annotated[list[LabelIn], BeforeValidator(_few), AfterValidator(_once)] = Field(

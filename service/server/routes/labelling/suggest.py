@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.errors import ConflictError
 from service.index.query.filters import Filter, compile_filter
+from service.server.bodies.body import Body
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -27,10 +28,8 @@ MOST = 200
 SHOWN = 2
 
 
-class SuggestRequest(BaseModel):
+class SuggestRequest(Body):
     """Where to look for documents to label."""
-
-    model_config = ConfigDict(strict=True)
 
     index: Annotated[str, Field(pattern=INDEX_NAME)]
     count: int = Field(10, ge=1, le=MOST)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.errors import NotFoundError
 from service.keys.rights import Right
+from service.server.bodies.body import Body
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -18,10 +19,8 @@ from service.server.routes import inference
 router = APIRouter(route_class=BodyRoute, prefix="/aliases", tags=["index"])
 
 
-class AliasRequest(BaseModel):
+class AliasRequest(Body):
     """The index that the alias names."""
-
-    model_config = ConfigDict(strict=True)
 
     index: Annotated[str, Field(pattern=INDEX_NAME)] = Field(description="the index's own name")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from service.index.rows.fields import FieldType
 from service.keys.rights import Right
+from service.server.bodies.body import Body
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -47,10 +48,8 @@ def _few(value: Any) -> Any:
     return value
 
 
-class IndexRequest(BaseModel):
+class IndexRequest(Body):
     """The definition of an index."""
-
-    model_config = ConfigDict(strict=True)
 
     fields: Annotated[dict[FieldName, FieldType], BeforeValidator(_few)] = Field(
         default_factory=dict,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from ranking.references import Pattern, Rule
 from service.errors import InvalidError, NotFoundError
 from service.index.rows.fields import KEY_CHARACTERS
+from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import valid_text
 from service.server.bodies.names import DocumentId, Name
@@ -55,10 +56,8 @@ FieldName = Annotated[
 ]
 
 
-class RuleIn(BaseModel):
+class RuleIn(Body):
     """A further name of documents; `*` stands for the same characters in both forms."""
-
-    model_config = ConfigDict(strict=True)
 
     ids: Form = Field(description="form of the documents' ids, such as `eip-*`")
     name: Form = Field(description="form of their names in texts, such as `ERC *`")
@@ -67,10 +66,8 @@ class RuleIn(BaseModel):
     )
 
 
-class FindRequest(BaseModel):
+class FindRequest(Body):
     """The names to look for in the texts."""
-
-    model_config = ConfigDict(strict=True)
 
     ids: bool = Field(True, description="look for the documents' ids that have a digit")
     titles: bool = Field(True, description="look for the documents' titles")

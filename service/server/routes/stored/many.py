@@ -6,11 +6,12 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from service import memory
 from service.index.query.filters import Filter, compile_filter
 from service.keys.rights import Right
+from service.server.bodies.body import Body
 from service.server.bodies.document_bodies import DocumentHead
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.names import Identifier, Name
@@ -25,10 +26,8 @@ router = APIRouter(route_class=BodyRoute, prefix="/indexes/{name}/documents", ta
 MOST_IDS = 1000
 
 
-class GetRequest(BaseModel):
+class GetRequest(Body):
     """The documents to read."""
-
-    model_config = ConfigDict(strict=True)
 
     ids: list[Identifier] = Field(min_length=1, max_length=MOST_IDS, fail_fast=True)
     text: bool = Field(True, description="whether the answer has the texts")
@@ -49,10 +48,8 @@ class GetOut(BaseModel):
     remaining: list[str] = Field(description="ids for which the answer has no room: ask again")
 
 
-class DeleteRequest(BaseModel):
+class DeleteRequest(Body):
     """The documents to delete."""
-
-    model_config = ConfigDict(strict=True)
 
     ids: list[Identifier] | None = Field(None, min_length=1, max_length=MOST_IDS, fail_fast=True)
     filter: Filter | None = Field(None, description="see docs/reference/api.md")

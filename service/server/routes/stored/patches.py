@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from service.errors import InvalidError, VersionError
 from service.index.rows import fields, versions
+from service.server.bodies.body import Body
 from service.server.bodies.conditions import MISMATCH, IfMatch, header, mismatch
 from service.server.bodies.document_bodies import Metadata, Title
 from service.server.bodies.encoding import json_response
@@ -33,10 +34,8 @@ router = APIRouter(
 )
 
 
-class PatchRequest(BaseModel):
+class PatchRequest(Body):
     """A JSON merge patch (RFC 7396): null removes a member, an omitted member stays."""
-
-    model_config = ConfigDict(strict=True)
 
     title: Title = Field(None, json_schema_extra={"maxLength": fields.TITLE_CHARACTERS})
     metadata: Metadata | None = Field(None, description="null removes all keys")

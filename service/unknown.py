@@ -1,0 +1,23 @@
+"""What to tell a caller who gives a name that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+# characters of the caller's name in a message
+_SHOWN = 64
+
+
+def unknown_name(given: Iterable[str], known: Collection[str]) -> str | None:
+    """A message about the first name that is not known; None if all are.
+
+    A body may have hundreds of thousands of such names, so the others do not matter.
+    """
+    name = next((name for name in given if name not in known), None)
+    if name is None:
+        return None
+    shown = name[:_SHOWN]
+    close = get_close_matches(shown, known, 1)
+    remedy = f"did you mean {close[0]}?" if close else f"give {', '.join(known)}"
+    return f'"{shown}" is not known; {remedy}'

@@ -1,0 +1,148 @@
+"""Fields and query parameters that a route does not have."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from service.unknown import unknown_name
+from tests.conftest import Server
+from tests.index.conftest import call
+
+# routes whose clients may send fields of other servers
+AS_OTHER_SERVERS = {
+    "/",
+    "/embed",
+    "/similarity",
+    "/v1/embeddings",
+    "/v2/embed",
+    "/rerank",
+    "/v1/rerank",
+    "/v2/rerank",
+    "/predict",
+}
+FILTER = {"not": {"field": "year", "ge": 3}}
+DOCUMENTS = [{"id": "a", "text": "b"}, {"id": "c", "text": "d", "meta": {"year": 1}}]
+MISSPELT: list[tuple[str, str, Any, str]] = [
+    (
+        "POST",
+        "/similar",
+        {"index": "unknown", "text": "a", "topk": 3},
+        '"topk" is not known; did you mean top_k?',
+    ),
+    (
+        "POST",
+        "/similar",
+        {"index": "unknown", "text": "a", "filter": FILTER},
+        'filter: "ge" is not known; did you mean gte?',
+    ),
+    (
+        "POST",
+        "/indexes/unknown/documents",
+        {"documents": DOCUMENTS},
+        'documents.1: "meta" is not known; did you mean metadata?',
+    ),
+    (
+        "POST",
+        "/indexes/unknown/documents/delete",
+        {"filter": {"field": "year", "gte": 3, "and": []}},
+        'filter: "field" is not known; give and',
+    ),
+    (
+        "PUT",
+        "/indexes/unknown-2",
+        {"field": {"year": "integer"}},
+        '"field" is not known; did you mean fields?',
+    ),
+    (
+        "PATCH",
+        "/indexes/unknown/documents/a",
+        {"link": []},
+        '"link" is not known; did you mean links?',
+    ),
+    ("PUT", "/aliases/unknown-3", {"name": "unknown"}, '"name" is not known; give index'),
+    (
+        "POST",
+        "/classify",
+        {"inputs": "a", "treshold": 0.9},
+        '"treshold" is not known; did you mean threshold?',
+    ),
+    (
+        "GET",
+        "/indexes/unknown/documents?limt=5",
+        None,
+        'the query parameter "limt" is not known; did you mean limit?',
+    ),
+    (
+        "POST",
+        "/jobs/embed?dimension=4",
+        None,
+        'the query parameter "dimension" is not known; did you mean dimensions?',
+    ),
+    ("GET", "/indexes?all=true", None, "this route has no query parameters: leave them out"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def index(server: Server) -> None:
+    call(server, "PUT", "/indexes/unknown", {"fields": {"year": "integer"}}, status=201)
+
+
+@pytest.mark.parametrize(("method", "path", "body", "message"), MISSPELT)
+def test_a_misspelt_name_is_refused_with_the_right_one(
+    server: Server, method: str, path: str, body: Any, message: str
+) -> None:
+    answer = call(server, method, path, body, status=422)
+    assert answer == {"error": message, "error_type": "Validation"}
+    assert call(server, "GET", "/indexes/unknown/documents")["documents"] == []
+
+
+def test_the_first_of_many_unknown_names_makes_a_short_message(server: Server) -> None:
+    body = {"x" * 100_000: 1} | {f"unknown {number}": 1 for number in range(50_000)}
+    answer = call(server, "POST", "/similar", body, status=422)
+    assert answer["error"].startswith(f'"{"x" * 64}" is not known; give index, text, id')
+    assert len(answer["error"]) < 500
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", {"inputs": "a"}),
+        ("/v1/embeddings", {"input": "a"}),
+        ("/rerank", {"query": "a", "texts": ["b"]}),
+        ("/v2/rerank", {"query": "a", "documents": ["b"]}),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}),
+    ],
+)
+def test_routes_of_other_servers_ignore_what_they_do_not_know(
+    server: Server, path: str, body: dict[str, Any]
+) -> None:
+    if path == "/v1/embeddings":
+        body = body | {"model": call(server, "GET", "/v1/models")["data"][0]["id"]}
+    more = body | {"user": "a", "priority": 3}
+    answers = [httpx.post(f"{server.url}{path}", json=b, timeout=60) for b in (body, more)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    again = httpx.post(f"{server.url}{path}?api-version=2", json=body, timeout=60)
+    assert again.status_code == 200
+
+
+def test_every_other_body_refuses_unknown_fields(server: Server) -> None:
+    document = httpx.get(f"{server.url}/openapi.json").json()
+    models = document["components"]["schemas"]
+    lenient = {
+        path
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+        for model in re.findall(r"schemas/(\w+)", json.dumps(operation.get("requestBody", {})))
+        if models[model].get("additionalProperties") is not False
+    }
+    assert lenient == AS_OTHER_SERVERS
+
+
+def test_known_names_pass() -> None:
+    assert unknown_name(["text", "id"], ("id", "text", "title")) is None
+    assert unknown_name([], ()) is None
