@@ -31,10 +31,14 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize("route", sorted({attack.route for attack in ATTACKS}))
 def test_memory_of_the_worst_bodies_is_bounded(target: Server, route: str) -> None:
     for attack in (a for a in ATTACKS if a.route == route):
-        target.forget_peak()
-        idle = target.memory()
         # the service's work on an accepted body is stopped early: accepting it costs the memory
-        answer = send(target.url, attack, 1, {})
+        for seconds in (1, 10, 40):
+            target.forget_peak()
+            idle = target.memory()
+            answer = send(target.url, attack, seconds, {})
+            # on a busy machine the body itself may take longer to arrive
+            if answer.status_code != 408:
+                break
         peak = target.memory("VmHWM") - idle
         assert answer.status_code in CLEAR, (attack.name, answer.status_code, answer.text[:200])
         assert len(answer.content) < 1_000 or answer.is_success, attack.name
