@@ -92,14 +92,15 @@ def test_the_largest_valid_document_is_accepted(server: Server, index: str) -> N
         ("POST", "/similar", {"index": "x", "text": "a", "filter": {"K": 1, "field": "a"}}, ""),
     ],
 )
-def test_an_error_never_repeats_the_name_of_a_field(
+def test_an_error_repeats_at_most_the_beginning_of_a_name(
     server: Server, method: str, path: str, body: Any, named: str
 ) -> None:
     content = json.dumps(body).replace("K", "Key" * 100_000)
     answer = httpx.request(method, f"{server.url}{path}", content=content, headers=JSON)
     assert answer.status_code == 422, answer.text[:300]
     assert named in answer.json()["error"]
-    assert "KeyKey" not in answer.text
+    # 64 characters of a name that is not known
+    assert "Key" * 22 not in answer.text
     assert len(answer.text) < 500
 
 

@@ -23,6 +23,7 @@ AS_OTHER_SERVERS = {
     "/rerank",
     "/v1/rerank",
     "/v2/rerank",
+    "/classify",
     "/predict",
 }
 FILTER = {"not": {"field": "year", "ge": 3}}
@@ -65,12 +66,6 @@ MISSPELT: list[tuple[str, str, Any, str]] = [
         '"link" is not known; did you mean links?',
     ),
     ("PUT", "/aliases/unknown-3", {"name": "unknown"}, '"name" is not known; give index'),
-    (
-        "POST",
-        "/classify",
-        {"inputs": "a", "treshold": 0.9},
-        '"treshold" is not known; did you mean threshold?',
-    ),
     (
         "GET",
         "/indexes/unknown/documents?limt=5",

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from heads import bounds
 from heads.examples import UNSURE
@@ -20,7 +20,6 @@ from service.embedding.embedder import Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.rights import Right
 from service.learning import explain
-from service.server.bodies.body import Body
 from service.server.bodies.fields import Inputs
 from service.server.bodies.names import INDEX_NAME
 from service.server.edge import deadline, rights
@@ -38,8 +37,10 @@ JSON = "application/json"
 router = APIRouter(route_class=BodyRoute, tags=["classify"])
 
 
-class ClassifyRequest(Body):
+class ClassifyRequest(BaseModel):
     """The documents to label, and the classifier."""
+
+    model_config = ConfigDict(strict=True)
 
     inputs: Inputs = Field(description="a document or a list of documents, of any length")
     classifier: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
@@ -56,17 +57,6 @@ class ClassifyRequest(Body):
     )
     explain: bool = Field(False, description="name the windows that decided")
     truncate: bool = False
-
-
-class PredictRequest(ClassifyRequest):
-    """The same from clients of text-embeddings-inference; unknown fields are ignored."""
-
-    model_config = ConfigDict(json_schema_extra={})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, value: Any) -> Any:
-        return value
 
 
 class Prediction(BaseModel):
@@ -103,11 +93,6 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/predict", responses=_ANSWERS, response_model=None, response_class=Response)
-async def predict(request: Request, body: PredictRequest) -> Response:
-    """Labels of whole documents, for clients of text-embeddings-inference."""
-    return await classify(request, body)
-
-
 @router.post("/classify", responses=_ANSWERS, response_model=None, response_class=Response)
 async def classify(request: Request, body: ClassifyRequest) -> Response:
     """Labels of whole documents, with calibrated probabilities."""
