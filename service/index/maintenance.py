@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import structlog
+from lancedb.index import IndexConfig
 from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError
@@ -39,8 +40,6 @@ WINDOW_BITS = 1
 MOST_SEGMENTS = 32
 # the same for windows, of which LanceDB compares some hundred in a millisecond
 WINDOW_INDEX_WINDOWS = 4096
-# columns with an index, as messages name them
-_NAMES = {"vector": "vectors", "windows": "windows"}
 
 
 class Maintainer:
@@ -207,35 +206,25 @@ async def optimize(
         if rebuild:
             step("build the indexes over words and metadata")
             await work.prepare()
-        built = set() if rebuild else await _built(table)
-        for column, bits, enough in (
-            ("vector", VECTOR_BITS, _many_documents),
-            ("windows", WINDOW_BITS, _many_windows),
+        held = {index.columns[0]: index for index in await table.list_indices()}
+        for column, what, bits, enough in (
+            ("vector", "vectors", VECTOR_BITS, _many_documents),
+            ("windows", "windows", WINDOW_BITS, _many_windows),
         ):
-            if column in built:
+            index = held.get(column)
+            if index is not None and not rebuild and _current(index):
                 continue
             if await enough(table):
-                step(f"build the index over {_NAMES[column]}")
+                step(f"build the index over {what}")
                 await work.index(column, bits)
-            else:
-                await _drop_index(table, column)
+            elif index is not None:
+                # it would get further segments and never be built again
+                await table.drop_index(index.name)
 
 
-async def _built(table: AsyncTable) -> set[str]:
-    """The columns whose vector indexes need not be built again."""
-    return {
-        index.columns[0]
-        for index in await table.list_indices()
-        # former versions built a graph
-        if index.index_type == "IvfRq" and (index.num_segments or 1) <= MOST_SEGMENTS
-    }
-
-
-async def _drop_index(table: AsyncTable, column: str) -> None:
-    # an index that became too small would get further segments and never be built again
-    for index in await table.list_indices():
-        if index.columns == [column]:
-            await table.drop_index(index.name)
+def _current(index: IndexConfig) -> bool:
+    """Whether a vector index need not be built again; former versions built a graph."""
+    return index.index_type == "IvfRq" and (index.num_segments or 1) <= MOST_SEGMENTS
 
 
 async def _documents(table: AsyncTable) -> int:
