@@ -20,6 +20,15 @@ from service.index.query.passage_candidates import by_window, sized
 from tests.integrity import stores
 
 DOCUMENTS = 300
+NAMES = [f"d{number}" for number in range(DOCUMENTS)]
+
+
+async def _filled(path: Path) -> Index:
+    indexes = await stores.open_indexes(path)
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    await index.put([stores.record(name) for name in NAMES])
+    return index
 
 
 @pytest.mark.parametrize("limit", [10, 100, 250])
@@ -29,13 +38,9 @@ def test_every_mode_gives_as_many_hits_as_without_the_index(
     monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
 
     async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {})
-        index = await indexes.open("x")
-        names = [f"d{number}" for number in range(DOCUMENTS)]
-        await index.put([stores.record(name) for name in names])
+        index = await _filled(tmp_path)
         query = await search.stored(index, "d7")
-        query = replace(query, exclude=frozenset(names[10:30]))
+        query = replace(query, exclude=frozenset(NAMES[10:30]))
         searches = (search.cosine, search.hybrid)
         before = [await run(index, query, limit, None) for run in searches]
         await maintenance.optimize(index.table)
@@ -44,7 +49,7 @@ def test_every_mode_gives_as_many_hits_as_without_the_index(
         for run, exact in zip(searches, before, strict=True):
             found = await run(index, query, limit, None)
             assert len(found) == len(exact) == limit
-            assert not {hit.id for hit in found} & {"d7", *names[10:30]}
+            assert not {hit.id for hit in found} & {"d7", *NAMES[10:30]}
             shared = {hit.id for hit in found} & {hit.id for hit in exact}
             assert len(shared) > 0.9 * limit
 
@@ -58,12 +63,8 @@ def test_an_index_whose_documents_were_deleted_is_maintained(
     monkeypatch.setattr(maintenance, "WINDOW_INDEX_WINDOWS", DOCUMENTS)
 
     async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {})
-        index = await indexes.open("x")
-        names = [f"d{number}" for number in range(DOCUMENTS)]
-        await index.put([stores.record(name) for name in names])
-        await index.tombstone(dict.fromkeys(names[1:], time.time_ns() // 1000))
+        index = await _filled(tmp_path)
+        await index.tombstone(dict.fromkeys(NAMES[1:], time.time_ns() // 1000))
         await maintenance.optimize(index.table)
         assert await index.count() == 1
         built = {one.columns[0] for one in await index.table.list_indices()}
@@ -73,10 +74,7 @@ def test_an_index_whose_documents_were_deleted_is_maintained(
 
 
 async def _indexed(path: Path) -> Index:
-    indexes = await stores.open_indexes(path)
-    await indexes.create("x", {})
-    index = await indexes.open("x")
-    await index.put([stores.record(f"d{number}") for number in range(DOCUMENTS)])
+    index = await _filled(path)
     await maintenance.optimize(index.table)
     return index
 
