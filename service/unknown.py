@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from functools import cache
+
+from pydantic import BaseModel
 
 # characters of the caller's name in a message
 _SHOWN = 64
@@ -21,3 +24,9 @@ def unknown_name(given: Iterable[str], known: Collection[str]) -> str | None:
     close = get_close_matches(shown, known, 1)
     remedy = f"did you mean {close[0]}?" if close else f"give {', '.join(known)}"
     return f'"{shown}" is not known; {remedy}'
+
+
+@cache
+def field_names(model: type[BaseModel]) -> tuple[str, ...]:
+    """The names of a model's fields in JSON."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())

@@ -29,7 +29,7 @@ from pydantic import (
 
 from service.errors import InvalidError
 from service.index.rows.fields import INT64, FieldType, column, fits
-from service.unknown import unknown_name
+from service.unknown import field_names, unknown_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,10 +128,6 @@ for _model in (And, Or, Not):
 
 
 _MODELS: dict[str, type[_Strict]] = {"and": And, "or": Or, "not": Not, "condition": Condition}
-_NAMES = {
-    kind: tuple(field.alias or name for name, field in model.model_fields.items())
-    for kind, model in _MODELS.items()
-}
 
 
 def _small(value: Any) -> Any:
@@ -143,7 +139,7 @@ def _small(value: Any) -> Any:
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         kind = _kind(node)
-        if isinstance(node, dict) and (message := unknown_name(node, _NAMES[kind])):
+        if isinstance(node, dict) and (message := unknown_name(node, field_names(_MODELS[kind]))):
             raise ValueError(message)
         parts = node[kind] if kind != "condition" else []
         below = parts if isinstance(parts, list) else [parts]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from service.unknown import unknown_name
+from service.unknown import field_names, unknown_name
 
 
 class Body(BaseModel):
@@ -22,11 +21,6 @@ class Body(BaseModel):
     @classmethod
     def _known(cls, value: Any) -> Any:
         """Refuse the first unknown field. ``extra="forbid"`` would make an error of each."""
-        if isinstance(value, dict) and (message := unknown_name(value, _names(cls))):
+        if isinstance(value, dict) and (message := unknown_name(value, field_names(cls))):
             raise ValueError(message)
         return value
-
-
-@cache
-def _names(body: type[Body]) -> tuple[str, ...]:
-    return tuple(field.alias or name for name, field in body.model_fields.items())

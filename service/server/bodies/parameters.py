@@ -18,10 +18,9 @@ async def known_parameters(request: Request) -> None:
         return
     route: APIRoute = request.scope["route"]
     known = tuple(_names(route.dependant))
-    message = unknown_name(request.query_params, known)
-    if message is not None and not known:
+    if request.query_params and not known:
         raise InvalidError("this route has no query parameters: leave them out")
-    if message is not None:
+    if message := unknown_name(request.query_params, known):
         raise InvalidError(f"the query parameter {message}")
 
 
