@@ -16,3 +16,8 @@ class Outcome:
     repaired: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+
+    def once(self) -> None:
+        """Keep each line once; a row that another process moved is repaired twice."""
+        for lines in (self.repaired, self.lost, self.left):
+            lines[:] = dict.fromkeys(lines)

@@ -27,6 +27,8 @@ from service.integrity.rescue import rescue
 # almost zero: LanceDB warns about zero itself
 _NO_TIME = timedelta(milliseconds=1)
 _BATCH = 1024
+# at most so often are rows read and repaired
+_LOOKS = 3
 
 
 class Repair:
@@ -166,18 +168,21 @@ class Repair:
             table_files.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
 
     async def _rows(self, index: Index) -> None:
-        """Repair the damaged rows of readable files."""
-        damaged: list[pa.Table] = []
-        query = index.table.query().select(index.schema.names).with_row_id()
-        async for batch in await query.to_batches(max_batch_length=_BATCH):
-            held = pa.Table.from_batches([batch])
-            bad = [bool(parts) for parts in rows.faults(held, index)]
-            if any(bad):
-                damaged.append(held.filter(pa.array(bad)))
-        for held in damaged:
-            ids = ", ".join(map(str, held["_rowid"].to_pylist()))
-            content = held.select(index.schema.names)
-            await self._replace(index, f"_rowid IN ({ids})", content, judge(content, index))
+        """Repair the damaged rows of readable files.
+
+        A service that still runs may move rows meanwhile, and then a row's number names no row: so
+        it looks again after a repair.
+        """
+        before = len(self.outcome.left)
+        for _ in range(_LOOKS):
+            damaged = await _damaged(index)
+            for held in damaged:
+                ids = ", ".join(map(str, held["_rowid"].to_pylist()))
+                content = held.select(index.schema.names)
+                await self._replace(index, f"_rowid IN ({ids})", content, judge(content, index))
+            if not damaged or len(self.outcome.left) > before:
+                break
+        self.outcome.once()
 
     async def _replace(self, index: Index, where: str, former: pa.Table, judged: Judged) -> None:
         """Delete rows and write their repaired form; the quarantine gets a copy of the rows."""
@@ -288,6 +293,18 @@ class Repair:
         if bad:
             await opened.optimize(cleanup_older_than=_NO_TIME)
         await executors.STORE.run(self._close, database, table, bad)
+
+
+async def _damaged(index: Index) -> list[pa.Table]:
+    """The damaged rows of a table's readable files, all columns and ``_rowid``."""
+    damaged: list[pa.Table] = []
+    query = index.table.query().select(index.schema.names).with_row_id()
+    async for batch in await query.to_batches(max_batch_length=_BATCH):
+        held = pa.Table.from_batches([batch])
+        bad = [bool(parts) for parts in rows.faults(held, index)]
+        if any(bad):
+            damaged.append(held.filter(pa.array(bad)))
+    return damaged
 
 
 async def _drop_indexes(index: Index) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -21,6 +21,7 @@ from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.query.reading import Query
+from service.index.reembed import Embed
 from service.index.rows.fields import FieldType
 from service.index.rows.record import Record, encoded
 from service.index.storage.findings import Report
@@ -127,8 +128,11 @@ async def checked(root: Path, name: str | None = None) -> Report:
     return await check(await open_indexes(root), root, name, record=False)
 
 
-async def repaired(root: Path, name: str | None = None) -> Outcome:
-    repair = Repair(root, READER, lambda: open_indexes(root), engine)
+async def repaired(
+    root: Path, name: str | None = None, start: Callable[[], Awaitable[Embed]] | None = None
+) -> Outcome:
+    """What a repair did; ``start`` starts the engine."""
+    repair = Repair(root, READER, lambda: open_indexes(root), start or engine)
     if name is None:
         await repair.shared()
     found = await tables(await open_indexes(root), root, name)

@@ -17,8 +17,10 @@ import pytest
 from service.errors import DamagedError
 from service.index import reuse
 from service.index.documents import Index
+from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.query.reading import Query
+from service.index.reembed import Embed
 from service.index.reuse import kept
 from service.index.rows.checksums import Part, faults
 from service.learning import sources
@@ -97,6 +99,34 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
             assert outcome.lost == []
             assert (await index.get(NAME)).text == TEXT
             assert await reuse.windows_of(index, NAME) is not None
+
+    stores.run(scenario())
+
+
+def test_a_repair_finds_a_row_that_maintenance_moved_meanwhile(store: Path, tmp_path: Path) -> None:
+    root = stores.copy(store, tmp_path / "copy")
+
+    async def scenario() -> None:
+        index = await damaged(root, "window_ends", "[1, 2]")
+        moved: list[str] = []
+
+        async def after_maintenance() -> Embed:
+            async def number() -> str:
+                query = index.table.query().where(f"id = '{NAME}'").select(["id"])
+                [row] = await query.with_row_id().to_list()
+                return str(row["_rowid"])
+
+            before = await number()
+            await optimize(index.table)
+            assert await number() != before
+            moved.append(NAME)
+            return await stores.engine()
+
+        outcome = await stores.repaired(root, "x", after_maintenance)
+        assert moved
+        assert (await stores.checked(root, "x")).findings == []
+        assert (outcome.lost, outcome.left) == ([], [])
+        assert len([line for line in outcome.repaired if NAME in line]) == 1
 
     stores.run(scenario())
 
