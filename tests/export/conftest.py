@@ -73,7 +73,20 @@ def text_file(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) ->
 @pytest.fixture(scope="session")
 def bert_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
     """A transformers folder without modules.json."""
-    folder = tmp_path_factory.mktemp("bert") / "tiny-bert"
+    return save_bert(tmp_path_factory.mktemp("bert") / "tiny-bert", pep_texts)
+
+
+@pytest.fixture(scope="session")
+def word_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
+    """The same, of which most of a vector comes from the words, as in trained encoders.
+
+    So no processor's rounding decides which vector is nearest.
+    """
+    folder = tmp_path_factory.mktemp("words") / "tiny-bert"
+    return save_bert(folder, pep_texts, initializer_range=0.02)
+
+
+def save_bert(folder: Path, pep_texts: list[str], **config: Any) -> Path:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -95,8 +108,8 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) 
         model_max_length=64,
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=96, **SIZES)
-    BertModel(config).save_pretrained(folder)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 96}
+    BertModel(BertConfig(**(SIZES | sizes | config))).save_pretrained(folder)
     return folder
 
 
