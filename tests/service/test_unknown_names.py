@@ -65,6 +65,12 @@ MISSPELT: list[tuple[str, str, Any, str]] = [
         {"link": []},
         '"link" is not known; did you mean links?',
     ),
+    (
+        "PUT",
+        "/classifiers/unknown",
+        {"input": ["a", "b"], "labels": ["c", "d"]},
+        '"input" is not known; did you mean inputs?',
+    ),
     ("PUT", "/aliases/unknown-3", {"name": "unknown"}, '"name" is not known; give index'),
     (
         "GET",

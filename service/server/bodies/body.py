@@ -20,6 +20,10 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:
+        return cls.known(value)
+
+    @classmethod
+    def known(cls, value: Any) -> Any:
         """Refuse the first unknown field. ``extra="forbid"`` would make an error of each."""
         if isinstance(value, dict) and (message := unknown_name(value, field_names(cls))):
             raise ValueError(message)

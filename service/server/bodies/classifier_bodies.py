@@ -103,6 +103,8 @@ class TrainRequest(Body):
     @model_validator(mode="before")
     @classmethod
     def _one_source(cls, data: Any) -> Any:
+        # this check runs before that of the base
+        cls.known(data)
         if not isinstance(data, dict):
             return data
         given = {name for name in ("inputs", "index", "ids") if data.get(name) is not None}
