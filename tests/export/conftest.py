@@ -108,8 +108,9 @@ def save_bert(folder: Path, pep_texts: list[str], **config: Any) -> Path:
         model_max_length=64,
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 96}
-    BertModel(BertConfig(**(SIZES | sizes | config))).save_pretrained(folder)
+    sizes = SIZES | config
+    given = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=96, **sizes)
+    BertModel(given).save_pretrained(folder)
     return folder
 
 
