@@ -50,7 +50,7 @@ def demo_settings(
                 "held_out": 0.4,
                 "cache": output / "cache",
             },
-            "backbone": {"path": start, "max_tokens": 128, "attention_dropout": 0.0},
+            "backbone": {"path": start, "max_tokens": 128},
             "objective": {"windows": windows},
             "optimisation": {"batch_size": 32, "max_steps": steps, "learning_rate": 5e-5},
             "run": {

@@ -183,8 +183,8 @@ class BackboneSettings(_Section):
     default, which keeps the vectors of all texts that it can read"""
     dropout: Share | None = None
     """hidden dropout; the checkpoint's by default"""
-    attention_dropout: Share | None = None
-    """dropout of attention weights; the checkpoint's by default. At 0 torch can use its fused
+    attention_dropout: Share | None = 0.0
+    """dropout of attention weights; none keeps the checkpoint's. At 0 torch can use its fused
     attention on a CPU too"""
     trust_remote_code: bool = False
     """run modelling code in the folder of the start weights"""

@@ -110,7 +110,11 @@ def _settings(case: Case, output: str, *, mlm: bool) -> Any:
     return Settings.model_validate(
         {
             "data": {"path": case.data, "cache": f"{case.work}/cache", "held_out": 0.0},
-            "backbone": {"path": case.start, "max_tokens": case.tokens},
+            "backbone": {
+                "path": case.start,
+                "max_tokens": case.tokens,
+                "attention_dropout": None,
+            },
             "objective": {"mlm_weight": 0.1 if mlm else 0.0},
             "optimisation": {
                 "batch_size": case.batch,

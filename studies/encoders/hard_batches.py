@@ -38,7 +38,6 @@ def settings(given: argparse.Namespace, output: str, size: int, inputs: str) -> 
                 "path": given.start,
                 "max_tokens": given.max_tokens,
                 "dropout": 0.0,
-                "attention_dropout": 0.0,
             },
             "objective": {
                 "windows": given.windows,

@@ -9,7 +9,7 @@ too: a recipe below them was not worth its training. The command keeps finished 
 measurements, so that an interrupted study continues.
 
 All recipes add the loss of the masked language model at the trainer's default weight; ``mlm`` has
-no other loss. All leave out dropout of attention weights, so that torch can use fused attention.
+no other loss.
 
 With ``--static-width`` the recipes train a static branch, on whole documents, without masked words
 (2026-11-25). The branch is measured almost by itself: its share is .999, and START may be a tiny
@@ -60,11 +60,7 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
     """A run of the study. All other settings are the trainer's defaults."""
     made: dict[str, dict[str, Any]] = {
         "data": {"path": str(given.documents), "cache": given.out / "cache"},
-        "backbone": {
-            "path": given.start,
-            "max_tokens": given.max_tokens,
-            "attention_dropout": 0.0,
-        },
+        "backbone": {"path": given.start, "max_tokens": given.max_tokens},
         "objective": {
             **RECIPES[recipe],
             "temperature": given.temperature,

@@ -57,11 +57,7 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
     """The settings of a trial."""
     made: dict[str, dict[str, Any]] = {
         "data": {"path": str(given.documents), "cache": given.cache},
-        "backbone": {
-            "path": given.start,
-            "max_tokens": given.max_tokens,
-            "attention_dropout": 0.0,
-        },
+        "backbone": {"path": given.start, "max_tokens": given.max_tokens},
         "objective": {
             "windows": given.windows,
             "temperature": given.temperature,

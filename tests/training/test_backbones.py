@@ -118,6 +118,17 @@ def test_dropout_settings_reach_the_model(
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.3)
 
 
+def test_only_attention_weights_lose_their_dropout_by_default(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    path = save(tmp_path, "roberta", tokenizer)
+    config = open_start(BackboneSettings(path=path, max_tokens=64)).encoder.backbone.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.0)
+    settings = BackboneSettings(path=path, max_tokens=64, attention_dropout=None)
+    config = open_start(settings).encoder.backbone.config
+    assert config.attention_probs_dropout_prob == 0.1
+
+
 def test_unusable_start_weights_are_named(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:

@@ -106,16 +106,17 @@ def open_start(settings: BackboneSettings) -> Start:
 
 
 def _override_dropout(config: Any, settings: BackboneSettings) -> None:
-    for value, names in (
-        (settings.dropout, ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")),
-        (settings.attention_dropout, ("attention_probs_dropout_prob", "attention_dropout")),
+    for setting, names in (
+        ("dropout", ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")),
+        ("attention_dropout", ("attention_probs_dropout_prob", "attention_dropout")),
     ):
+        value = getattr(settings, setting)
         if value is None:
             continue
         present = [name for name in names if hasattr(config, name)]
-        if not present:
+        if not present and setting in settings.model_fields_set:
             raise SettingsError(
-                f"backbone.dropout: a {config.model_type} model has no {', '.join(names)}"
+                f"backbone.{setting}: a {config.model_type} model has no {', '.join(names)}"
             )
         for name in present:
             setattr(config, name, value)
