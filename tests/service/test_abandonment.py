@@ -235,7 +235,8 @@ def settle(house: House) -> None:
                 house.ask("DELETE", f"/classifiers/{name}", status=204)
         return names == ["held"]
 
-    wait_until(house.quiet, 30)
+    # accepted trainings run one after the other, for seconds each on a slow machine
+    wait_until(house.quiet, 120)
     wait_until(trained, 60)
     wait_until(house.quiet, 30)
 
