@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -23,6 +24,7 @@ from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.index.merging.groups import GROUP_BYTES, Fragment, next_group
+from service.index.merging.segments import newest
 from service.index.rows.columns import prepare
 from service.precedence import give_way
 
@@ -102,6 +104,32 @@ def _merge(table: lance.LanceDataset, held: list[Fragment], group: list[Fragment
     return removed
 
 
+def update(uri: str, options: dict[str, str] | None) -> None:
+    """Add new rows to the indexes of a table.
+
+    Raises:
+        OSError, RuntimeError: the store fails, or another process changed the indexes.
+    """
+    table = lance.dataset(uri, storage_options=options)
+    rows = {one.fragment_id: one.metadata.physical_rows for one in table.get_fragments()}
+    names: dict[int | None, list[str]] = defaultdict(list)
+    for index in table.describe_indices():
+        if index.index_type.startswith("IVF"):
+            # Lance itself adds a segment to an index over vectors
+            names[None].append(index.name)
+            continue
+        covers = sorted(sorted(part.fragment_ids) for part in index.segments)
+        held = [sum(rows.get(one, 0) for one in part) for part in covers]
+        new = sum(rows.values()) - sum(held)
+        if new > 0:
+            names[newest(held, new)].append(index.name)
+    for merged, those in names.items():
+        given = {} if merged is None else {"num_indices_to_merge": merged}
+        lance.dataset(uri, storage_options=options).optimize.optimize_indices(
+            index_names=those, **given
+        )
+
+
 def main(lines: Iterator[bytes]) -> None:
     """Do what each line of stdin says."""
     for line in lines:
@@ -110,7 +138,7 @@ def main(lines: Iterator[bytes]) -> None:
         match given["do"]:
             case "merge":
                 merge(uri, options)
-                lance.dataset(uri, storage_options=options).optimize.optimize_indices()
+                update(uri, options)
             case "remove":
                 keep = timedelta(seconds=given["keep"])
                 lance.dataset(uri, storage_options=options).cleanup_old_versions(keep)

@@ -1,0 +1,137 @@
+"""Segments of the indexes of a large table: which are merged, and what searches find in them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import lance
+import pytest
+from lancedb.table import AsyncTable
+
+from service.index.merging import segments
+from service.index.merging.__main__ import update
+from service.index.merging.segments import newest
+from tests.index.test_merging import put
+from tests.integrity import stores
+
+
+class TestNewest:
+    def test_a_large_segment_waits_for_enough_new_rows(self) -> None:
+        assert newest([], 64) == 0
+        assert newest([1_000_000], 64) == 0
+        assert newest([1_000_000], 249_999) == 0
+        assert newest([1_000_000], 250_000) == 1
+
+    def test_small_segments_are_always_merged(self) -> None:
+        assert newest([1], 1) == 1
+        assert newest([1_000_000, 4_096], 1) == 1
+        assert newest([1_000_000, 4_097], 1) == 0
+
+    def test_what_is_merged_counts_for_older_segments(self) -> None:
+        assert newest([20_000, 4_000, 64], 64) == 2
+        assert newest([20_000, 4_097, 64], 64) == 1
+        assert newest([20_000, 4_000, 1_000], 1_000) == 3
+
+    def test_segments_stay_few_and_rows_are_rarely_written_again(self) -> None:
+        held: list[int] = []
+        written = most = 0
+        for _ in range(15_625):
+            kept = len(held) - newest(held, 64)
+            held[kept:] = [sum(held[kept:]) + 64]
+            written += held[-1]
+            most = max(most, len(held))
+        assert sum(held) == 1_000_000
+        assert most <= 5
+        # 8,000 times each, if all were merged each time
+        assert written < 60 * 1_000_000
+
+
+def parts(uri: str) -> dict[str, list[int]]:
+    """Rows of each segment of each index, the oldest first."""
+    table = lance.dataset(uri)
+    rows = {one.fragment_id: one.metadata.physical_rows for one in table.get_fragments()}
+    return {
+        index.name: [
+            sum(rows.get(one, 0) for one in covers)
+            for covers in sorted(sorted(part.fragment_ids) for part in index.segments)
+        ]
+        for index in table.describe_indices()
+    }
+
+
+async def scores(table: AsyncTable, words: str) -> dict[str, float]:
+    query = table.query().nearest_to_text(words, columns="text").select(["id", "_score"])
+    return {row["id"]: row["_score"] for row in await query.limit(100).to_list()}
+
+
+@pytest.mark.folder
+def test_new_rows_become_segments_that_searches_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "FEW", 1)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {"year": "integer"})
+        table = await put(indexes, 0, 20)
+        uri = await table.uri()
+        await asyncio.to_thread(update, uri, None)
+        held = parts(uri)
+        assert {"id_idx", "text_idx", "links_idx"} <= held.keys()
+        assert set(map(tuple, held.values())) == {(20,)}
+
+        index = await indexes.open("x")
+        for first, number, expected in ((20, 3, (20, 3)), (23, 1, (20, 4)), (24, 2, (26,))):
+            await put(indexes, first, number)
+            await asyncio.to_thread(update, uri, None)
+            assert set(map(tuple, parts(uri).values())) == {expected}
+            found = await scores(await indexes.database.open_table(table.name), "word")
+            assert found.keys() == {f"d{one}" for one in range(first + number)}
+            # the same text has the same score in each segment
+            assert len({round(score, 3) for score in found.values()}) == 1
+            for one in (0, first):
+                document = await index.get(f"d{one}")
+                assert document.id == f"d{one}"
+
+        await put(indexes, 26, 1)
+        await index.put([stores.record("d0", "quite another text")])
+        await asyncio.to_thread(update, uri, None)
+        assert set(map(tuple, parts(uri).values())) == {(25, 2)}
+        again = await indexes.database.open_table(table.name)
+        assert "d0" not in await scores(again, "word")
+        assert (await scores(again, "another")).keys() == {"d0"}
+
+    stores.run(scenario())
+
+
+@pytest.mark.folder
+def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
+    """The control of the test before."""
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        table = await put(indexes, 0, 20)
+        uri = await table.uri()
+        await asyncio.to_thread(lance.dataset(uri).optimize.optimize_indices)
+        await put(indexes, 20, 3)
+        await asyncio.to_thread(lance.dataset(uri).optimize.optimize_indices)
+        assert parts(uri)["text_idx"] == [23]
+
+    stores.run(scenario())
+
+
+@pytest.mark.folder
+def test_nothing_is_written_without_new_rows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        table = await put(indexes, 0, 2)
+        uri = await table.uri()
+        await asyncio.to_thread(update, uri, None)
+        version = lance.dataset(uri).version
+        await asyncio.to_thread(update, uri, None)
+        assert lance.dataset(uri).version == version
+
+    stores.run(scenario())
