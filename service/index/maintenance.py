@@ -35,8 +35,8 @@ VECTOR_INDEX_ROWS = 20_000
 # of each dimension: as good as 8 bits (docs/explanation/experiments.md, "Vector indexes")
 VECTOR_BITS = 4
 WINDOW_BITS = 1
-# Each maintenance adds a segment to a vector index, and LanceDB merges no files across segments.
-# With more than these it is built again.
+# LanceDB adds a segment to a vector index of a small table each time, and merges no files across
+# segments. With more than these it is built again.
 MOST_SEGMENTS = 32
 # the same for windows, of which LanceDB compares some hundred in a millisecond
 WINDOW_INDEX_WINDOWS = 4096
@@ -197,7 +197,7 @@ async def optimize(
     """
     async with working(table) as work:
         step("merge small files and update the indexes")
-        await work.merge()
+        doubled = await work.merge()
         if sync is not None:
             await sync()
         if not await pins.held(table):
@@ -212,7 +212,7 @@ async def optimize(
             ("windows", "windows", WINDOW_BITS, _many_windows),
         ):
             index = held.get(column)
-            if index is not None and not rebuild and _current(index):
+            if index is not None and not rebuild and _current(index) and index.name not in doubled:
                 continue
             if await enough(table):
                 step(f"build the index over {what}")

@@ -9,35 +9,38 @@ import lance
 import pytest
 from lancedb.table import AsyncTable
 
-from service.index.merging import segments
-from service.index.merging.__main__ import update
+from service.index import maintenance
+from service.index.merging import __main__ as merging
+from service.index.merging import process
+from service.index.merging.__main__ import FEW, update
 from service.index.merging.segments import newest
+from service.index.query import search
 from tests.index.test_merging import put
 from tests.integrity import stores
 
 
 class TestNewest:
     def test_a_large_segment_waits_for_enough_new_rows(self) -> None:
-        assert newest([], 64) == 0
-        assert newest([1_000_000], 64) == 0
-        assert newest([1_000_000], 249_999) == 0
-        assert newest([1_000_000], 250_000) == 1
+        assert newest([], 64, FEW) == 0
+        assert newest([1_000_000], 64, FEW) == 0
+        assert newest([1_000_000], 249_999, FEW) == 0
+        assert newest([1_000_000], 250_000, FEW) == 1
 
     def test_small_segments_are_always_merged(self) -> None:
-        assert newest([1], 1) == 1
-        assert newest([1_000_000, 4_096], 1) == 1
-        assert newest([1_000_000, 4_097], 1) == 0
+        assert newest([1], 1, FEW) == 1
+        assert newest([1_000_000, 4_096], 1, FEW) == 1
+        assert newest([1_000_000, 4_097], 1, FEW) == 0
 
     def test_what_is_merged_counts_for_older_segments(self) -> None:
-        assert newest([20_000, 4_000, 64], 64) == 2
-        assert newest([20_000, 4_097, 64], 64) == 1
-        assert newest([20_000, 4_000, 1_000], 1_000) == 3
+        assert newest([20_000, 4_000, 64], 64, FEW) == 2
+        assert newest([20_000, 4_097, 64], 64, FEW) == 1
+        assert newest([20_000, 4_000, 1_000], 1_000, FEW) == 3
 
     def test_segments_stay_few_and_rows_are_rarely_written_again(self) -> None:
         held: list[int] = []
         written = most = 0
         for _ in range(15_625):
-            kept = len(held) - newest(held, 64)
+            kept = len(held) - newest(held, 64, FEW)
             held[kept:] = [sum(held[kept:]) + 64]
             written += held[-1]
             most = max(most, len(held))
@@ -69,7 +72,7 @@ async def scores(table: AsyncTable, words: str) -> dict[str, float]:
 def test_new_rows_become_segments_that_searches_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "FEW", 1)
+    monkeypatch.setattr(merging, "FEW", 1)
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
@@ -101,6 +104,43 @@ def test_new_rows_become_segments_that_searches_read(
         again = await indexes.database.open_table(table.name)
         assert "d0" not in await scores(again, "word")
         assert (await scores(again, "another")).keys() == {"d0"}
+
+    stores.run(scenario())
+
+
+@pytest.mark.folder
+def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SMALL_BYTES", 0)
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        table, uri = index.table, await index.table.uri()
+        await index.put([stores.record(f"d{number}") for number in range(300)])
+        await maintenance.optimize(table)
+        assert parts(uri)["vector_idx"] == [300]
+        first = 300
+        for number, expected in (
+            (9, [300, 9]),
+            (1, [300, 9, 1]),
+            (2, [300, 12]),
+            (200, [300, 212]),
+            # 300 and 301 rows
+            (87, [300, 299]),
+            (1, [600]),
+        ):
+            given = [stores.record(f"d{one}") for one in range(first, first + number)]
+            await index.put(given)
+            first += number
+            await maintenance.optimize(table)
+            assert parts(uri)["vector_idx"] == expected
+            query = await search.stored(index, "d7")
+            found = await search.cosine(index, query, first, None)
+            assert {hit.id for hit in found} == {f"d{one}" for one in range(first) if one != 7}
 
     stores.run(scenario())
 

@@ -1,8 +1,8 @@
 """The process that maintains one large table: ``python -m service.index.merging``.
 
 It reads lines of JSON on stdin: the work (``do``), the ``uri`` and ``options`` of the table, and
-what else the work needs. After each work it writes ``{}`` or ``{"error": MESSAGE}`` to stdout. It
-ends when stdin does, so it never outlives the service.
+what else the work needs. After each work it writes its result or ``{"error": MESSAGE}`` to stdout.
+It ends when stdin does, so it never outlives the service.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from service.precedence import give_way
 
 # bytes of rows that a merge decodes at a time
 _BATCH_BYTES = 8 << 20
+# new rows for which small segments of an index are merged; they are written in milliseconds
+FEW = 1_024
 # writers may change the same fragments meanwhile
 _ATTEMPTS = 3
 
@@ -104,30 +106,39 @@ def _merge(table: lance.LanceDataset, held: list[Fragment], group: list[Fragment
     return removed
 
 
-def update(uri: str, options: dict[str, str] | None) -> None:
+def update(uri: str, options: dict[str, str] | None) -> list[str]:
     """Add new rows to the indexes of a table.
+
+    Returns:
+        The names of the vector indexes that should be built again: they doubled since their
+        clusters were computed.
 
     Raises:
         OSError, RuntimeError: the store fails, or another process changed the indexes.
     """
     table = lance.dataset(uri, storage_options=options)
     rows = {one.fragment_id: one.metadata.physical_rows for one in table.get_fragments()}
-    names: dict[int | None, list[str]] = defaultdict(list)
+    names: dict[int, list[str]] = defaultdict(list)
+    doubled = []
     for index in table.describe_indices():
-        if index.index_type.startswith("IVF"):
-            # Lance itself adds a segment to an index over vectors
-            names[None].append(index.name)
-            continue
         covers = sorted(sorted(part.fragment_ids) for part in index.segments)
         held = [sum(rows.get(one, 0) for one in part) for part in covers]
         new = sum(rows.values()) - sum(held)
-        if new > 0:
-            names[newest(held, new)].append(index.name)
+        if new <= 0:
+            continue
+        if index.index_type.startswith("IVF"):
+            # the oldest segment has the clusters of all
+            merged = newest(held[1:], new, 1)
+            if new + sum(held[1:]) >= sum(held[:1]):
+                doubled.append(index.name)
+        else:
+            merged = newest(held, new, FEW)
+        names[merged].append(index.name)
     for merged, those in names.items():
-        given = {} if merged is None else {"num_indices_to_merge": merged}
         lance.dataset(uri, storage_options=options).optimize.optimize_indices(
-            index_names=those, **given
+            index_names=those, num_indices_to_merge=merged
         )
+    return doubled
 
 
 def main(lines: Iterator[bytes]) -> None:
@@ -135,10 +146,11 @@ def main(lines: Iterator[bytes]) -> None:
     for line in lines:
         given = orjson.loads(line)
         uri, options = given["uri"], given["options"]
+        answer: dict[str, object] = {}
         match given["do"]:
             case "merge":
                 merge(uri, options)
-                update(uri, options)
+                answer["doubled"] = update(uri, options)
             case "remove":
                 keep = timedelta(seconds=given["keep"])
                 lance.dataset(uri, storage_options=options).cleanup_old_versions(keep)
@@ -148,7 +160,7 @@ def main(lines: Iterator[bytes]) -> None:
                 config = IvfRq(distance_type="cosine", num_bits=given["bits"])
                 build = partial(AsyncTable.create_index, column=given["column"], config=config)
                 asyncio.run(_build(uri, options, build))
-        _say({})
+        _say(answer)
 
 
 async def _build(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol, cast
@@ -33,8 +33,11 @@ _ENDED = "the process that merges files ended early: it may have had too little 
 class Work(Protocol):
     """The maintenance of one table."""
 
-    async def merge(self) -> None:
+    async def merge(self) -> Collection[str]:
         """Merge small files and update the indexes.
+
+        Returns:
+            Names of the vector indexes that doubled since they were built.
 
         Raises:
             OSError, RuntimeError: the store fails, or writers changed the same rows.
@@ -89,8 +92,9 @@ class _Here:
     def __init__(self, table: AsyncTable) -> None:
         self._table = table
 
-    async def merge(self) -> None:
+    async def merge(self) -> Collection[str]:
         await self._table.optimize(cleanup_older_than=_NEVER)
+        return ()
 
     async def remove(self, keep: timedelta) -> None:
         await self._table.optimize(cleanup_older_than=keep)
@@ -108,8 +112,9 @@ class _There:
         self._table = table
         self._process = process
 
-    async def merge(self) -> None:
-        await self._ask("merge")
+    async def merge(self) -> Collection[str]:
+        doubled: list[str] = (await self._ask("merge"))["doubled"]
+        return doubled
 
     async def remove(self, keep: timedelta) -> None:
         await self._ask("remove", keep=keep.total_seconds())
@@ -120,7 +125,7 @@ class _There:
     async def index(self, column: str, bits: int) -> None:
         await self._ask("index", column=column, bits=bits)
 
-    async def _ask(self, work: str, **given: object) -> None:
+    async def _ask(self, work: str, **given: object) -> dict[str, Any]:
         options = await self._table.latest_storage_options()
         wish = {"do": work, "uri": await self._table.uri(), "options": options, **given}
         stdin = cast("asyncio.StreamWriter", self._process.stdin)
@@ -129,6 +134,7 @@ class _There:
             stdin.write(orjson.dumps(wish) + b"\n")
             await stdin.drain()
         line = await stdout.readline()
-        said = orjson.loads(line) if line else {"error": _ENDED}
+        said: dict[str, Any] = orjson.loads(line) if line else {"error": _ENDED}
         if "error" in said:
             raise RuntimeError(said["error"])
+        return said

@@ -1,4 +1,4 @@
-"""Which segments of an index over words or metadata are merged with new rows."""
+"""Which segments of an index are merged with new rows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 # A segment is merged with newer rows when it has at most so many times their number.
 RATIO = 4
-# so few new rows count as this many, since merging a small segment takes milliseconds
-FEW = 1_024
 
 
-def newest(segments: Sequence[int], rows: int) -> int:
+def newest(segments: Sequence[int], rows: int, few: int) -> int:
     """How many of the newest segments of an index to merge with new rows.
 
     Lance itself merges them with the newest segment. An index that was built at once has only that
@@ -23,11 +21,12 @@ def newest(segments: Sequence[int], rows: int) -> int:
     Args:
         segments: number of rows of each segment, the oldest first.
         rows: number of rows that no segment covers.
+        few: so few new rows count as this many, where small segments are merged in milliseconds.
     """
     newer = rows
     merged = 0
     for held in reversed(segments):
-        if held > RATIO * max(newer, FEW):
+        if held > RATIO * max(newer, few):
             break
         newer += held
         merged += 1
