@@ -50,9 +50,20 @@ class TestNewest:
         assert written < 60 * 1_000_000
 
 
-def parts(uri: str) -> dict[str, list[int]]:
+Place = tuple[str, dict[str, str] | None]
+
+
+async def place_of(table: AsyncTable) -> Place:
+    return await table.uri(), await table.latest_storage_options()
+
+
+def opened(place: Place) -> lance.LanceDataset:
+    return lance.dataset(place[0], storage_options=place[1])
+
+
+def parts(place: Place) -> dict[str, list[int]]:
     """Rows of each segment of each index, the oldest first."""
-    table = lance.dataset(uri)
+    table = opened(place)
     rows = {one.fragment_id: one.metadata.physical_rows for one in table.get_fragments()}
     return {
         index.name: [
@@ -68,7 +79,6 @@ async def scores(table: AsyncTable, words: str) -> dict[str, float]:
     return {row["id"]: row["_score"] for row in await query.limit(100).to_list()}
 
 
-@pytest.mark.folder
 def test_new_rows_become_segments_that_searches_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,17 +88,17 @@ def test_new_rows_become_segments_that_searches_read(
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {"year": "integer"})
         table = await put(indexes, 0, 20)
-        uri = await table.uri()
-        await asyncio.to_thread(update, uri, None)
-        held = parts(uri)
+        place = await place_of(table)
+        await asyncio.to_thread(update, *place)
+        held = parts(place)
         assert {"id_idx", "text_idx", "links_idx"} <= held.keys()
         assert set(map(tuple, held.values())) == {(20,)}
 
         index = await indexes.open("x")
         for first, number, expected in ((20, 3, (20, 3)), (23, 1, (20, 4)), (24, 2, (26,))):
             await put(indexes, first, number)
-            await asyncio.to_thread(update, uri, None)
-            assert set(map(tuple, parts(uri).values())) == {expected}
+            await asyncio.to_thread(update, *place)
+            assert set(map(tuple, parts(place).values())) == {expected}
             found = await scores(await indexes.database.open_table(table.name), "word")
             assert found.keys() == {f"d{one}" for one in range(first + number)}
             # the same text has the same score in each segment
@@ -99,8 +109,8 @@ def test_new_rows_become_segments_that_searches_read(
 
         await put(indexes, 26, 1)
         await index.put([stores.record("d0", "quite another text")])
-        await asyncio.to_thread(update, uri, None)
-        assert set(map(tuple, parts(uri).values())) == {(25, 2)}
+        await asyncio.to_thread(update, *place)
+        assert set(map(tuple, parts(place).values())) == {(25, 2)}
         again = await indexes.database.open_table(table.name)
         assert "d0" not in await scores(again, "word")
         assert (await scores(again, "another")).keys() == {"d0"}
@@ -108,7 +118,6 @@ def test_new_rows_become_segments_that_searches_read(
     stores.run(scenario())
 
 
-@pytest.mark.folder
 def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,10 +128,10 @@ def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {})
         index = await indexes.open("x")
-        table, uri = index.table, await index.table.uri()
+        table, place = index.table, await place_of(index.table)
         await index.put([stores.record(f"d{number}") for number in range(300)])
         await maintenance.optimize(table)
-        assert parts(uri)["vector_idx"] == [300]
+        assert parts(place)["vector_idx"] == [300]
         first = 300
         for number, expected in (
             (9, [300, 9]),
@@ -137,7 +146,7 @@ def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
             await index.put(given)
             first += number
             await maintenance.optimize(table)
-            assert parts(uri)["vector_idx"] == expected
+            assert parts(place)["vector_idx"] == expected
             query = await search.stored(index, "d7")
             found = await search.cosine(index, query, first, None)
             assert {hit.id for hit in found} == {f"d{one}" for one in range(first) if one != 7}
@@ -145,7 +154,6 @@ def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
     stores.run(scenario())
 
 
-@pytest.mark.folder
 def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
     """The control of the test before."""
 
@@ -153,25 +161,24 @@ def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {})
         table = await put(indexes, 0, 20)
-        uri = await table.uri()
-        await asyncio.to_thread(lance.dataset(uri).optimize.optimize_indices)
+        place = await place_of(table)
+        await asyncio.to_thread(opened(place).optimize.optimize_indices)
         await put(indexes, 20, 3)
-        await asyncio.to_thread(lance.dataset(uri).optimize.optimize_indices)
-        assert parts(uri)["text_idx"] == [23]
+        await asyncio.to_thread(opened(place).optimize.optimize_indices)
+        assert parts(place)["text_idx"] == [23]
 
     stores.run(scenario())
 
 
-@pytest.mark.folder
 def test_nothing_is_written_without_new_rows(tmp_path: Path) -> None:
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {})
         table = await put(indexes, 0, 2)
-        uri = await table.uri()
-        await asyncio.to_thread(update, uri, None)
-        version = lance.dataset(uri).version
-        await asyncio.to_thread(update, uri, None)
-        assert lance.dataset(uri).version == version
+        place = await place_of(table)
+        await asyncio.to_thread(update, *place)
+        version = opened(place).version
+        await asyncio.to_thread(update, *place)
+        assert opened(place).version == version
 
     stores.run(scenario())
