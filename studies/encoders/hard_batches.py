@@ -34,11 +34,7 @@ def settings(given: argparse.Namespace, output: str, size: int, inputs: str) -> 
     return Settings.model_validate(
         {
             "data": {"path": given.documents, "limit": given.limit},
-            "backbone": {
-                "path": given.start,
-                "max_tokens": given.max_tokens,
-                "dropout": 0.0,
-            },
+            "backbone": {"path": given.start, "max_tokens": given.max_tokens, "dropout": 0.0},
             "objective": {
                 "windows": given.windows,
                 "mlm_inputs": inputs,

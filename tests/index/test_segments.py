@@ -10,6 +10,7 @@ import pytest
 from lancedb.table import AsyncTable
 
 from service.index import maintenance
+from service.index.indexes import Indexes
 from service.index.merging import __main__ as merging
 from service.index.merging import process
 from service.index.merging.__main__ import FEW, update
@@ -53,8 +54,12 @@ class TestNewest:
 Place = tuple[str, dict[str, str] | None]
 
 
-async def place_of(table: AsyncTable) -> Place:
-    return await table.uri(), await table.latest_storage_options()
+async def filled(root: Path, number: int) -> tuple[Indexes, Place]:
+    """A store whose index x has so many documents, and the place of the index."""
+    indexes = await stores.open_indexes(root)
+    await indexes.create("x", {})
+    table = await put(indexes, 0, number)
+    return indexes, (await table.uri(), await table.latest_storage_options())
 
 
 def opened(place: Place) -> lance.LanceDataset:
@@ -85,21 +90,19 @@ def test_new_rows_become_segments_that_searches_read(
     monkeypatch.setattr(merging, "FEW", 1)
 
     async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {"year": "integer"})
-        table = await put(indexes, 0, 20)
-        place = await place_of(table)
+        indexes, place = await filled(tmp_path, 20)
         await asyncio.to_thread(update, *place)
         held = parts(place)
         assert {"id_idx", "text_idx", "links_idx"} <= held.keys()
         assert set(map(tuple, held.values())) == {(20,)}
 
         index = await indexes.open("x")
+        name = index.table.name
         for first, number, expected in ((20, 3, (20, 3)), (23, 1, (20, 4)), (24, 2, (26,))):
             await put(indexes, first, number)
             await asyncio.to_thread(update, *place)
             assert set(map(tuple, parts(place).values())) == {expected}
-            found = await scores(await indexes.database.open_table(table.name), "word")
+            found = await scores(await indexes.database.open_table(name), "word")
             assert found.keys() == {f"d{one}" for one in range(first + number)}
             # the same text has the same score in each segment
             assert len({round(score, 3) for score in found.values()}) == 1
@@ -111,7 +114,7 @@ def test_new_rows_become_segments_that_searches_read(
         await index.put([stores.record("d0", "quite another text")])
         await asyncio.to_thread(update, *place)
         assert set(map(tuple, parts(place).values())) == {(25, 2)}
-        again = await indexes.database.open_table(table.name)
+        again = await indexes.database.open_table(name)
         assert "d0" not in await scores(again, "word")
         assert (await scores(again, "another")).keys() == {"d0"}
 
@@ -125,12 +128,10 @@ def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
     monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
 
     async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {})
+        indexes, place = await filled(tmp_path, 1)
         index = await indexes.open("x")
-        table, place = index.table, await place_of(index.table)
-        await index.put([stores.record(f"d{number}") for number in range(300)])
-        await maintenance.optimize(table)
+        await index.put([stores.record(f"d{number}") for number in range(1, 300)])
+        await maintenance.optimize(index.table)
         assert parts(place)["vector_idx"] == [300]
         first = 300
         for number, expected in (
@@ -145,7 +146,7 @@ def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
             given = [stores.record(f"d{one}") for one in range(first, first + number)]
             await index.put(given)
             first += number
-            await maintenance.optimize(table)
+            await maintenance.optimize(index.table)
             assert parts(place)["vector_idx"] == expected
             query = await search.stored(index, "d7")
             found = await search.cosine(index, query, first, None)
@@ -158,10 +159,7 @@ def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
     """The control of the test before."""
 
     async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {})
-        table = await put(indexes, 0, 20)
-        place = await place_of(table)
+        indexes, place = await filled(tmp_path, 20)
         await asyncio.to_thread(opened(place).optimize.optimize_indices)
         await put(indexes, 20, 3)
         await asyncio.to_thread(opened(place).optimize.optimize_indices)
@@ -172,10 +170,7 @@ def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
 
 def test_nothing_is_written_without_new_rows(tmp_path: Path) -> None:
     async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {})
-        table = await put(indexes, 0, 2)
-        place = await place_of(table)
+        _, place = await filled(tmp_path, 2)
         await asyncio.to_thread(update, *place)
         version = opened(place).version
         await asyncio.to_thread(update, *place)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 from transformers import (
+    AutoConfig,
+    AutoModel,
     AutoTokenizer,
     BigBirdConfig,
     BigBirdModel,
@@ -127,6 +129,17 @@ def test_only_attention_weights_lose_their_dropout_by_default(
     settings = BackboneSettings(path=path, max_tokens=64, attention_dropout=None)
     config = open_start(settings).encoder.backbone.config
     assert config.attention_probs_dropout_prob == 0.1
+
+
+def test_only_a_given_dropout_is_refused_by_a_model_without_it(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    AutoModel.from_config(AutoConfig.for_model("fnet", **SIZES)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert open_start(BackboneSettings(path=str(tmp_path), max_tokens=64)).encoder
+    settings = BackboneSettings(path=str(tmp_path), max_tokens=64, attention_dropout=0.0)
+    with pytest.raises(SettingsError, match=r"backbone\.attention_dropout: a fnet model has no"):
+        open_start(settings)
 
 
 def test_unusable_start_weights_are_named(

@@ -30,7 +30,8 @@ from service.precedence import give_way
 
 # bytes of rows that a merge decodes at a time
 _BATCH_BYTES = 8 << 20
-# new rows for which small segments of an index are merged; they are written in milliseconds
+# Fewer new rows count as this many, so small segments of an index are merged each time: in
+# milliseconds.
 FEW = 1_024
 # writers may change the same fragments meanwhile
 _ATTEMPTS = 3
@@ -135,9 +136,7 @@ def update(uri: str, options: dict[str, str] | None) -> list[str]:
             merged = newest(held, new, FEW)
         names[merged].append(index.name)
     for merged, those in names.items():
-        lance.dataset(uri, storage_options=options).optimize.optimize_indices(
-            index_names=those, num_indices_to_merge=merged
-        )
+        table.optimize.optimize_indices(index_names=those, num_indices_to_merge=merged)
     return doubled
 
 

@@ -21,7 +21,8 @@ def newest(segments: Sequence[int], rows: int, few: int) -> int:
     Args:
         segments: number of rows of each segment, the oldest first.
         rows: number of rows that no segment covers.
-        few: so few new rows count as this many, where small segments are merged in milliseconds.
+        few: fewer new rows count as this many, so segments of up to ``RATIO`` times as many rows
+            are always merged.
     """
     newer = rows
     merged = 0
