@@ -132,9 +132,12 @@ def fit(
     """
     outputs = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
     check = until(deadline, stop)
-    objective = Objective(vectors, labels, outputs, weight_decay, weights, check, SCALE)
+    rows, basis = _span(vectors)
+    objective = Objective(rows, labels, outputs, weight_decay, weights, check, SCALE)
     sizes = (vectors.shape[1], hidden, objective.logits)
     layers = Layers.drawn([size for size in sizes if size])
+    if basis is not None:
+        layers.weights[0] = basis.T @ layers.weights[0]
     # Threads of OpenBLAS gain little on small matrices. If others compute on the same cores, the
     # threads wait for each other, many times as long.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -142,6 +145,8 @@ def fit(
             layers, done = descend(objective, layers, ITERATIONS)
             if done < ITERATIONS:
                 break
+    if basis is not None:
+        layers.weights[0] = basis @ layers.weights[0]
     matrices = [np.asarray(w, dtype=np.float32) for w in layers.weights]
     biases = [np.asarray(b, dtype=np.float32) for b in layers.biases]
     if objective.logits < outputs:
@@ -150,6 +155,19 @@ def fit(
         biases[-1] = np.hstack((np.zeros_like(biases[-1]), biases[-1]))
     matrices[0] = matrices[0] * np.float32(SCALE)
     return Network(tuple(matrices), tuple(biases))
+
+
+def _span(vectors: Vectors) -> tuple[Vectors, Floats | None]:
+    """Few examples as coordinates in a basis of their span, and that basis, float64 ``[dimensions,
+    examples]``; the vectors and None if there are many.
+
+    A weight's part outside of the span changes no logit of an example. Only the penalty sees it,
+    and is least where that part is zero. A training on 10 examples takes a fifth of the time.
+    """
+    if 2 * len(vectors) > vectors.shape[1]:
+        return vectors, None
+    basis = np.linalg.qr(vectors.T.astype(np.float64))[0]
+    return (vectors @ basis).astype(np.float32), basis
 
 
 def calibrate(logits: Vectors, labels: Labels, check: Check = lambda: None) -> float:

@@ -157,3 +157,23 @@ def test_parts_limit_the_memory_and_the_time_between_two_checks() -> None:
     assert looks > 10
     # all logits at once would be 80 MB, and there are three such arrays
     assert peak < 50_000_000
+
+
+@pytest.mark.parametrize("hidden", [0, 16])
+def test_few_examples_are_fitted_in_their_span(hidden: int) -> None:
+    draw = np.random.default_rng(0)
+    vectors = draw.standard_normal((60, 64)).astype(np.float32)
+    labels = np.arange(60) % 3
+    few = training.fit(vectors[:12], labels[:12], time.monotonic() + 60, hidden=hidden)
+    many = training.fit(vectors, labels, time.monotonic() + 60, hidden=hidden)
+    span = np.linalg.qr(vectors[:12].T)[0]
+    outside = draw.standard_normal((5, 64)).astype(np.float32)
+    outside -= outside @ span @ span.T
+    inside = few.logits(outside + vectors[:5])
+    assert inside == pytest.approx(few.logits(vectors[:5]), abs=1e-4)
+    assert np.abs(many.logits(outside + vectors[:5]) - many.logits(vectors[:5])).max() > 0.1
+    if not hidden:
+        model = LogisticRegression(C=1 / training.WEIGHT_DECAY, max_iter=1000)
+        model.fit(vectors[:12] * training.SCALE, labels[:12])
+        wanted = model.predict_proba(vectors * training.SCALE)
+        assert np.abs(softmax(few.logits(vectors)) - wanted).max() < 5e-3
