@@ -10,6 +10,7 @@ from pydantic_settings import (
     BaseSettings,
     CliApp,
     PydanticBaseSettingsSource,
+    SettingsConfigDict,
     YamlConfigSettingsSource,
 )
 from pydantic_settings import (
@@ -35,6 +36,8 @@ def load(arguments: list[str]) -> Settings:
 
     class WithFile(Settings):
         __doc__ = Settings.__doc__
+        # it has no field of its own; to look for their docstrings took a fifth of a start
+        model_config = SettingsConfigDict(use_attribute_docstrings=False)
 
         @classmethod
         def settings_customise_sources(

@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.routing import compile_path
 
 from service.errors import (
     DeadlineError,
@@ -23,6 +22,7 @@ from service.errors import (
     StoreError,
 )
 from service.logs import outline
+from service.server import interface
 
 log = structlog.get_logger("docsplit")
 
@@ -97,7 +97,19 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
     named = {431}.union(statuses, *(implied.get(status, ()) for status in statuses))
     # the connection refuses a head before the dialect of its path is known
     models = dict.fromkeys(named, dialect) | {431: NativeError}
-    return {one: {"model": models[one], "description": said[one]} for one in sorted(named)}
+    # FastAPI makes a validator for each model that it is given, which took half of a start. The
+    # last status with a model puts it into the components of the document; the others refer to it.
+    given = {model: status for status, model in sorted(models.items())}
+    return {
+        one: {"description": said[one]}
+        | ({"model": model} if given[model] == one else {"content": _reference(model)})
+        for one, model in sorted(models.items())
+    }
+
+
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"application/json": {"schema": schema}}
 
 
 def translate(error: Exception, fields: Container[str] = frozenset()) -> ServiceError:
@@ -128,9 +140,10 @@ def install(app: FastAPI) -> None:
 
     async def handle(request: Request, error: Exception) -> Response:
         answer = translate(error, _fields(request.app))
-        if answer.status == 405 and (allowed := methods(request)):
+        path = request.url.path
+        if answer.status == 405 and (allowed := interface.methods(request.app.routes, path)):
             answer.headers["allow"] = ", ".join(allowed)
-        return response(request.url.path, answer)
+        return response(path, answer)
 
     async def handle_store(request: Request, error: Exception) -> Response:
         fault = await request.app.state.service.store.fault(error)
@@ -146,18 +159,6 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, handle)
 
 
-def methods(request: Request) -> list[str]:
-    """Methods of all routes on the request's path; Starlette names only those of the first."""
-    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
-    found = (
-        method.upper()
-        for path, operations in paths.items()
-        if compile_path(path)[0].fullmatch(request.url.path)
-        for method in operations
-    )
-    return sorted(set(found))
-
-
 def _http(error: HTTPException) -> ServiceError:
     kinds: dict[int, tuple[type[ServiceError], str]] = {
         400: (MalformedError, "the body could not be read: send UTF-8 JSON"),
@@ -171,16 +172,9 @@ def _http(error: HTTPException) -> ServiceError:
 
 
 def _fields(app: FastAPI) -> frozenset[str]:
-    """Names of all fields and parameters of the interface."""
     found: frozenset[str] | None = getattr(app.state, "fields", None)
     if found is None:
-        document = app.openapi()
-        schemas = document["components"]["schemas"].values()
-        names = {name for schema in schemas for name in schema.get("properties", ())}
-        for operations in document["paths"].values():
-            for operation in operations.values():
-                names |= {parameter["name"] for parameter in operation.get("parameters", ())}
-        app.state.fields = found = frozenset(names)
+        app.state.fields = found = interface.field_names(app.routes)
     return found
 
 

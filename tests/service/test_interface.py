@@ -1,0 +1,63 @@
+"""What the routes accept, beside the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from service.server import interface
+from service.server.app import create_app
+from service.server.lifecycle import Service
+from service.server.opening import open_bundles
+from service.settings import Settings
+
+# the parts of a form: a route checks them itself
+FORM = {"file", "files"}
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    settings = Settings(index_path=str(tmp_path_factory.mktemp("index")))
+    return create_app(Service(settings, open_bundles(settings)))
+
+
+def test_the_names_are_those_of_all_parameters_and_bodies_in_the_document(app: FastAPI) -> None:
+    document = app.openapi()
+    schemas = document["components"]["schemas"]
+    found: set[str] = set()
+    seen: set[str] = set()
+
+    def look(part: Any) -> None:
+        if isinstance(part, dict):
+            found.update(part.get("properties", ()))
+            name = str(part.get("$ref", "")).rpartition("/")[2]
+            if name and name not in seen:
+                seen.add(name)
+                look(schemas[name])
+            for value in part.values():
+                look(value)
+        elif isinstance(part, list):
+            for value in part:
+                look(value)
+
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            look(operation.get("requestBody", {}))
+            found |= {parameter["name"] for parameter in operation.get("parameters", ())}
+    assert interface.field_names(app.routes) == found - FORM
+    # answers have further names, so the routes' own answers are not among them
+    everything = {name for schema in schemas.values() for name in schema.get("properties", ())}
+    assert everything - found
+
+
+def test_the_methods_of_a_path_are_those_of_all_its_routes(app: FastAPI) -> None:
+    paths = app.openapi()["paths"]
+    own = interface.methods(app.routes, "/indexes/name/documents/get")
+    assert own == ["DELETE", "GET", "PATCH", "POST"]
+    for path, operations in paths.items():
+        filled = path.replace("{", "").replace("}", "")
+        assert {method.upper() for method in operations} <= {*interface.methods(app.routes, filled)}
+    assert interface.methods(app.routes, "/openapi.json") == []
+    assert interface.methods(app.routes, "/unknown") == []
