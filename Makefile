@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
-# test processes: two more than cores, because some of them wait
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# test processes: one more than cores, because some of them wait
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # further arguments, e.g. make serve ARGS="--port 9000"
 ARGS ?=
 

@@ -1,6 +1,6 @@
-"""Services forked from a process that has imported them already: a start takes a third of the time.
+"""Services and commands forked from a process that has imported them already.
 
-A test of the start itself uses ``python -m service``.
+A start takes a third of the time. A test of the start itself uses ``python -m``.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# what a service imports until it is ready, and the reader of damaged files with LanceDB
-_IMPORTED = ["service.server.serving", "service.server.lifecycle", "service.integrity.reading"]
 
 
 @cache
 def begin() -> None:
     """Start the process that services are forked from; others use it, too."""
-    multiprocessing.set_forkserver_preload(_IMPORTED)
+    multiprocessing.set_forkserver_preload(["tests.preloaded"])
     forkserver.ensure_running()
 
 
@@ -32,7 +32,7 @@ class Forked:
 
     Args:
         arguments: of ``docsplit-serve``.
-        log: gets its standard error.
+        log: its standard error is appended to this file.
         environment: all its variables.
         folder: to work in.
     """
@@ -41,9 +41,9 @@ class Forked:
         self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
     ) -> None:
         begin()
-        log.write_bytes(b"")
-        given = (list(arguments), log, dict(environment), folder)
-        self._process = _CONTEXT.Process(target=_serve, args=given)
+        log.touch()
+        given = ("service.__main__", list(arguments), None, log, dict(environment), folder)
+        self._process = _CONTEXT.Process(target=_main, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -78,13 +78,36 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _serve(arguments: list[str], log: Path, environment: dict[str, str], folder: Path) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(descriptor, sys.stderr.fileno())
-    os.close(descriptor)
+def run(module: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the ``main`` of a module like ``python -m``, with this process's environment."""
+    begin()
+    with tempfile.TemporaryDirectory() as place:
+        output, errors = Path(place, "output"), Path(place, "errors")
+        given = (module, list(arguments), output, errors, dict(os.environ), folder)
+        process = _CONTEXT.Process(target=_main, args=given)
+        process.start()
+        process.join()
+        status = process.exitcode
+        assert status is not None
+        return subprocess.CompletedProcess(
+            [module, *arguments], status, output.read_text(), errors.read_text()
+        )
+
+
+def _main(
+    module: str,
+    arguments: list[str],
+    output: Path | None,
+    errors: Path,
+    environment: Mapping[str, str],
+    folder: Path,
+) -> None:
+    for path, stream in ((output, sys.stdout), (errors, sys.stderr)):
+        if path is not None:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.dup2(descriptor, stream.fileno())
+            os.close(descriptor)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    from service.__main__ import main
-
-    sys.exit(main(arguments))
+    sys.exit(import_module(module).main(arguments))

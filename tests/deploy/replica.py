@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import forked
 from tests.conftest import ROOT, Server, free_port, wait_ready
 
 # longer than HAProxy needs to notice: two checks, one second apart
@@ -29,12 +28,11 @@ class Replica:
 
     def start(self) -> None:
         """Start the service; ``wait_ready`` waits for it."""
-        command = [sys.executable, "-m", "service", "--port", str(self.port), "--threads", "1"]
-        command += ["--calibrate", "0", "--drain-seconds", str(DRAIN_SECONDS), *self.flags]
+        command = ["--port", str(self.port), "--threads", "1", "--calibrate", "0"]
+        command += ["--drain-seconds", str(DRAIN_SECONDS), *self.flags]
         env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
         log = self.folder / f"{self.name}.log"
-        with log.open("ab") as stream:
-            process = subprocess.Popen(command, stderr=stream, cwd=ROOT, env=env)
+        process = forked.Forked(command, log, env, ROOT)
         self.server = Server(f"http://127.0.0.1:{self.port}", process, log)
 
     def end(self, number: int) -> int:

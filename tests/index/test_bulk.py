@@ -16,21 +16,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.bulk.__main__ import main
+from tests import forked
 from tests.conftest import ROOT, serving
 from tests.index.conftest import call
 from tests.storage import placed
 
 
+def flagged(source: Path, index_path: Path, *flags: str) -> list[str]:
+    start = [str(source), "--index", "bulk", "--index-path", placed(index_path)]
+    return [*start, "--log-level", "error", "--calibrate", "0", "--streams", "2", *flags]
+
+
 def command(source: Path, index_path: Path, *flags: str) -> list[str]:
-    start = [sys.executable, "-m", "service.bulk", str(source), "--index", "bulk"]
-    start += ["--index-path", placed(index_path), "--log-level", "error", "--calibrate", "0"]
-    return [*start, "--streams", "2", *flags]
+    return [sys.executable, "-m", "service.bulk", *flagged(source, index_path, *flags)]
 
 
 def run(source: Path, index_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(source, index_path, *flags), cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    return forked.run("service.bulk.__main__", *flagged(source, index_path, *flags), folder=ROOT)
 
 
 def write(path: Path, *rows: Any) -> Path:

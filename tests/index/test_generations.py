@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,12 +27,13 @@ from service.index.rows.schema import identity
 from service.index.rows.vectors import matrix
 from service.index.storage.database import Database, table_names
 from service.learning.store import Head, Heads
+from tests import forked
 from tests.conftest import ROOT, Server, serving
 from tests.index.conftest import call, count, upsert
 from tests.other_bundle import seal_other
 from tests.storage import placed
 
-SHORT, LONG = 256, 64
+SHORT, LONG = 256, 32
 OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
 
 
@@ -275,22 +274,13 @@ def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
     texts.mkdir()
     for number in range(3):
         (texts / f"{number}.txt").write_text(f"Text number {number}.")
-    start = [sys.executable, "-m", "service.bulk", str(texts), "--index", "bulk"]
-    start += [
-        "--index-path",
-        placed(tmp_path / "index"),
-        "--log-level",
-        "error",
-        "--calibrate",
-        "0",
-    ]
+    start = [str(texts), "--index", "bulk", "--index-path", placed(tmp_path / "index")]
+    start += ["--log-level", "error", "--calibrate", "0"]
     for flags, said in (
         ([], "3 written, 0 unchanged"),
         (["--bundle", str(tmp_path / "bundle")], "0 written, 3 unchanged"),
     ):
-        done = subprocess.run(
-            [*start, *flags], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        done = forked.run("service.bulk.__main__", *start, *flags, folder=ROOT)
         assert done.returncode == 0, done.stderr
         assert said in done.stderr
         assert ("re-embedding, 3 of 3 documents" in done.stderr) == bool(flags)

@@ -56,7 +56,8 @@ def service(
         {
             "id": name,
             "title": f"PEP {name[4:]}",
-            "text": peps[name],
+            # a few windows each
+            "text": peps[name][:4000],
             "metadata": {"year": year},
             "links": ["pep-20"] if name == "pep-257" else [],
         }

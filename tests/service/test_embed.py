@@ -110,7 +110,7 @@ def test_neighbours_in_a_batch_do_not_change_a_vector(
 ) -> None:
     chosen: Server = request.getfixturevalue(which)
     text = short_texts[7]
-    neighbour = " ".join(long_document.split()[:5000])
+    neighbour = " ".join(long_document.split()[:2000])
     single = vectors(chosen, [text])[0]
     in_batch = vectors(chosen, [text, *short_texts[10:73]])[0]
     beside_long = vectors(chosen, [neighbour, text])[1]

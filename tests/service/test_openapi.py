@@ -67,7 +67,7 @@ def test_every_route_conforms_to_its_schema(server: Server, tmp_path: Path) -> N
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
         f"{server.url}/openapi.json",
-        f"--max-examples={1000 if NIGHTLY else 8}",
+        f"--max-examples={1000 if NIGHTLY else 3}",
         *([] if NIGHTLY else ["--seed=1"]),
         "--generation-database=none",
     ]

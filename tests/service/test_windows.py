@@ -66,7 +66,7 @@ def test_edit_in_the_middle_changes_at_most_three_windows(
     assert max(counts) <= 3
     assert min(counts) >= 1
     control = changed(fixed_length, tokenizer, long_document, edited(long_document, 0))
-    assert control > 20
+    assert control > 3 * max(counts)
 
 
 def test_appended_text_changes_only_the_last_window(

@@ -1,0 +1,23 @@
+"""Imports and data that every service needs. Services are forked from a process that has them."""
+
+import gc
+from importlib import import_module
+
+from bundles.telemetry import block_telemetry
+from service.server.page import folder
+
+block_telemetry()
+for name in (
+    "openvino",
+    "service.server.serving",
+    "service.server.lifecycle",
+    # for the first request to an index, the first training, and the reader of damaged files
+    "service.index.store",
+    "heads.training",
+    "service.integrity.reading",
+):
+    import_module(name)
+folder.load("swagger", "docs")
+folder.load("ui", "page")
+# a collection would touch, and so copy, the memory that all services share
+gc.freeze()
