@@ -14,15 +14,15 @@ from tokenizers import Tokenizer
 from bundles.format import Bundle
 from bundles.manifest import PrecisionName
 from export.checkpoint.tokenizer import batches
-from export.checks.engines import open_engine, openvino_engine
+from export.checks.engines import Encode, open_engine, openvino_engine
 from tests.export.conftest import SIZES
 
 WINDOW = 96
 LOCAL = 16  # ModernBERT's local window; the longest text is six times longer
 MODERN: dict[str, Any] = {
     **SIZES,
-    "num_hidden_layers": 4,
-    "global_attn_every_n_layers": 3,
+    "num_hidden_layers": 3,
+    "global_attn_every_n_layers": 2,
     "local_attention": LOCAL,
     "max_position_embeddings": WINDOW,
     "pad_token_id": 0,
@@ -101,6 +101,17 @@ def save_encoder(family: str, bert: Path, roberta: Path, folder: Path) -> Path:
     return folder
 
 
+def opened(bundle: Bundle, precision: PrecisionName = "fp16", runtime: str = "onnx") -> Encode:
+    """The engine of a graph. OpenVINO runs both graphs, the fp16 graph in f32, so the result does
+    not depend on the processor."""
+    graph = bundle.graph(precision)
+    if runtime == "openvino" and precision == "fp16":
+        _, engine = openvino_engine(graph, threads=1, floating="f32")
+    else:
+        _, engine = open_engine(precision, graph, threads=1)
+    return engine
+
+
 def encode(
     bundle: Bundle,
     texts: list[str],
@@ -108,9 +119,9 @@ def encode(
     size: int,
     precision: PrecisionName = "fp16",
     runtime: str = "onnx",
+    engine: Encode | None = None,
 ) -> np.ndarray:
-    """The bundle's vectors, ``size`` texts per batch. OpenVINO runs both graphs, the fp16 graph in
-    f32, so the result does not depend on the processor."""
+    """The bundle's vectors, ``size`` texts per batch; see ``opened``."""
     made = bundle.manifest
     inputs = batches(
         Tokenizer.from_file(str(bundle.path("tokenizer.json"))),
@@ -119,11 +130,7 @@ def encode(
         pad_token_id=made.pad_token_id,
         size=size,
     )
-    graph = bundle.graph(precision)
-    if runtime == "openvino" and precision == "fp16":
-        _, engine = openvino_engine(graph, threads=1, floating="f32")
-    else:
-        _, engine = open_engine(precision, graph, threads=1)
+    engine = engine or opened(bundle, precision, runtime)
     return np.concatenate([engine(batch) for batch in inputs])
 
 

@@ -77,6 +77,13 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) 
 
 
 @pytest.fixture(scope="session")
+def shallow_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
+    """The same with one layer, which is exported in two thirds of the time."""
+    folder = tmp_path_factory.mktemp("shallow") / "tiny-bert"
+    return save_bert(folder, pep_texts, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="session")
 def word_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> Path:
     """The same, of which most of a vector comes from the words, as in trained encoders.
 

@@ -34,14 +34,14 @@ def write_judged(folder: Path, texts: list[str], documents: int = 90) -> Path:
     return folder
 
 
-def write_labelled(path: Path, texts: list[str]) -> Path:
+def write_labelled(path: Path, texts: list[str], each: int = EACH) -> Path:
     """Passages of 30 to 105 words, by their document."""
     longest = sorted(texts, key=len)[-CLASSES:]
     rows = []
     for label, text in enumerate(longest):
         words = text.split()[BEGIN:]
-        step = len(words) // EACH
-        for i in range(EACH):
+        step = len(words) // each
+        for i in range(each):
             own = words[i * step : i * step + 30 + 25 * (i % 4)]
             part = "test" if i % 2 else "train"
             rows.append({"text": " ".join(own), "label": f"document {label}", "split": part})

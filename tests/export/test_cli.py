@@ -37,7 +37,7 @@ def test_help_is_quick_and_complete() -> None:
 
 
 def test_a_bundle_from_the_command_line(
-    bert_folder: Path,
+    shallow_folder: Path,
     text_file: Path,
     pep_texts: list[str],
     tmp_path: Path,
@@ -45,7 +45,7 @@ def test_a_bundle_from_the_command_line(
 ) -> None:
     judged = write_judged(tmp_path / "claims", pep_texts)
     dest = tmp_path / "bundle"
-    arguments = [str(bert_folder), str(dest), "--licence", "MIT", "--precision", "fp16"]
+    arguments = [str(shallow_folder), str(dest), "--licence", "MIT", "--precision", "fp16"]
     options = [
         "--name",
         "mine",

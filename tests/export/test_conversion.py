@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 
 @pytest.fixture(scope="module")
 def bundle(
-    bert_folder: Path,
+    shallow_folder: Path,
     text_file: Path,
     neighbours_of_random_encoders: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Bundle:
     folder = tmp_path_factory.mktemp("conversion")
     source = save_sentence_transformer(
-        bert_folder,
+        shallow_folder,
         folder / "model",
         pooling="max",
         normalise=False,

@@ -15,6 +15,7 @@ import pytest
 
 from bundles.format import Bundle, digest, load, seal
 from bundles.manifest import MANIFEST, BundleError, Manifest
+from export import passages
 from export.__main__ import main
 from export.checkpoint.source import Source
 from export.checks.engines import Inputs
@@ -38,15 +39,15 @@ ANY_LOSS = 1.0
 @pytest.fixture(scope="module")
 def held_out(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> HeldOut:
     folder = tmp_path_factory.mktemp("held-out")
-    judged = write_judged(folder / "claims", pep_texts)
-    return HeldOut([judged], [write_labelled(folder / "topics.jsonl", pep_texts)])
+    judged = write_judged(folder / "claims", pep_texts, documents=45)
+    return HeldOut([judged], [write_labelled(folder / "topics.jsonl", pep_texts, each=40)])
 
 
 @pytest.fixture(scope="module")
-def order(text_file: Path, bert_folder: Path, held_out: HeldOut) -> Order:
+def order(text_file: Path, shallow_folder: Path, held_out: HeldOut) -> Order:
     def make(dest: Path, **settings: Any) -> Request:
         values: dict[str, Any] = {
-            "source": str(bert_folder),
+            "source": str(shallow_folder),
             "dest": dest,
             "licence": "MIT",
             "max_tokens": 64,
@@ -88,10 +89,10 @@ def test_the_manifest_holds_the_loss_of_each_graph(bundle: Bundle, steps: list[s
             "claims",
             "nDCG@10",
         )
-        assert (retrieval.documents, retrieval.cases) == (90, 90)
+        assert (retrieval.documents, retrieval.cases) == (45, 45)
         assert (probe.task, probe.data, probe.metric) == ("probe", "topics", "accuracy")
-        assert (probe.documents, probe.cases) == (240, 120)
-        # above chance, which is near 1 / 90 at ten places and 1 / 4
+        assert (probe.documents, probe.cases) == (160, 80)
+        # above chance, which is near 1 / 45 at ten places and 1 / 4
         assert retrieval.source > 0.2
         assert probe.source > 0.5
     fp16, int8 = (p.parity.tasks for p in bundle.manifest.precisions.values())
@@ -137,13 +138,13 @@ def options(held_out: HeldOut, source: Path, text_file: Path) -> list[str]:
 
 def test_verify_repeats_losses(
     bundle: Bundle,
-    bert_folder: Path,
+    shallow_folder: Path,
     text_file: Path,
     held_out: HeldOut,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    command = ["verify", str(bundle.root), *options(held_out, bert_folder, text_file)]
+    command = ["verify", str(bundle.root), *options(held_out, shallow_folder, text_file)]
     for task in LIMITS:
         monkeypatch.setitem(LIMITS, task, ANY_LOSS)
     assert main(command) == 0
@@ -180,7 +181,7 @@ LOST = (
 @pytest.mark.usefixtures("only_tasks")
 def test_verify_names_the_refused_graph_and_its_figures(
     bundle: Bundle,
-    bert_folder: Path,
+    shallow_folder: Path,
     text_file: Path,
     held_out: HeldOut,
     tmp_path: Path,
@@ -190,7 +191,7 @@ def test_verify_names_the_refused_graph_and_its_figures(
     forget_words(folder / "model.fp16.onnx")
     fields = bundle.manifest.model_dump(exclude={"files", "revision"})
     seal(folder, **fields | {"precisions": {"fp16": bundle.manifest.precisions["fp16"]}})
-    command = ["verify", str(folder), *options(held_out, bert_folder, text_file)]
+    command = ["verify", str(folder), *options(held_out, shallow_folder, text_file)]
     # the bundle was made with other limits
     assert main(command) == 0
     usual = [f"--threshold=fp16.{name}={limit}" for name, limit in LIMITS.items()]
@@ -218,8 +219,14 @@ def test_a_graph_with_a_large_loss_is_not_written(
 
 
 def test_calibration_data_cannot_be_held_out(
-    order: Order, held_out: HeldOut, text_file: Path, tmp_path: Path
+    order: Order,
+    held_out: HeldOut,
+    text_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # so many that some are of the held-out documents
+    monkeypatch.setattr(passages, "CALIBRATION", 64)
     corpus = (held_out.retrieval[0] / "corpus.jsonl").read_text().splitlines()
     documents = [json.loads(line)["text"] for line in corpus]
     both = tmp_path / "both.txt"

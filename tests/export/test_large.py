@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 DATA = "model.fp16.onnx.data"
 
 
-@pytest.fixture(autouse=True)
-def _files_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export.storage, "MOST_BYTES", 20_000)
+@pytest.fixture(scope="module", autouse=True)
+def files_hold_little() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export.storage, "MOST_BYTES", 20_000)
+        yield
 
 
 def order(source: Path, dest: Path, text_file: Path, **settings: Any) -> Request:
@@ -43,30 +47,33 @@ def order(source: Path, dest: Path, text_file: Path, **settings: Any) -> Request
     return Request(**given)
 
 
-@pytest.fixture
-def bundle(bert_folder: Path, text_file: Path, tmp_path: Path) -> Bundle:
+@pytest.fixture(scope="module")
+def bundle(
+    shallow_folder: Path, text_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Bundle:
     """Its fp16 form was repaired, too, as far as the repair goes."""
+    dest = tmp_path_factory.mktemp("large") / "bundle"
     request = order(
-        bert_folder,
-        tmp_path / "bundle",
+        shallow_folder,
+        dest,
         text_file,
         precisions=("fp16", "int8"),
         thresholds={"fp16.cosine_mean": 1.0},
         accept=("fp16",),
     )
     run(request)
-    return load(tmp_path / "bundle")
+    return load(dest)
 
 
 def test_a_bundle_with_weights_beside_the_graph_serves(
-    bundle: Bundle, bert_folder: Path, sentences: list[str]
+    bundle: Bundle, shallow_folder: Path, sentences: list[str]
 ) -> None:
     graph = bundle.graph("fp16")
     assert graph.stat().st_size < 60_000 < bundle.path(DATA).stat().st_size
     tensors = onnx.load(graph, load_external_data=False).graph.initializer
     places = {ExternalDataInfo(one).location for one in tensors if one.external_data}
     assert places == {DATA}
-    reference = reference_vectors(open_source(str(bert_folder)), sentences).numpy()
+    reference = reference_vectors(open_source(str(shallow_folder)), sentences).numpy()
     assert cosines(encode(bundle, sentences, size=8), reference).min() > 0.9999
     ids = np.array([[2, 9, 10, 11, 3]])
     mask = np.ones_like(ids)
@@ -77,33 +84,34 @@ def test_a_bundle_with_weights_beside_the_graph_serves(
     assert vectors[0] @ vectors[1] > 0.9999
 
 
-def test_a_bundle_whose_weights_changed_is_refused(bundle: Bundle) -> None:
-    path = bundle.path(DATA)
+def test_a_bundle_whose_weights_changed_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    folder = shutil.copytree(bundle.root, tmp_path / "bundle")
+    path = load(folder).path(DATA)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(BundleError, match=rf"{DATA}: content differs"):
-        load(bundle.root)
+        load(folder)
     path.unlink()
     with pytest.raises(BundleError, match=rf"{DATA}: missing"):
-        load(bundle.root)
+        load(folder)
 
 
 def test_the_same_weights_give_the_same_files(
-    bert_folder: Path, text_file: Path, tmp_path: Path
+    shallow_folder: Path, text_file: Path, tmp_path: Path
 ) -> None:
-    first, second = (run(order(bert_folder, tmp_path / name, text_file)) for name in "ab")
+    first, second = (run(order(shallow_folder, tmp_path / name, text_file)) for name in "ab")
     assert DATA in first.files
     assert first.files == second.files
 
 
 def test_a_graph_of_a_folder_with_such_weights_exports(
-    bert_folder: Path, text_file: Path, sentences: list[str], tmp_path: Path
+    shallow_folder: Path, text_file: Path, sentences: list[str], tmp_path: Path
 ) -> None:
-    folder = folder_of(bert_folder, tmp_path / "folder", "other names")
+    folder = folder_of(shallow_folder, tmp_path / "folder", "other names")
     graph = folder / "model.onnx"
     onnx.save_model(onnx.load(graph), graph, save_as_external_data=True, location="model.onnx_data")
     assert (folder / "model.onnx_data").stat().st_size > 60_000
     run(order(folder, tmp_path / "bundle", text_file))
-    reference = reference_vectors(open_source(str(bert_folder)), sentences).numpy()
+    reference = reference_vectors(open_source(str(shallow_folder)), sentences).numpy()
     assert cosines(encode(load(tmp_path / "bundle"), sentences, size=8), reference).min() > 0.9999

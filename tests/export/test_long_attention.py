@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,15 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, BertModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from bundles.format import Bundle, load
 from export.__main__ import main
+from export.checkpoint.long_attention import MODEL_TYPE
 from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checks.engines import source_engine
 from export.graphs.graph import INPUTS, OUTPUT, write_graph
-from tests.conftest import ROOT, serving
+from tests.conftest import serving
 from training.backbones.encoder import Encoder
 from training.backbones.extend import extend
 from training.trainer.output import save_model
@@ -124,12 +124,16 @@ def test_int8_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "b").exists()
 
 
-def test_model_code_runs_only_if_allowed(folder: Path, tmp_path: Path) -> None:
-    # a separate process, because this one has registered the class with transformers
-    order = [sys.executable, "-m", "export", str(folder), str(tmp_path / "b"), "--licence", "x"]
-    done = subprocess.run(order, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert "--trust-remote-code" in done.stderr
+def test_model_code_runs_only_if_allowed(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # the training has registered its class with transformers, unlike a process that exports
+    monkeypatch.delitem(CONFIG_MAPPING._extra_content, MODEL_TYPE)
+    assert main([str(folder), str(tmp_path / "b"), "--licence", "x"]) == 1
+    assert "--trust-remote-code" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
 
 

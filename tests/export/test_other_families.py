@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, processors
 from bundles.manifest import Pooling as PoolingName
 from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
-from export.checks.engines import open_engine, openvino_engine
+from export.checks.engines import Encode, open_engine, openvino_engine
 from export.graphs.fp16 import FILE, fuse, write_fp16
 from export.graphs.graph import write_graph
 from tests.conftest import NIGHTLY
@@ -48,13 +48,9 @@ def save(family: str, bert: Path, roberta: Path, root: Path, pooling: str) -> Pa
     return folder
 
 
-def encode(source: Source, graph: Path, runtime: str, texts: list[str], size: int) -> np.ndarray:
+def encode(source: Source, engine: Encode, texts: list[str], size: int) -> np.ndarray:
     tokenizer = Tokenizer.from_str(source.tokenizer.backend_tokenizer.to_str())
     inputs = batches(tokenizer, texts, max_tokens=WINDOW, pad_token_id=0, size=size)
-    if runtime == "openvino":
-        _, engine = openvino_engine(graph, threads=1, floating="f32")
-    else:
-        _, engine = open_engine("fp16", graph, threads=1)
     return np.concatenate([engine(batch) for batch in inputs])
 
 
@@ -87,8 +83,12 @@ def test_the_graphs_of_each_family_agree_with_their_source(
         (FILE, "onnx", 0.9999),
         (FILE, "openvino", 0.9999),
     ):
+        if runtime == "openvino":
+            _, engine = openvino_engine(tmp_path / name, threads=1, floating="f32")
+        else:
+            _, engine = open_engine("fp16", tmp_path / name, threads=1)
         for size in (1, len(sentences)) if runtime == "onnx" else (5,):
-            vectors = encode(source, tmp_path / name, runtime, sentences, size)
+            vectors = encode(source, engine, sentences, size)
             assert cosines(vectors, reference).min() > least, (name, runtime, size)
     transformer, _ = source.model
     foreign = SentenceTransformer(modules=[transformer, Pooling(32, other)], device="cpu")

@@ -111,26 +111,29 @@ OPERATORS: list[type[OpRun]] = [
 ]
 
 
-@pytest.fixture(params=["bert", "roberta"])
+@pytest.fixture(scope="module", params=["bert", "roberta"])
 def source(request: pytest.FixtureRequest) -> Source:
     folder: Path = request.getfixturevalue(f"{request.param}_folder")
     return open_source(str(folder), max_tokens=64)
 
 
-@pytest.fixture
-def inputs(source: Source, sentences: list[str], tmp_path: Path) -> Inputs:
+@pytest.fixture(scope="module")
+def inputs(
+    source: Source, sentences: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Inputs:
     """A batch of 16 rows of 3 to 64 tokens."""
-    tokenizer = write_tokenizer(source, tmp_path, sentences)
+    tokenizer = write_tokenizer(source, tmp_path_factory.mktemp("tokenizer"), sentences)
     pad = int(source.tokenizer.pad_token_id)
     [batch] = batches(tokenizer, sentences[:16], max_tokens=64, pad_token_id=pad, size=16)
     return batch
 
 
-@pytest.fixture
-def fp16(source: Source, inputs: Inputs, tmp_path: Path) -> Path:
-    write_graph(source, tmp_path / "model.onnx")
-    write_fp16(fuse(source, tmp_path / "model.onnx", [inputs]), tmp_path)
-    return tmp_path / "model.fp16.onnx"
+@pytest.fixture(scope="module")
+def fp16(source: Source, inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fp16")
+    write_graph(source, folder / "model.onnx")
+    write_fp16(fuse(source, folder / "model.onnx", [inputs]), folder)
+    return folder / "model.fp16.onnx"
 
 
 def test_packed_graphs_are_built_and_their_kernels_counted(

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from training.settings import Settings
+from training.trainer import loop
 
 # The models are too small to gain from threads.
 torch.set_num_threads(1)
@@ -124,6 +125,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [json.dumps(d) for d in make_documents(60)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def plots() -> None:
+    """Let runs draw their plot."""
+
+
+@pytest.fixture(autouse=True)
+def no_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs draw no plot: it costs a second, most of a short run."""
+    if "plots" not in request.fixturenames:
+        monkeypatch.setattr(loop, "plot_run", lambda folder, chance: None)
 
 
 MakeSettings = Callable[..., Settings]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cosine_similarity
 
@@ -190,18 +191,18 @@ def test_masked_lm_reads_nothing_but_masked_copies(
     assert len(read) == passes * len(bench.batch.chunks)
 
 
-def _worker(rank: int, port: int, settings: str, folder: str) -> None:
-    import os
-
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE="2",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-    )
+def _second(spawned: int, *given: str) -> None:
     torch.set_num_threads(1)
-    processes = Processes(cpu=True)
+    _worker(1 + spawned, *given)
+
+
+def _worker(rank: int, port: str, settings: str, folder: str) -> None:
+    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}).items():
+            patch.setenv(name, value)
+        AcceleratorState._reset_state(reset_partial_state=True)
+        processes = Processes(cpu=True)
     assert processes.count == 2
     bench = Bench(Settings.model_validate_json(settings), processes)
     for cached in (False, True):
@@ -209,6 +210,7 @@ def _worker(rank: int, port: int, settings: str, folder: str) -> None:
         state = {"loss": loss.total, "chunks": len(bench.batch.chunks), "gradients": gradients}
         torch.save(state, Path(folder) / f"{rank}-{cached}.pt")
     processes.close()
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_two_processes_equal_one_with_the_whole_batch(
@@ -217,19 +219,28 @@ def test_two_processes_equal_one_with_the_whole_batch(
     """Over gloo with dropout: chunks have the same random state in every process."""
     settings = make_settings(objective={"symmetric": True}, optimisation={"chunk_tokens": 199})
     single = Bench(settings)
+    chunks = single.batch.chunks
     loss, plain = single.gradients(cached=False)
-    spawn(_worker, (free_port(), settings.model_dump_json(), str(tmp_path)), nprocs=2)
+    # Control: the part of one process gives another gradient.
+    single.batch = Batch(**{**vars(single.batch), "chunks": chunks[::2]})
+    assert distance(plain, single.gradients(cached=False)[1]) > 0.05
+
+    # this process is the first of the two
+    given = (str(free_port()), settings.model_dump_json(), str(tmp_path))
+    second = spawn(_second, given, nprocs=1, join=False)
+    try:
+        _worker(0, *given)
+        while not second.join():
+            pass
+    finally:
+        second.processes[0].kill()
     for cached in (False, True):
         parts = [torch.load(tmp_path / f"{rank}-{cached}.pt") for rank in range(2)]
-        assert sum(part["chunks"] for part in parts) == len(single.batch.chunks)
+        assert sum(part["chunks"] for part in parts) == len(chunks)
         assert all(part["chunks"] for part in parts)
         for part in parts:
             assert part["loss"] == pytest.approx(loss.total, rel=1e-6)
             assert distance(plain, part["gradients"]) < 1e-5
-
-    # Control: the part of one process gives another gradient.
-    single.batch = Batch(**{**vars(single.batch), "chunks": single.batch.chunks[::2]})
-    assert distance(plain, single.gradients(cached=False)[1]) > 0.05
 
 
 def test_settings_round_trip_as_json(make_settings: MakeSettings) -> None:

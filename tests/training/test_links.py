@@ -214,7 +214,12 @@ def test_links_bring_documents_together_that_share_no_words(
         make_settings(
             data=linked,
             objective=LINKS | {"hard_negatives": 2},
-            optimisation={"batch_size": 24, "max_steps": 40, "learning_rate": 3e-3},
+            optimisation={
+                "batch_size": 24,
+                "max_steps": 40,
+                "learning_rate": 3e-3,
+                "chunk_tokens": 8_192,
+            },
         )
     )
     run.run()

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.training.conftest import WORDS
 
@@ -34,6 +35,12 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
             writer.writerows(rows)
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def no_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no plots: each costs a quarter of a second. Module fixtures write theirs."""
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")
