@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 
 from pydantic import BaseModel
 
 # characters of the caller's name in a message
 _SHOWN = 64
+# names of a body that may mean a required field, and how similar to it they are
+_LOOKED_AT, _CLOSE = 100, 0.8
 
 
 def unknown_name(given: Iterable[str], known: Collection[str]) -> str | None:
@@ -24,6 +27,14 @@ def unknown_name(given: Iterable[str], known: Collection[str]) -> str | None:
     close = get_close_matches(shown, known, 1)
     remedy = f"did you mean {close[0]}?" if close else f"give {', '.join(known)}"
     return f'"{shown}" is not known; {remedy}'
+
+
+def misspelt(field: str, given: object) -> str | None:
+    """The name in a body that seems to mean a required field, which the body lacks."""
+    if not isinstance(given, dict):
+        return None
+    some = [name for name in islice(given, _LOOKED_AT) if len(name) <= _SHOWN]
+    return next(iter(get_close_matches(field, some, 1, _CLOSE)), None)
 
 
 @cache

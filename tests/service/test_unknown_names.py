@@ -131,6 +131,23 @@ def test_routes_of_other_servers_ignore_what_they_do_not_know(
     assert again.status_code == 200
 
 
+def test_a_misspelt_required_field_is_named(server: Server) -> None:
+    def said(path: str, body: dict[str, Any]) -> Any:
+        answer = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+        assert answer.status_code == 422
+        error = answer.json()["error"]
+        return error["message"] if path.startswith("/v1/") else error
+
+    assert said("/embed", {"input": "a"}) == 'inputs: Field required, and "input" is not known'
+    named = said("/v1/embeddings", {"model": "a", "inputs": "a"})
+    assert named == 'input: Field required, and "inputs" is not known'
+    # a name that is nothing like the field may be the caller's data
+    assert said("/embed", {"secret": "a"}) == "inputs: Field required"
+    assert said("/embed", {f"{number}": 0 for number in range(200)} | {"input": "a"}) == (
+        "inputs: Field required"
+    )
+
+
 def test_every_other_body_refuses_unknown_fields(server: Server) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     models = document["components"]["schemas"]

@@ -23,6 +23,7 @@ from service.errors import (
 )
 from service.logs import outline
 from service.server import interface
+from service.unknown import misspelt
 
 log = structlog.get_logger("docsplit")
 
@@ -191,4 +192,6 @@ def _validation(error: RequestValidationError, fields: Container[str]) -> Servic
     # pydantic names an alias and its field one after the other
     field = ".".join(place[:1] + [part for last, part in pairwise(place) if part != last])
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing" and (name := misspelt(place[-1], first.get("input"))):
+        message += f', and "{name}" is not known'
     return InvalidError(f"{field}: {message}", field)
