@@ -132,21 +132,21 @@ def fit(
     """
     outputs = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
     check = until(deadline, stop)
-    rows, basis = _span(vectors)
-    objective = Objective(rows, labels, outputs, weight_decay, weights, check, SCALE)
-    sizes = (vectors.shape[1], hidden, objective.logits)
-    layers = Layers.drawn([size for size in sizes if size])
-    if basis is not None:
-        layers.weights[0] = basis.T @ layers.weights[0]
     # Threads of OpenBLAS gain little on small matrices. If others compute on the same cores, the
     # threads wait for each other, many times as long.
     with threadpool_limits(limits=1, user_api="blas"):
+        rows, basis = _span(vectors)
+        objective = Objective(rows, labels, outputs, weight_decay, weights, check, SCALE)
+        sizes = (vectors.shape[1], hidden, objective.logits)
+        layers = Layers.drawn([size for size in sizes if size])
+        if basis is not None:
+            layers.weights[0] = basis.T @ layers.weights[0]
         for _ in range(rounds):
             layers, done = descend(objective, layers, ITERATIONS)
             if done < ITERATIONS:
                 break
-    if basis is not None:
-        layers.weights[0] = basis @ layers.weights[0]
+        if basis is not None:
+            layers.weights[0] = basis @ layers.weights[0]
     matrices = [np.asarray(w, dtype=np.float32) for w in layers.weights]
     biases = [np.asarray(b, dtype=np.float32) for b in layers.biases]
     if objective.logits < outputs:
