@@ -21,7 +21,7 @@ from tests.linearizability import NEVER, Event
 DOCUMENTS = ("a", "b", "c")
 CLIENTS = 6
 # of each client; enough for every possible result, however slow the machine is
-TURNS = 80
+TURNS = 50
 
 
 KINDS: tuple[Literal["read", "write", "delete"], ...] = ("read", "write", "delete")

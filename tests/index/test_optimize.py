@@ -85,7 +85,7 @@ def index_files(folder: Path) -> set[str]:
 @pytest.mark.usefixtures("maintained")
 def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
     # a process of its own takes some seconds to start
-    rounds = writing.ROUNDS if process.SMALL_BYTES else 3 * writing.ROUNDS
+    rounds = writing.ROUNDS if process.SMALL_BYTES else 2 * writing.ROUNDS
     command = [sys.executable, "-m", "tests.index.writing", str(tmp_path), str(rounds), "2"]
     pipe = subprocess.PIPE
     writer = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)

@@ -231,7 +231,8 @@ def settle(house: House) -> None:
     def trained() -> bool:
         names = house.ask("GET", "/classifiers")["classifiers"]
         for name in names:
-            if name.startswith(("back-", "left-")):
+            # an abandoned training may have ended before it noticed
+            if name != "held":
                 house.ask("DELETE", f"/classifiers/{name}", status=204)
         return names == ["held"]
 
@@ -295,7 +296,7 @@ def test_abandoned_requests_leave_nothing_behind(house: House, peps: dict[str, s
     abandon(house, peps, 3 * len(requests(peps)))
     settle(house)
     threads, memory = [house.server.threads()], house.server.memory()
-    leavings = 200 * len(requests(peps)) if NIGHTLY else 100
+    leavings = 200 * len(requests(peps)) if NIGHTLY else 50
     for _ in range(ROUNDS):
         abandon(house, peps, -(-leavings // ROUNDS))
         settle(house)

@@ -177,7 +177,7 @@ def test_calibration_keeps_its_time_limit_on_a_slow_machine(limit: float) -> Non
 
 def test_a_real_engine_is_calibrated_and_reports_it(tmp_path: Path) -> None:
     with serving(
-        tmp_path / "log", "--calibrate", "20", "--threads", "2", "--streams", "0"
+        tmp_path / "log", "--calibrate", "10", "--threads", "2", "--streams", "0"
     ) as server:
         engine = httpx.get(f"{server.url}/info").json()["engine"]
         said = engine["calibration"]
