@@ -162,7 +162,7 @@ def _span(vectors: Vectors) -> tuple[Vectors, Floats | None]:
     examples]``; the vectors and None if there are many.
 
     A weight's part outside of the span changes no logit of an example. Only the penalty sees it,
-    and is least where that part is zero. A training on 10 examples takes a fifth of the time.
+    and is least where that part is zero. A training on 10 examples takes a tenth of the time.
     """
     if 2 * len(vectors) > vectors.shape[1]:
         return vectors, None

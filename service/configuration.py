@@ -36,7 +36,7 @@ def load(arguments: list[str]) -> Settings:
 
     class WithFile(Settings):
         __doc__ = Settings.__doc__
-        # it has no field of its own; to look for their docstrings took a fifth of a start
+        # it has no field of its own, and the search for docstrings goes through all modules
         model_config = SettingsConfigDict(use_attribute_docstrings=False)
 
         @classmethod

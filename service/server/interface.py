@@ -10,6 +10,8 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from starlette.routing import BaseRoute, compile_path
 
+from service import unknown
+
 
 def field_names(routes: Sequence[BaseRoute]) -> frozenset[str]:
     """Names of all parameters of the routes and of all fields of their bodies, in JSON."""
@@ -24,9 +26,7 @@ def field_names(routes: Sequence[BaseRoute]) -> frozenset[str]:
                 _add_models(field.field_info.annotation, models)
         extra = route.openapi_extra or {}
         found |= {parameter["name"] for parameter in extra.get("parameters", ())}
-    for model in models:
-        found |= {field.alias or name for name, field in model.model_fields.items()}
-    return frozenset(found)
+    return frozenset(found.union(*map(unknown.field_names, models)))
 
 
 def methods(routes: Sequence[BaseRoute], path: str) -> list[str]:

@@ -245,18 +245,16 @@ def test_a_pattern_without_operator_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def verify(folder: Path, source: Path, text_file: Path) -> int:
+    """The exit status of ``docsplit-export verify``."""
+    flags = ["--source", str(source), "--calibration", str(text_file), "--paragraphs", "200"]
+    return main(["verify", str(folder), *flags])
+
+
 def test_verify_repeats_the_gate(
     bundle: Bundle, shallow_folder: Path, text_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = [
-        "--source",
-        str(shallow_folder),
-        "--calibration",
-        str(text_file),
-        "--paragraphs",
-        "200",
-    ]
-    assert main(["verify", str(bundle.root), *flags]) == 0
+    assert verify(bundle.root, shallow_folder, text_file) == 0
     said = capsys.readouterr().out
     found = re.findall(r"(\w+): cosine mean ([\d.]+) \(the bundle says ([\d.]+)\)", said)
     assert [name for name, _, _ in found] == list(bundle.manifest.precisions)
@@ -279,15 +277,7 @@ def test_verify_reports_unmeasured_graphs(
     packed = fp16.model_copy(update={"file": "model.packed.onnx"})
     fields = bundle.manifest.model_dump(exclude={"files", "revision"})
     seal(folder, **fields | {"precisions": {"fp16": fp16, "packed": packed}})
-    flags = [
-        "--source",
-        str(shallow_folder),
-        "--calibration",
-        str(text_file),
-        "--paragraphs",
-        "200",
-    ]
-    assert main(["verify", str(folder), *flags]) == 0
+    assert verify(folder, shallow_folder, text_file) == 0
     said = capsys.readouterr().out
     assert "packed: only its digest" in said
     assert "fp16: cosine mean" in said
@@ -302,8 +292,7 @@ def test_the_gate_refuses_another_source_and_a_changed_graph(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    flags = ["--calibration", str(text_file), "--paragraphs", "200"]
-    assert main(["verify", str(bundle.root), "--source", str(roberta_folder), *flags]) == 1
+    assert verify(bundle.root, roberta_folder, text_file) == 1
     assert "its weights differ" in capsys.readouterr().err
     folder = shutil.copytree(bundle.root, tmp_path / "changed")
     model = onnx.load(folder / "model.fp16.onnx")
@@ -313,5 +302,5 @@ def test_the_gate_refuses_another_source_and_a_changed_graph(
     onnx.save(model, folder / "model.fp16.onnx")
     fields = bundle.manifest.model_dump(exclude={"files", "revision"})
     seal(folder, **fields | {"precisions": bundle.manifest.precisions})
-    assert main(["verify", str(folder), "--source", str(shallow_folder), *flags]) == 1
+    assert verify(folder, shallow_folder, text_file) == 1
     assert "too far from the source" in capsys.readouterr().err
