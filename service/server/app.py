@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import executors
-from service.server import interpreter
+from service.server import interface, interpreter
 from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
 from service.server.edge.access import Access
@@ -131,7 +131,8 @@ def create_app(service: Service) -> FastAPI:
         version=version("docsplit"),
         summary="Vectors of whole documents.",
         lifespan=lifespan,
-        # ``Pages`` serves /docs
+        # ``interface`` serves the document, ``Pages`` /docs
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         # a redirect would send clients to the host that their Host header names
@@ -144,6 +145,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     for module in _OWN:
         app.include_router(module.router, dependencies=[Depends(known_parameters)])
+    interface.describe(app)
     errors.install(app)
     settings = service.settings
     inflight = Inflight(settings.max_inflight_bytes)

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
+import orjson
+from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path
 
-from service import unknown
+from service import executors, unknown
+
+
+def describe(app: FastAPI) -> None:
+    """Serve the OpenAPI document. The first request for it makes it, in a thread."""
+    made: asyncio.Task[bytes] | None = None
+
+    async def answer(_: Request) -> Response:
+        nonlocal made
+        if made is None:
+            made = asyncio.create_task(executors.BODIES.run(lambda: orjson.dumps(app.openapi())))
+        # a client that goes away does not end it for the others
+        return Response(await asyncio.shield(made), media_type="application/json")
+
+    app.add_route("/openapi.json", answer, include_in_schema=False)
 
 
 def field_names(routes: Sequence[BaseRoute]) -> frozenset[str]:

@@ -119,7 +119,9 @@ def test_a_deadline_that_passes(server: Server, long_document: str) -> None:
 
 def test_unknown_routes_and_methods(server: Server) -> None:
     check_refused(httpx.get(f"{server.url}/nowhere"), 404, "/docs")
-    check_refused(httpx.get(f"{server.url}/embed"), 405, "/docs")
+    wrong = httpx.get(f"{server.url}/embed")
+    check_refused(wrong, 405, "/docs")
+    assert wrong.headers.get_list("allow") == ["POST"]
 
 
 def test_five_megabytes_of_one_word(server: Server) -> None:

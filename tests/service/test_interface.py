@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
@@ -61,3 +64,24 @@ def test_the_methods_of_a_path_are_those_of_all_its_routes(app: FastAPI) -> None
         assert {method.upper() for method in operations} <= {*interface.methods(app.routes, filled)}
     assert interface.methods(app.routes, "/openapi.json") == []
     assert interface.methods(app.routes, "/unknown") == []
+
+
+def test_a_thread_makes_the_document_once(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[threading.Thread] = []
+    content = {"paths": {"/é": {}}}
+
+    def openapi() -> dict[str, Any]:
+        made.append(threading.current_thread())
+        return content
+
+    async def two() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://docsplit") as client:
+            return await asyncio.gather(*(client.get("/openapi.json") for _ in range(2)))
+
+    monkeypatch.setattr(app, "openapi", openapi)
+    for answer in asyncio.run(two()):
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json() == content
+    assert len(made) == 1
+    assert made[0] is not threading.main_thread()

@@ -167,7 +167,8 @@ def _http(error: HTTPException) -> ServiceError:
         405: (MethodError, "this route does not accept that method; GET /docs lists them"),
     }
     kind, message = kinds.get(error.status_code, (InvalidError, str(error.detail)))
-    answer = kind(message, headers=error.headers)
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    answer = kind(message, headers=headers)
     answer.status = error.status_code
     return answer
 
