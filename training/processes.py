@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -11,19 +12,26 @@ from torch import Tensor
 
 _BUCKET_ELEMENTS = 1 << 23
 
+Precision = Literal["fp32", "bf16"]
+
 
 class Processes:
     """The processes of a run (``torchrun``), their devices and their precision.
 
     The class sums gradients and does not average them. It does not use DistributedDataParallel,
     whose hooks allow neither several forward passes in a step nor unequal numbers of chunks.
+
+    Attributes:
+        precision: of the encoder.
     """
 
-    def __init__(self, precision: str = "fp32", *, cpu: bool = False) -> None:
+    def __init__(
+        self, precision: Precision | Literal["auto"] = "fp32", *, cpu: bool = False
+    ) -> None:
         """Join the process group of the environment. Without one, there is one process.
 
         Args:
-            precision: ``fp32`` or ``bf16``.
+            precision: ``auto`` is ``bf16`` on a GPU that computes in it, else ``fp32``.
             cpu: use no accelerator.
         """
         # A second run in the same process may ask for another precision.
@@ -32,8 +40,9 @@ class Processes:
         # Without this setting, accelerate treats processes without an accelerator as
         # separate runs, and each would write the whole run.
         cpu = cpu or not torch.accelerator.is_available()
+        self.precision: Precision = best_precision(cpu=cpu) if precision == "auto" else precision
         self._accelerator = Accelerator(
-            mixed_precision="bf16" if precision == "bf16" else "no", cpu=cpu
+            mixed_precision="bf16" if self.precision == "bf16" else "no", cpu=cpu
         )
         self.device: torch.device = self._accelerator.device
         if self.device.type == "cuda":
@@ -107,3 +116,11 @@ class Processes:
             self._accelerator.end_training()
             if dist.is_initialized():
                 dist.destroy_process_group()
+
+
+def best_precision(*, cpu: bool = False) -> Precision:
+    """The faster precision: ``bf16`` if the GPU computes in it."""
+    if cpu or not torch.cuda.is_available():
+        return "fp32"
+    # older cards emulate bf16, slower than they compute in fp32
+    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"

@@ -214,8 +214,9 @@ class OptimisationSettings(_Section):
     """weight decay of AdamW, only on matrices"""
     clip_norm: PositiveFloat = 1.0
     """maximum L2 norm of the gradients; larger ones are scaled down"""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 runs the encoder under autocast; weights stay fp32"""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """bf16 runs the encoder under autocast; weights stay fp32. auto is bf16 on a GPU that computes
+    in it, else fp32"""
     gradient_cache: bool = False
     """keep only one chunk's activations: the training encodes each chunk twice, and memory no
     longer grows with the batch"""
@@ -269,6 +270,11 @@ class Settings(_Section):
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     optimisation: OptimisationSettings = Field(default_factory=OptimisationSettings)
     run: RunSettings
+
+    def in_precision(self, precision: Literal["fp32", "bf16"]) -> Self:
+        """A copy with the precision in which the run computes."""
+        changed = self.optimisation.model_copy(update={"precision": precision})
+        return self.model_copy(update={"optimisation": changed})
 
     @model_validator(mode="after")
     def _links(self) -> Self:

@@ -47,8 +47,8 @@ class TrainingRun:
             TrainingError: settings, data, weights or a checkpoint do not fit. The message says
                 which.
         """
-        self.settings = settings
         self.processes = processes or Processes(settings.optimisation.precision)
+        self.settings = settings = settings.in_precision(self.processes.precision)
         self.output = settings.run.output
         self._started = time.monotonic()
         opened = self._opened = open_run(settings, self.processes)
