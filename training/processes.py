@@ -2,15 +2,21 @@
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
 _BUCKET_ELEMENTS = 1 << 23
+
+# The others wait while one process prepares the data, which may take hours. Ten minutes is NCCL's
+# default. torchrun itself notices a process that ended.
+_PATIENCE = timedelta(days=7)
 
 Precision = Literal["fp32", "bf16"]
 
@@ -42,7 +48,9 @@ class Processes:
         cpu = cpu or not torch.accelerator.is_available()
         self.precision: Precision = best_precision(cpu=cpu) if precision == "auto" else precision
         self._accelerator = Accelerator(
-            mixed_precision="bf16" if self.precision == "bf16" else "no", cpu=cpu
+            mixed_precision="bf16" if self.precision == "bf16" else "no",
+            cpu=cpu,
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
         )
         self.device: torch.device = self._accelerator.device
         if self.device.type == "cuda":

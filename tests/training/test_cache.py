@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -167,3 +169,23 @@ def test_specials_come_from_the_tokenizer(tokenizer: PreTrainedTokenizerFast) ->
     specials = Specials.of(tokenizer)
     assert (specials.prefix, specials.suffix, specials.pad, specials.mask) == ((2,), (3,), 0, 4)
     assert specials.wrap(np.array([7, 8], dtype=np.uint16)).tolist() == [2, 7, 8, 3]
+
+
+def test_two_runs_at_once_build_one_cache(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    path = tmp_path / "d.jsonl"
+    rows = [json.dumps(document) + "\n" for document in make_documents(300)]
+    path.write_text("".join(rows), encoding="utf-8")
+    start = Barrier(2)
+
+    def opened(_: int) -> TokenCache:
+        start.wait()
+        return open_cache(path, tokenizer, tmp_path / "both")
+
+    with ThreadPoolExecutor(2) as runs:
+        found = list(runs.map(opened, range(2)))
+    alone = open_cache(path, tokenizer, tmp_path / "alone")
+    for one in found:
+        assert one.counts == alone.counts
+        assert contents(one) == contents(alone)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cosine_similarity
@@ -204,6 +206,9 @@ def _worker(rank: int, port: str, settings: str, folder: str) -> None:
         AcceleratorState._reset_state(reset_partial_state=True)
         processes = Processes(cpu=True)
     assert processes.count == 2
+    # one process may prepare data for hours while the other waits
+    group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert group.options._timeout > timedelta(days=1)
     bench = Bench(Settings.model_validate_json(settings), processes)
     for cached in (False, True):
         loss, gradients = bench.gradients(cached=cached)

@@ -12,6 +12,7 @@ from torch import nn
 from training.losses.contrastive import chance, info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead, choose_masked, masked_lm_gradient
 from training.losses.teacher import similarity_loss, teacher_loss
+from training.settings import ObjectiveSettings
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -67,10 +68,24 @@ def test_documents_that_are_left_out_are_no_negatives() -> None:
     assert nt_xent(a, b, 0.3, left_out=pair).item() == pytest.approx(total / 10, rel=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "loss"), [("infonce", info_nce), ("nt_xent", nt_xent)])
-def test_chance_is_the_loss_of_equal_vectors(kind: str, loss: object) -> None:
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_chance_is_the_loss_of_equal_vectors(symmetric: bool) -> None:
     same = torch.ones(6, 3)
-    assert float(loss(same, same, 0.05)) == pytest.approx(chance(6, kind))  # type: ignore[operator]
+    plain = ObjectiveSettings(view="docsplit", symmetric=symmetric)
+    loss = float(info_nce(same, same, 0.05, symmetric=symmetric))
+    assert loss == pytest.approx(chance(plain, 6))
+    # of each document two hard negatives follow the positives
+    hard = plain.model_copy(update={"view": "links", "hard_negatives": 2})
+    harder = float(info_nce(same, torch.ones(18, 3), 0.05, symmetric=symmetric))
+    assert harder == pytest.approx(chance(hard, 6))
+    assert harder > loss + 0.5
+
+
+def test_chance_of_the_other_objectives() -> None:
+    same = torch.ones(6, 3)
+    slices = ObjectiveSettings(view="slice")
+    assert float(nt_xent(same, same, 0.05)) == pytest.approx(chance(slices, 6))
+    assert chance(ObjectiveSettings(view="mlm"), 6) is None
 
 
 def test_windows_are_pooled_by_their_tokens() -> None:

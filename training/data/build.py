@@ -10,13 +10,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import sentencex
+from filelock import FileLock, Timeout
 from transformers import PreTrainedTokenizerBase
 
 from corpora.documents import Document
@@ -31,6 +32,7 @@ from training.settings import DataSettings
 
 FORMAT = 2
 _BLOCK = 100
+_SAID_SECONDS = 10.0
 _PROGRESS = "progress.json"
 _STREAMS = (
     layout.TOKENS,
@@ -51,6 +53,8 @@ def open_cache(
 ) -> TokenCache:
     """The token cache of these documents with this tokenizer; builds it if it does not exist.
 
+    While another process builds it, this one waits.
+
     Args:
         settings: where the documents are and which documents to leave out.
         tokenizer: a fast tokenizer; special tokens are not stored.
@@ -61,13 +65,36 @@ def open_cache(
     """
     root = settings.cache / cache_key(settings, tokenizer)
     if not (root / layout.META).is_file():
-        building = root.with_name(root.name + ".partial")
-        building.mkdir(parents=True, exist_ok=True)
-        _Build(building, settings, tokenizer, report).run()
-        if root.exists():
-            shutil.rmtree(root)
-        building.rename(root)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(root.with_name(root.name + ".lock"), report):
+            if not (root / layout.META).is_file():
+                _build(root, settings, tokenizer, report)
     return TokenCache(root)
+
+
+@contextmanager
+def _lock(path: Path, report: Report) -> Iterator[None]:
+    lock = FileLock(path, timeout=_SAID_SECONDS)
+    while not lock.is_locked:
+        try:
+            lock.acquire()
+        except Timeout:
+            report(0, "waiting for another run, which prepares the same documents")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _build(
+    root: Path, settings: DataSettings, tokenizer: PreTrainedTokenizerBase, report: Report
+) -> None:
+    building = root.with_name(root.name + ".partial")
+    building.mkdir(exist_ok=True)
+    _Build(building, settings, tokenizer, report).run()
+    if root.exists():
+        shutil.rmtree(root)
+    building.rename(root)
 
 
 def cache_key(settings: DataSettings, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
+from training.settings import ObjectiveSettings
+
 
 def info_nce(
     first: Tensor,
@@ -65,9 +67,22 @@ def nt_xent(
     return F.cross_entropy(logits, target)
 
 
-def chance(documents: int, kind: str) -> float:
-    """Loss of an encoder that gives all views one vector: the log of the number of candidates."""
-    return math.log(documents if kind == "infonce" else 2 * documents - 1)
+def chance(objective: ObjectiveSettings, documents: int) -> float | None:
+    """Contrastive loss of an encoder that gives all views one vector; None without that loss.
+
+    It is the log of the number of candidates.
+
+    Args:
+        objective: with the loss and the number of hard negatives.
+        documents: of a batch.
+    """
+    if objective.contrastive is None:
+        return None
+    if objective.contrastive == "nt_xent":
+        return math.log(2 * documents - 1)
+    found = math.log(documents * (1 + (objective.hard_negatives or 0)))
+    # hard negatives are no anchors
+    return (found + math.log(documents)) / 2 if objective.symmetric else found
 
 
 def pool_windows(windows: Tensor, view: Tensor, weight: Tensor, views: int) -> Tensor:

@@ -9,10 +9,14 @@ from torch import nn
 
 from training.evaluation.validation import Validation
 from training.settings import RunSettings
+from training.trainer.checkpoint import write
 
 
 class BestModel:
     """Follows a run's validations.
+
+    Attributes:
+        stopped: whether patience has run out.
 
     Args:
         settings: ``metric``, ``patience``, ``keep_best``.
@@ -28,21 +32,25 @@ class BestModel:
         self._writes = writes
         self._value = -math.inf
         self._since = 0
+        self.stopped = False
 
     def judge(self, found: Validation | None) -> bool:
-        """Keep the model if it is the best. Returns whether patience has run out."""
+        """Keep the model if it is the best. Returns ``stopped``.
+
+        Raises:
+            CheckpointError: the disk is full or not writable.
+        """
         if found is None:
             return False
         value = float(getattr(found, self._settings.metric))
         if value > self._value:
             self._value, self._since = value, 0
             if self._settings.keep_best and self._writes:
-                draft = self._path.with_suffix(".partial")
-                torch.save(self._backbone.state_dict(), draft)
-                draft.replace(self._path)
+                write(self._path, self._backbone.state_dict())
             return False
         self._since += 1
-        return 0 < self._settings.patience <= self._since
+        self.stopped = 0 < self._settings.patience <= self._since
+        return self.stopped
 
     def restore(self) -> None:
         """Load the best weights, if any were kept."""
@@ -52,8 +60,10 @@ class BestModel:
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint."""
-        return {"best": self._value, "since_best": self._since}
+        return {"best": self._value, "since_best": self._since, "stopped": self.stopped}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from the ``state`` of a checkpoint."""
         self._value, self._since = state["best"], state["since_best"]
+        # former checkpoints do not say it
+        self.stopped = state.get("stopped", False)

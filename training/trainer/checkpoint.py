@@ -14,6 +14,29 @@ from training.errors import CheckpointError
 _NAME = re.compile(r"step-(\d{8})\.pt")
 
 
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Write a state as ``torch.save`` does. The file is complete or as it was before.
+
+    Raises:
+        CheckpointError: the disk is full or not writable.
+    """
+    draft = path.with_suffix(".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    except (OSError, RuntimeError) as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
+        raise CheckpointError(
+            f"{path}: could not be written ({error}; {free / 1e6:.0f} MB free)"
+        ) from error
+
+
 class Checkpoints:
     """The checkpoints of a run, in a folder.
 
@@ -41,23 +64,12 @@ class Checkpoints:
                 checkpoint.
         """
         path = self._path(step)
-        draft = path.with_suffix(".partial")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as stream:
-                torch.save(state, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(draft, path)
-        except (OSError, RuntimeError) as error:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-            free = shutil.disk_usage(self._folder).free if self._folder.is_dir() else 0
+            write(path, state)
+        except CheckpointError as error:
             past = self.steps()
             held = f"step {past[-1]} is the newest complete one" if past else "there is none"
-            raise CheckpointError(
-                f"{path}: could not be written ({error}; {free / 1e6:.0f} MB free); {held}"
-            ) from error
+            raise CheckpointError(f"{error}; {held}") from error
         for old in self.steps()[: -self._keep]:
             self._path(old).unlink(missing_ok=True)
         return path

@@ -78,8 +78,7 @@ class TrainingRun:
         per_epoch = self._order.per_epoch / optimisation.accumulate
         self.total = optimisation.max_steps or max(1, math.ceil(optimisation.epochs * per_epoch))
         self._optimizer = adamw(self._modules, optimisation.weight_decay)
-        kind = settings.objective.contrastive
-        self._chance = chance(optimisation.batch_size, kind) if kind else None
+        self._chance = chance(settings.objective, optimisation.batch_size)
         self._watch = DivergenceWatch(
             settings.run.divergence_window,
             (self._chance or 0.0)
@@ -108,6 +107,8 @@ class TrainingRun:
         """
         start = self._resume()
         stop = self.total if stop_after is None else min(self.total, start + stop_after)
+        if self._best.stopped:
+            stop = start
         curve = None
         if self.processes.is_main:
             curve = Curve(self.output, tensorboard=self.settings.run.tensorboard, resume_at=start)
@@ -186,7 +187,7 @@ class TrainingRun:
                 if halt:
                     progress.note(f"interrupted at step {step}; to continue, run the same command")
                     break
-        return step, False
+        return step, self._best.stopped
 
     def _step(
         self, step: int, gradients: BatchGradients, prepared: Iterator[Batch]
