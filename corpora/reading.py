@@ -1,6 +1,7 @@
 """Reads tables as labelled, linked, judged or plain sets."""
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -127,10 +128,11 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
         DataError: a file is not readable, or no query has an answer in the corpus.
     """
     texts, left_out = _texts(corpus, fields)
-    asked = {
-        _id(row, where, fields): str(row["text"])
-        for where, row in rows(queries, ["text"], [fields.id, "_id"])
-    }
+    asked: dict[str, str] = {}
+    for where, row in rows(queries, ["text"], [fields.id, "_id"]):
+        if not isinstance(row["text"], str):
+            raise DataError(f"{where}: field 'text' must be text")
+        asked[_id(row, where, fields)] = row["text"]
     grades: dict[str, dict[str, float]] = {}
     for where, row in rows(qrels, ["score"], _PAIR):
         query = row.get("query_id", row.get("query-id"))
@@ -140,7 +142,9 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
         try:
             grade = float(row["score"])
         except (TypeError, ValueError):
-            raise DataError(f"{where}: the score must be a number") from None
+            grade = math.nan
+        if not math.isfinite(grade):
+            raise DataError(f"{where}: the score must be a number")
         if row.get("split") not in (None, "test") or grade <= 0:
             continue
         if str(query) in asked and str(document) in texts:

@@ -104,7 +104,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
 def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(MOST_BYTES)
     reader: csv.DictReader[str] = csv.DictReader(
-        (line for _, line in lines(path)), delimiter=delimiter, strict=delimiter == ","
+        (line for _, line in lines(path)), delimiter=delimiter, strict=True
     )
     try:
         for row in reader:
@@ -116,7 +116,10 @@ def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[t
                 )
             yield where, {k: _value(v) if k in typed else v for k, v in row.items()}
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.reader.line_num}: no valid CSV ({error})") from None
+        raise DataError(
+            f"{path}:{reader.reader.line_num}: no valid {suffix(path)[1:].upper()} ({error}); put "
+            "a value that begins with a quote in quotes, and write each of its own quotes twice"
+        ) from None
 
 
 def _value(cell: str) -> Any:

@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from export.reranker.pipeline import export_reranker
     from export.reranker.source import is_reranker
 
-    console = Console(stderr=True)
+    # paths and texts may contain what Rich takes for markup
+    console = Console(stderr=True, markup=False)
 
     def note(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -139,7 +140,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
         return verification.main(arguments)
     except (ExportError, BundleError, DataError) as error:
         said = f"docsplit-export {command}: {error}"
-        Console(stderr=True).print(said, style="red", highlight=False, soft_wrap=True)
+        Console(stderr=True, markup=False).print(said, style="red", highlight=False, soft_wrap=True)
         return 1
 
 

@@ -39,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     written = convert(bundle.load(given.bundle), given.folder)
     from rich.console import Console
 
-    Console(highlight=False).print(f"{given.folder}: {', '.join(written)}", soft_wrap=True)
+    Console(highlight=False, markup=False).print(
+        f"{given.folder}: {', '.join(written)}", soft_wrap=True
+    )
     return 0
 
 

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the stored manifest")
     given = parser.parse_args(arguments)
     manifest = bundle.load_any(given.bundle).manifest
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if given.json:
         console.print(
             manifest.model_dump_json(indent=2, exclude_unset=True), markup=False, soft_wrap=True

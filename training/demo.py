@@ -169,7 +169,7 @@ def _show(numbers: dict[str, Any], output: Path) -> None:
     ):
         before, after = numbers[key]
         table.add_row(label, f"{before:.4f}", f"{after:.4f}")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     low, high = numbers["citation_mrr_difference_95"]
     console.print(

@@ -1,5 +1,6 @@
 """Every setting of a run, its default, its range and its meaning."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,6 +11,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
+    field_validator,
     model_validator,
 )
 
@@ -77,6 +79,15 @@ class DataSettings(_Section):
     documents that share an author are left out"""
     cache: Path = Path(".cache/training")
     """folder of the token caches"""
+
+    @field_validator("mask_pattern")
+    @classmethod
+    def _is_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"not a valid regular expression ({error})") from None
+        return pattern
 
 
 class ObjectiveSettings(_Section):
@@ -172,7 +183,7 @@ class BackboneSettings(_Section):
     revision: str | None = None
     """revision of the start weights on the hub"""
     pooling: Literal["auto", "mean", "cls"] = "auto"
-    """auto uses the folder's 1_Pooling if it exists, otherwise mean"""
+    """auto is what 1_Pooling of the start weights says, and mean without it"""
     max_tokens: Annotated[int, Field(ge=8)] = 256
     """longest input, special tokens included; longer views are cut"""
     extend_to: Annotated[int | None, Field(ge=16)] = None
@@ -308,6 +319,8 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.backbone.attention_window and not self.backbone.extend_to:
+            raise ValueError("backbone.attention_window needs backbone.extend_to")
         if self.backbone.extend_to and self.backbone.extend_to < self.backbone.max_tokens:
             raise ValueError(
                 f"backbone.extend_to ({self.backbone.extend_to}) is shorter than "

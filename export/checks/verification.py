@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     opened = bundle.load_any(given.bundle)
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with Progress(Console(stderr=True)) as progress:
         measured = verify(
             opened,

@@ -128,7 +128,7 @@ def _list(path: Path) -> None:
             _rate(entry.tokens_per_second),
             "never" if entry.expires is None else entry.expires.isoformat(timespec="minutes"),
         )
-    Console().print(table, soft_wrap=True)
+    Console(markup=False).print(table, soft_wrap=True)
 
 
 def _may(entry: KeyEntry) -> str:

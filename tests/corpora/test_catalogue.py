@@ -136,6 +136,9 @@ def test_only_judgements_of_the_test_part_count(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "a.jsonl:2: no valid JSON"),
         ("a.jsonl", "", "a.jsonl: holds no rows"),
         ("a.csv", 'text,label\n"a,b\n', "a.csv:2: no valid CSV"),
+        # read otherwise, these cells would hold the rows that follow
+        ("a.tsv", 'text\tlabel\n"a\t1\nb\t2\n', "a.tsv:3: no valid TSV"),
+        ("a.tsv", 'text\tlabel\n"a" b\t1\nc\t2\n', "a.tsv:2: no valid TSV"),
         ("a.csv", "text,label\na,1\nb,1\n", "documents to train on"),
         ("a.csv", "text,label,split\na,1,train\nb,1,test\n", "the label '1'"),
         (
@@ -163,15 +166,25 @@ def test_folders_without_sets(tmp_path: Path) -> None:
         discover([tmp_path, tmp_path / "a.jsonl"], Fields())
 
 
-def test_a_score_must_be_a_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("query", "score", "message"),
+    [
+        ("One?", "high", "qrels.jsonl:1: the score must be a number"),
+        ("One?", float("nan"), "qrels.jsonl:1: the score must be a number"),
+        (None, 1, "queries.jsonl:1: field 'text' must be text"),
+    ],
+)
+def test_judgements_need_queries_and_numbers(
+    tmp_path: Path, query: str | None, score: object, message: str
+) -> None:
     tables: dict[str, dict[str, object]] = {
         "corpus": {"id": "a", "text": "One."},
-        "queries": {"id": "q", "text": "One?"},
-        "qrels": {"query_id": "q", "doc_id": "a", "score": "high"},
+        "queries": {"id": "q", "text": query},
+        "qrels": {"query_id": "q", "doc_id": "a", "score": score},
     }
     for name, row in tables.items():
         write_rows(tmp_path / "j" / f"{name}.jsonl", [row])
-    with pytest.raises(DataError, match=r"qrels\.jsonl:1: the score must be a number"):
+    with pytest.raises(DataError, match=message.replace(".", r"\.")):
         only(tmp_path / "j")
 
 

@@ -81,6 +81,7 @@ def test_a_bundle_from_the_command_line(
         ["a", "b", "--licence", "MIT", "--documents", "0"],
         ["a", "b", "--licence", "MIT", "--paragraphs", "10"],
         ["--precision", "fp8"],
+        ["a", "b", "--licence", "MIT", "--threads", "0"],
     ],
 )
 def test_wrong_arguments_end_with_usage(
@@ -90,6 +91,15 @@ def test_wrong_arguments_end_with_usage(
         main(arguments)
     assert end.value.code == 2
     assert "usage: docsplit-export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["no[a]", "no[/such]folder"])
+def test_messages_show_brackets(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([f"./{name}", "bundle", "--licence", "MIT"]) == 1
+    assert f"./{name}" in capsys.readouterr().err
 
 
 def test_no_runtime_reports_home(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_pooling_ignores_padding() -> None:
         ({"pooling_mode_cls_token": True}, "cls"),
         ({"pooling_mode": "cls"}, "cls"),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean"),
     ],
 )
 def test_pooling_follows_the_folder(
@@ -109,6 +110,45 @@ def test_pooling_follows_the_folder(
     assert open_start(BackboneSettings(path=path, max_tokens=64)).encoder.pooling == expected
     forced = BackboneSettings(path=path, max_tokens=64, pooling="cls")
     assert open_start(forced).encoder.pooling == "cls"
+
+
+def test_pooling_follows_the_hub(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = "a" * 40
+    held = tmp_path / "models--org--model"
+    snapshot = held / "snapshots" / revision
+    save(snapshot, "roberta", tokenizer)
+    (snapshot / "1_Pooling").mkdir()
+    written = json.dumps({"pooling_mode": "cls"})
+    (snapshot / "1_Pooling" / "config.json").write_text(written, encoding="utf-8")
+    (held / "refs").mkdir()
+    (held / "refs" / "main").write_text(revision, encoding="utf-8")
+    for module in ("huggingface_hub.constants", "transformers.utils.hub"):
+        name = "HF_HUB_CACHE" if "constants" in module else "TRANSFORMERS_CACHE"
+        monkeypatch.setattr(f"{module}.{name}", str(tmp_path), raising=False)
+    opened = open_start(BackboneSettings(path="org/model", max_tokens=64))
+    assert opened.encoder.pooling == "cls"
+
+
+@pytest.mark.parametrize(
+    ("held", "named"),
+    [
+        ({"pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode": "lasttoken"}, "lasttoken"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, r"cls \+ mean"),
+    ],
+)
+def test_another_pooling_is_refused(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, held: dict[str, Any], named: str
+) -> None:
+    path = save(tmp_path, "roberta", tokenizer)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(held), encoding="utf-8")
+    with pytest.raises(SettingsError, match=f"pools by {named}; the training pools by mean or cls"):
+        open_start(BackboneSettings(path=path, max_tokens=64))
+    chosen = BackboneSettings(path=path, max_tokens=64, pooling="mean")
+    assert open_start(chosen).encoder.pooling == "mean"
 
 
 def test_dropout_settings_reach_the_model(

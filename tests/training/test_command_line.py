@@ -51,6 +51,8 @@ def test_flags_without_a_file() -> None:
         ("objective: {view: halves}", r"objective\.view: .*'docsplit'.*, not 'halves'"),
         ("objective: {view: span, symmetric: true}", "symmetric has no meaning for nt_xent"),
         ("backbone: {extend_to: 64, max_tokens: 128}", r"extend_to \(64\) is shorter"),
+        ("backbone: {attention_window: 64}", "attention_window needs backbone.extend_to"),
+        ("data: {mask_pattern: '(PEP'}", r"data\.mask_pattern: .*not a valid regular expression"),
         ("- a", "expected sections"),
         ("data: {path: [", "not valid YAML"),
     ],

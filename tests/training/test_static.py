@@ -183,6 +183,21 @@ def test_settings_that_need_an_encoder_are_refused(flags: list[str], reason: str
         parse([*needed, "--backbone.static_width", "16", *flags])
 
 
+def test_a_run_starts_from_the_result_of_another(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    run_static(make_settings, optimisation={"max_steps": 1})
+    start = str(tmp_path / "run" / "model")
+    second = run_static(
+        make_settings,
+        backbone={"path": start},
+        optimisation={"max_steps": 1},
+        run={"output": tmp_path / "second"},
+    )
+    joined = SentenceTransformer(str(second.output / "model"), trust_remote_code=True)
+    assert [type(module).__name__ for module in joined].count("StaticBranch") == 2
+
+
 def test_the_folder_names_its_own_code(make_settings: MakeSettings, tmp_path: Path) -> None:
     run_static(make_settings)
     folder = tmp_path / "run" / "model"

@@ -16,6 +16,14 @@ from training.errors import SettingsError
 from training.settings import BackboneSettings
 
 Pooling = Literal["mean", "cls"]
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
 
 
 class Encoder(nn.Module):
@@ -140,25 +148,40 @@ def _check_length(config: Any, settings: BackboneSettings) -> None:
 def _pooling(settings: BackboneSettings) -> Pooling:
     if settings.pooling != "auto":
         return settings.pooling
-    path = Path(settings.path) / "1_Pooling" / "config.json"
-    if path.is_file():
-        held = json.loads(path.read_text(encoding="utf-8"))
-        # sentence-transformers 6 names the mode; earlier versions set one of several flags.
-        if held.get("pooling_mode") == "cls" or held.get("pooling_mode_cls_token"):
-            return "cls"
-    return "mean"
+    path = _file(settings, "1_Pooling/config.json")
+    if path is None:
+        return "mean"
+    held = json.loads(Path(path).read_text(encoding="utf-8"))
+    # sentence-transformers 6 names the mode; earlier versions set one of several flags.
+    flags = [name for name, value in held.items() if name in _MODES and value is True]
+    mode = held.get("pooling_mode") or " + ".join(_MODES[name] for name in flags) or "mean"
+    if mode == "cls":
+        return "cls"
+    # the same direction, and vectors have unit length
+    if mode in ("mean", "mean_sqrt_len_tokens"):
+        return "mean"
+    raise SettingsError(
+        f"{settings.path!r} pools by {mode}; the training pools by mean or cls, which "
+        "backbone.pooling chooses"
+    )
+
+
+def _file(settings: BackboneSettings, name: str) -> str | None:
+    """A file of the start weights, in their folder or from the hub."""
+    found: str | None = cached_file(
+        settings.path,
+        name,
+        revision=settings.revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return found
 
 
 def _masked_lm_weights(settings: BackboneSettings) -> dict[str, Tensor]:
     from safetensors import safe_open
 
-    file = cached_file(
-        settings.path,
-        "model.safetensors",
-        revision=settings.revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    file = _file(settings, "model.safetensors")
     if file is None:
         return {}
     with safe_open(file, framework="pt") as held:

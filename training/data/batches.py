@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from training.data.cache import Numbers
 
@@ -38,25 +39,28 @@ class BatchOrder:
         self._group = group
         self._seed = seed
         self.per_epoch = len(documents) // batch_size
-        self._epoch = -1
-        self._order = np.empty(0, dtype=np.int64)
+        self._order: tuple[int, npt.NDArray[np.int64]] | None = None
         self._held: tuple[tuple[int, int], list[list[int]]] | None = None
 
     def __getitem__(self, number: int) -> list[int]:
         """Documents of batch ``number``, counted from 0 through all epochs."""
         epoch, within = divmod(number, self.per_epoch)
         block, place = divmod(within, self._group)
-        if self._held is None or self._held[0] != (epoch, block):
-            self._held = (epoch, block), self._draw(epoch, block)
-        return self._held[1][place]
+        # other threads may ask for other blocks
+        held = self._held
+        if held is None or held[0] != (epoch, block):
+            self._held = held = (epoch, block), self._draw(epoch, block)
+        return held[1][place]
 
     def _draw(self, epoch: int, block: int) -> list[list[int]]:
-        if epoch != self._epoch:
+        held = self._order
+        if held is None or held[0] != epoch:
             draw = np.random.default_rng([self._seed, epoch])
-            self._epoch, self._order = epoch, draw.permutation(len(self._documents))
+            self._order = held = epoch, draw.permutation(len(self._documents))
+        order = held[1]
         first, size = block * self._group, self._batch_size
         batches = min(self._group, self.per_epoch - first)
-        places = self._order[first * size : (first + batches) * size].tolist()
+        places = order[first * size : (first + batches) * size].tolist()
         drawn = [int(self._documents[place]) for place in places]
         if self._group > 1:
             drawn.sort(key=lambda d: (self._length(d), d))

@@ -6,7 +6,7 @@ import argparse
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from training.errors import SettingsError, TrainingError
 from training.evaluation.encoders.precision import add_precision_flag
 
 if TYPE_CHECKING:
+    from corpora.catalogue import Found
     from training.evaluation.run import Request
 
 _INTERRUPTED = 130
@@ -95,6 +96,7 @@ def _print_table(heading: Sequence[str], cells: Sequence[Sequence[str]], output:
 
 def _request(given: argparse.Namespace) -> Request:
     from corpora.catalogue import discover
+    from corpora.sets import Linked
     from training.evaluation.run import Request
     from training.evaluation.tasks.registry import chosen
     from training.evaluation.tasks.task import Options
@@ -102,12 +104,11 @@ def _request(given: argparse.Namespace) -> Request:
     if not given.data:
         raise SettingsError("--data: name a folder or file of documents")
     tasks = chosen(given.tasks)
-    sets = discover(given.data, Fields.given(given, given.limit), _masks(given.mask))
+    masks = _masks(given.mask)
+    sets = discover(given.data, Fields.given(given, given.limit), masks)
+    _check_names("--mask", masks, [found for found in sets if issubclass(found.kind, Linked)])
     if given.sets is not None:
-        unknown = sorted(set(given.sets) - {found.name for found in sets})
-        if unknown:
-            held = ", ".join(found.name for found in sets)
-            raise SettingsError(f"--sets: no set {unknown[0]!r}; --data holds {held}")
+        _check_names("--sets", given.sets, sets)
         sets = [found for found in sets if found.name in given.sets]
     if not any(issubclass(found.kind, task.kinds) for found in sets for task in tasks):
         kinds = ", ".join(f"{found.name} ({found.kind.__name__.lower()})" for found in sets)
@@ -134,6 +135,14 @@ def _request(given: argparse.Namespace) -> Request:
         precision=given.precision,
         trust_remote_code=given.trust_remote_code,
     )
+
+
+def _check_names(flag: str, names: Iterable[str], sets: Sequence[Found]) -> None:
+    held = [found.name for found in sets]
+    for name in names:
+        if name not in held:
+            shown = f"--data holds {', '.join(held)}" if held else "--data holds none that it fits"
+            raise SettingsError(f"{flag}: no set {name!r}; {shown}")
 
 
 def _masks(given: Sequence[str]) -> dict[str, str]:

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         labels=learnt.labels,
         report=report,
     )
-    Console(highlight=False).print(
+    Console(highlight=False, markup=False).print(
         f"{given.bundle}: citation head {given.name} of {report['links']} links; on held-out "
         f"documents its MRR is {report['mrr']:.3f}, that of the search without it "
         f"{report['hybrid_mrr']:.3f}",
@@ -77,7 +77,7 @@ def _read(
     """Documents and the numbers of cited ones; the first document of each id counts."""
     held: dict[str, Document] = {}
     pairs = [] if links is None else list(read_links(links))
-    for document in read_documents(documents, fields):
+    for document in read_documents(documents, fields, links=links):
         if document.text.strip() and document.id not in held:
             held[document.id] = document
             pairs += [(document.id, cited) for cited in document.links]

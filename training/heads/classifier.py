@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         report=learnt.report,
     )
     quality = "subset_accuracy" if labelled.multi_label else "accuracy"
-    Console(highlight=False).print(
+    Console(highlight=False, markup=False).print(
         f"{given.bundle}: classifier {given.name} of {len(labelled.inputs)} examples, "
         f"{len(learnt.labels)} labels; cross-validated {quality.replace('_', ' ')} "
         f"{learnt.report[quality]:.3f}, macro-F1 {learnt.report['macro_f1']:.3f}",

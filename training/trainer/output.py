@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from export.checkpoint.own_code import save_with_code
+from export.checkpoint.own_code import only_own_code, save_with_code
 from export.checkpoint.static_branch import StaticBranch
 from training.backbones.encoder import Encoder
 from training.backbones.static import StaticBackbone
@@ -103,7 +103,12 @@ def save_joined(vectors: Tensor, settings: BackboneSettings, folder: Path) -> No
     from sentence_transformers.sentence_transformer.modules import Normalize
 
     with _complete(folder) as draft:
-        model = SentenceTransformer(settings.path, revision=settings.revision, device="cpu")
+        model = SentenceTransformer(
+            settings.path,
+            revision=settings.revision,
+            device="cpu",
+            trust_remote_code=settings.trust_remote_code or only_own_code(settings.path),
+        )
         model.max_seq_length = settings.max_tokens
         branch = StaticBranch(len(vectors), vectors.shape[1], settings.static_share)
         branch.fill(vectors)

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         raise SettingsError(f"--ridge must be above 0, not {given.ridge}")
     if given.documents < 20:
         raise SettingsError(f"--documents must be at least 20, not {given.documents}")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     fields = Fields.given(given)
     corpora = [draw(path, fields, given.documents, given.seed) for path in given.corpora]
     cache = given.cache or given.output.with_name(f"{given.output.name}.vectors")

@@ -172,6 +172,8 @@ def test_a_report_needs_results(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--tasks", "probe", "--sets", "plain"], "--tasks probe: none fits plain (documents)"),
         (["--mask", "papers"], "--mask papers: expected SET=REGEX"),
         (["--mask", "papers=("], "not a valid regular expression"),
+        (["--mask", "paper=x"], "--mask: no set 'paper'; --data holds papers"),
+        (["--mask", "topics=x"], "--mask: no set 'topics'; --data holds papers"),
         (["--data", "away"], "--data away: no such file or folder"),
     ],
 )
