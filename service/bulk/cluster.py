@@ -14,7 +14,7 @@ import structlog
 
 from bundles.manifest import BundleError
 from service.bulk.encoding import Encode, Encoded, encode_texts
-from service.bulk.spreading import LostError, spread
+from service.bulk.spreading import AHEAD, LostError, spread
 from service.bulk.stores import root_of
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
@@ -134,8 +134,10 @@ class Cluster:
             return await updater(batch, self._encode(worker))
 
         def update(batches: Iterator[Batch]) -> AsyncIterator[Outcome]:
-            call = write if all(seen) else embed
-            return spread(batches, len(self._actors), call, self._revive)
+            from service.bulk.loader import tapered
+
+            call, actors = write if all(seen) else embed, len(self._actors)
+            return spread(tapered(batches, AHEAD * actors), actors, call, self._revive)
 
         return update
 

@@ -1,5 +1,6 @@
 """Brings an index up to date with documents; skips unchanged documents."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ log = structlog.get_logger("docsplit.index")
 # a batch is one commit; more characters would not fit into the queue
 BATCH_CHARACTERS = 400_000
 BATCH_DOCUMENTS = 256
+# the smallest batch of ``tapered``: some seconds of a core
+LEAST_CHARACTERS = 20_000
 
 Batch = list[Document]
 # brings an index up to date with batches, in any order
@@ -48,6 +51,34 @@ def here(updater: Updater) -> Update:
             yield await updater(batch)
 
     return update
+
+
+def tapered(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
+    """The same documents in the same order; the last batches become smaller and smaller.
+
+    Workers that share the batches then end at about the same time. With whole batches, some would
+    wait for the last one, which takes a minute of a core.
+
+    Args:
+        batches: read in advance, to know which are the last.
+        ahead: number of batches that become smaller.
+    """
+    held: deque[Batch] = deque()
+    for batch in batches:
+        held.append(batch)
+        if len(held) > ahead:
+            yield held.popleft()
+    left = deque(document for batch in held for document in batch)
+    characters = sum(len(document.text) for document in left)
+    while left:
+        most = max(LEAST_CHARACTERS, characters // ahead)
+        part = [left.popleft()]
+        size = len(part[0].text)
+        while left and size + len(left[0].text) <= most and len(part) < BATCH_DOCUMENTS:
+            part.append(left.popleft())
+            size += len(part[-1].text)
+        characters -= size
+        yield part
 
 
 def maintained(
