@@ -200,7 +200,7 @@ class Metrics:
             registry=self.registry,
         )
         # an alert sees a counter grow; it does not see a counter appear
-        for reason in (*ERRNOS, *OBJECT_STORE, "gone", "sync", "torn", "unusable"):
+        for reason in (*ERRNOS, *OBJECT_STORE, "damaged", "gone", "sync", "torn", "unusable"):
             self.store_errors.labels(reason)
         self.store_versions_removed = Counter(
             "docsplit_store_versions_removed_total",

@@ -17,7 +17,13 @@ from heads.examples import Examples
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
-from service.errors import EngineFailedError, InvalidError, NotFoundError, UnavailableError
+from service.errors import (
+    EngineFailedError,
+    InvalidError,
+    NotFoundError,
+    OverloadedError,
+    UnavailableError,
+)
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
@@ -32,6 +38,10 @@ log = structlog.get_logger("docsplit")
 HEARTBEAT_SECONDS = 3.0
 # how often a replica checks for trainings that ended with their replicas
 LOOK_SECONDS = 5.0
+# of the vectors of trainings that wait for their turn
+MOST_WAITING_BYTES = 64 * 2**20
+_RETRY_SECONDS = 10.0
+_GONE = "its examples are gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,8 @@ class Background:
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # bytes of their vectors, by job
+        self._waiting: dict[str, int] = {}
         self._following: asyncio.Task[None] | None = None
 
     async def start(
@@ -97,11 +109,19 @@ class Background:
 
         Raises:
             ConflictError: a training is running, here or at another replica.
+            OverloadedError: the vectors of waiting trainings take too much memory.
         """
+        waiting = sum(self._waiting.values())
+        if waiting and waiting + _size(vectors) > MOST_WAITING_BYTES:
+            raise OverloadedError(
+                _RETRY_SECONDS, "overloaded: many trainings wait for their turn; try again"
+            )
         jobs = await self._store.jobs()
         job = await jobs.claim(name, examples)
         await self.cancel(name)
-        self._begin(jobs, job, examples, vectors)
+        idle = all(task.done() for task in self._tasks.values())
+        # a training that waits reads its texts at its turn
+        self._begin(jobs, job, examples if idle else None, vectors)
         return job
 
     def follow(self) -> None:
@@ -127,9 +147,10 @@ class Background:
         self,
         jobs: Jobs,
         job: Job,
-        examples: Examples,
+        examples: Examples | None,
         vectors: Sequence[Vectors | None] | None,
     ) -> None:
+        self._waiting[job.uid] = _size(vectors)
         run = self._run(jobs, job, examples, vectors)
         self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
 
@@ -165,7 +186,7 @@ class Background:
             if died:
                 self._ended(job.name, "lost")
             if examples is None:
-                await jobs.update(taken, state="failed", error="its examples are gone", key="")
+                await jobs.update(taken, state="failed", error=_GONE, key="")
                 continue
             log.info("training_resumed", classifier=job.name, attempt=taken.attempt)
             self._begin(jobs, taken, examples, None)
@@ -179,7 +200,7 @@ class Background:
         self,
         jobs: Jobs,
         job: Job,
-        examples: Examples,
+        examples: Examples | None,
         vectors: Sequence[Vectors | None] | None,
     ) -> None:
         progress = _Progress()
@@ -188,6 +209,10 @@ class Background:
         outcome = "failed"
         try:
             async with self._turn:
+                self._waiting.pop(job.uid, None)
+                examples = examples or await jobs.examples(job)
+                if examples is None:
+                    raise InvalidError(_GONE)
                 teacher = await self._teachers.teacher(examples.model)
                 known = vectors or [None] * len(examples.inputs)
                 whole = await self._embed(jobs, job, examples, known, teacher.embedder, progress)
@@ -213,6 +238,7 @@ class Background:
             await jobs.update(job, state="failed", error=said)
         finally:
             beats.cancel()
+            self._waiting.pop(job.uid, None)
             self._ended(job.name, outcome)
 
     async def _embed(
@@ -267,6 +293,10 @@ class Background:
             # deleted during the write of the head
             await heads.withdraw(job.name, job.uid)
         await jobs.remove(job)
+
+
+def _size(vectors: Sequence[Vectors | None] | None) -> int:
+    return sum(one.nbytes for one in vectors or () if one is not None)
 
 
 def _may_hold_jobs(path: str) -> bool:

@@ -1,6 +1,6 @@
 """Reads examples, and documents without labels, from an index."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,17 @@ MOST_CHARACTERS = 64_000_000
 
 
 async def documents(
-    index: Index, ids: Sequence[str], most: int = MOST_CHARACTERS
+    index: Index,
+    ids: Sequence[str],
+    most: int = MOST_CHARACTERS,
+    reserve: Callable[[int], None] = lambda _: None,
 ) -> tuple[list[str], Vectors]:
     """Texts of documents and their unit vectors, float32 ``[ids, dimensions]``.
 
     Args:
         ids: each once.
         most: characters of all texts.
+        reserve: called with the characters so far, before they are read.
 
     Raises:
         InvalidError: some are not in the index, or the texts are too large to store.
@@ -55,6 +59,7 @@ async def documents(
                 f"{MOST_CHARACTERS} characters: give fewer",
                 "ids",
             )
+        reserve(size)
         held = {name: text async for name, text in read(index, lengths, strict=True)}
         order = [name for name in chunk if name in held]
         texts += [held[name] for name in order]

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from starlette.requests import Request
 
 from heads.examples import Examples
-from service.errors import ConflictError
+from service.errors import ConflictError, OverloadedError
 from service.learning import background as background_module
 from service.learning.background import Background, Teacher
 from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
@@ -23,6 +24,31 @@ from service.metrics import Metrics
 from service.server.routes.classifiers import list_classifiers
 from tests.conftest import until as until_async
 from tests.heads.test_jobs import SMALL, age, jobs, stored
+
+VECTORS = [np.eye(2, dtype=np.float32)[place % 2] for place in range(len(SMALL.inputs))]
+
+
+def trainer(held: Jobs, heads: Heads, metrics: Metrics) -> Background:
+    """A replica's real trainings, with vectors that are known and without an engine."""
+
+    async def classifiers() -> Heads:
+        return heads
+
+    async def opened() -> Jobs:
+        return held
+
+    async def unlabelled(examples: Examples, revision: str) -> None:
+        return None
+
+    async def teacher(name: str | None) -> Teacher:
+        return Teacher("revision", SimpleNamespace(each=no_documents))  # type: ignore[arg-type]
+
+    async def no_documents(texts: list[str]) -> AsyncIterator[None]:
+        for _ in texts:
+            yield None
+
+    store = SimpleNamespace(jobs=opened, classifiers=classifiers, unlabelled=unlabelled)
+    return Background(store, SimpleNamespace(teacher=teacher), metrics)  # type: ignore[arg-type]
 
 
 def test_a_silent_job_is_lost() -> None:
@@ -162,7 +188,6 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
 def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
     deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs a replica's real training, with vectors that are known and without an engine."""
     monkeypatch.setattr(background_module, "HEARTBEAT_SECONDS", 0.01)
     held, metrics = jobs(tmp_path), Metrics()
     heads = Heads(held._jobs._database, "classifiers", "classifier")
@@ -184,29 +209,10 @@ def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
 
     monkeypatch.setattr(heads, "put", put_late)
     monkeypatch.setattr(held._jobs, "tidy", tidy_late)
-    vectors = [np.eye(2, dtype=np.float32)[place % 2] for place in range(len(SMALL.inputs))]
-
-    async def classifiers() -> Heads:
-        return heads
-
-    async def opened() -> Jobs:
-        return held
-
-    async def unlabelled(examples: Examples, revision: str) -> None:
-        return None
-
-    async def teacher(name: str | None) -> Teacher:
-        return Teacher("revision", SimpleNamespace(each=no_documents))  # type: ignore[arg-type]
-
-    async def no_documents(texts: list[str]) -> AsyncIterator[None]:
-        for _ in texts:
-            yield None
-
-    store = SimpleNamespace(jobs=opened, classifiers=classifiers, unlabelled=unlabelled)
-    background = Background(store, SimpleNamespace(teacher=teacher), metrics)  # type: ignore[arg-type]
+    background = trainer(held, heads, metrics)
 
     async def scenario() -> list[str]:
-        await background.start("a", SMALL, vectors)
+        await background.start("a", SMALL, VECTORS)
         await asyncio.gather(*background._tasks.values(), return_exceptions=True)
         assert await held.get("a") is None
         return await heads.names()
@@ -217,6 +223,40 @@ def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
         for outcome in ("done", "cancelled")
     ]
     assert counted == [1, 0]
+
+
+def test_waiting_trainings_hold_no_texts_and_few_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(row.nbytes for row in VECTORS)
+    monkeypatch.setattr(background_module, "MOST_WAITING_BYTES", 2 * size)
+    held, metrics = jobs(tmp_path), Metrics()
+    heads = Heads(held._jobs._database, "classifiers", "classifier")
+    background = trainer(held, heads, metrics)
+    began: dict[str, Examples | None] = {}
+    begin = background._begin
+
+    def noted(jobs: Jobs, job: Job, examples: Examples | None, *rest: Any) -> None:
+        began[job.name] = examples
+        begin(jobs, job, examples, *rest)
+
+    monkeypatch.setattr(background, "_begin", noted)
+
+    async def scenario() -> list[str]:
+        async with background._turn:
+            for name in "ab":
+                await background.start(name, SMALL, VECTORS)
+            with pytest.raises(OverloadedError, match="many trainings wait"):
+                await background.start("c", SMALL, VECTORS)
+            # nothing of it is stored
+            assert await held.get("c") is None
+        await asyncio.gather(*background._tasks.values())
+        await background.start("c", SMALL, VECTORS)
+        await asyncio.gather(*background._tasks.values())
+        return sorted(await heads.names())
+
+    assert asyncio.run(scenario()) == ["a", "b", "c"]
+    assert began == {"a": SMALL, "b": None, "c": SMALL}
 
 
 class _Ending:

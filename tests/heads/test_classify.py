@@ -80,6 +80,17 @@ def test_labels_of_unseen_texts(server: Server, topics: str) -> None:
     assert sum(p["score"] for p in raw[0]) != pytest.approx(1)
 
 
+def test_a_batch_of_tei_has_lists_of_one_text(server: Server, topics: str) -> None:
+    texts = ["The midfielder was injured.", "The bank cut rates."]
+    plain = {"inputs": texts, "classifier": topics}
+    batch = plain | {"inputs": [[text] for text in texts], "truncate": None}
+    assert call(server, "POST", "/predict", batch) == call(server, "POST", "/predict", plain)
+    pairs = call(server, "POST", "/predict", plain | {"inputs": [texts]}, status=422)
+    assert pairs["error"] == "inputs: pairs of texts are not supported: give each text by itself"
+    tokens = call(server, "POST", "/predict", plain | {"inputs": [[1, 2]]}, status=422)
+    assert "token ids are not accepted" in tokens["error"]
+
+
 def test_the_hub_client_reads_the_answer(server: Server, topics: str) -> None:
     client = InferenceClient(f"{server.url}/classify")
     found = client.text_classification("The goalkeeper saved a penalty.")

@@ -122,6 +122,7 @@ def test_rights_apply_to_the_index_and_replicas_follow(tmp_path: Path) -> None:
         "admin": "",
         "reader": 'read_indexes = ["one"]',
         "named": 'read_indexes = ["live"]\nwrite_indexes = ["two"]',
+        "owner": 'write_indexes = ["two", "own-*"]',
     }
     tokens = {name: file.new_token() for name in rights}
     keys = tmp_path / "keys.toml"
@@ -148,6 +149,11 @@ def test_rights_apply_to_the_index_and_replicas_follow(tmp_path: Path) -> None:
         assert ask(server, "named", "PUT", "/aliases/live", {"index": "two"}) == 403
         assert ask(server, "named", "DELETE", "/aliases/live") == 403
         assert ask(server, "named", "GET", "/aliases/live") == 404
+        # a key may only take names that are its own
+        assert ask(server, "named", "PUT", "/aliases/theirs", {"index": "two"}) == 403
+        assert ask(server, "owner", "PUT", "/aliases/own-two", {"index": "two"}) == 201
+        assert ask(server, "named", "DELETE", "/aliases/own-two") == 403
+        assert ask(server, "owner", "DELETE", "/aliases/own-two") == 204
         with serving(tmp_path / "second", *flags) as second:
             assert ask(second, "reader", "GET", "/indexes/live") == 200
             assert ask(second, "admin", "PUT", "/aliases/live", {"index": "two"}) == 200

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from service.errors import TooLargeError
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
-from service.index.links import listing, search
+from service.index.links import found, listing, search
 from service.index.links.found import Report
 from service.index.links.graph import Graph, Source
 from service.index.links.search import Names
@@ -104,6 +106,32 @@ def test_texts_that_are_read_one_by_one_give_the_same_links(
         assert together.num_rows == 3
 
     asyncio.run(run())
+
+
+def test_links_are_written_and_read_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[str]] = {"rows": set(), "_opened": set()}
+    for name, seen in threads.items():
+        call = getattr(found, name)
+
+        def noted(links: Any, call: Any = call, seen: set[str] = seen) -> Any:
+            if len(links):
+                seen.add(threading.current_thread().name.partition("_")[0])
+            return call(links)
+
+        monkeypatch.setattr(found, name, noted)
+
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await find(indexes, index)
+        assert await cited(indexes, index, "pep-1") == ["pep-2", "pep-3"]
+        assert await Graph(index, indexes.found_links, "found").citations()
+        held = await indexes.found_links.links_to(index.identity.uid, ["pep-1"], 10)
+        assert held == ({("pep-2", "pep-1")}, True)
+
+    asyncio.run(run())
+    assert threads == {"rows": {"words"}, "_opened": {"store"}}
 
 
 def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,18 @@ def test_other_resources_are_refused(site: Site, address: str) -> None:
     assert caught.group_contains(MCPError)
 
 
+@pytest.mark.parametrize("name", ["cats/links", "cats/windows", "none"])
+def test_an_id_that_ends_as_a_route_names_no_document(site: Site, name: str) -> None:
+    address = f"{SCHEME}mine/{name.replace('/', '%2F')}"
+    with pytest.raises(BaseExceptionGroup) as caught:
+        site.asked("reader", lambda agent: agent.read_resource(address))
+    assert caught.group_contains(MCPError, match="no document")
+    given = {"index": "mine", "id": name}
+    answer = site.asked("reader", lambda agent: agent.call_tool("get_document", given))
+    assert answer.is_error
+    assert "no document" in str(answer.content)
+
+
 def test_a_key_that_may_write_sees_tools_for_that(site: Site) -> None:
     def names(name: str) -> list[str]:
         found = site.asked(name, lambda agent: agent.list_tools())

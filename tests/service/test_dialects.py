@@ -116,6 +116,66 @@ def test_the_client_of_cohere_ranks(client: cohere.ClientV2) -> None:
     assert [one.index for one in answer.results] == [1]
 
 
+def without_id(answer: Any) -> Any:
+    return {**answer, "id": None} if isinstance(answer, dict) else answer
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "nulls"),
+    [
+        ("/embed", {"inputs": "a"}, ["truncate", "dimensions", "prompt_name"]),
+        ("/rerank", {"query": "a", "texts": ["b"]}, ["truncate"]),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}, ["parameters"]),
+        ("/v1/embeddings", {"model": MODEL, "input": "a"}, ["encoding_format", "dimensions"]),
+        (
+            "/v2/embed",
+            {"model": MODEL, "texts": ["a"], "input_type": "clustering"},
+            ["embedding_types", "output_dimension"],
+        ),
+        (
+            "/v2/rerank",
+            {"model": MODEL, "query": "a", "documents": ["b"]},
+            ["top_n", "return_documents"],
+        ),
+    ],
+)
+def test_null_means_the_default(
+    server: Server, path: str, body: dict[str, Any], nulls: list[str]
+) -> None:
+    plain = httpx.post(f"{server.url}{path}", json=body)
+    null = httpx.post(f"{server.url}{path}", json=body | dict.fromkeys(nulls))
+    assert (plain.status_code, null.status_code) == (200, 200)
+    assert without_id(null.json()) == without_id(plain.json())
+    # what has no meaning is still refused
+    wrong = httpx.post(f"{server.url}{path}", json=body | {nulls[0]: "?"})
+    assert wrong.status_code == 422
+
+
+def test_options_of_tei_for_pairs(server: Server) -> None:
+    long = " ".join(f"Sentence {number} of a long text." for number in range(400))
+    pair = {"inputs": {"source_sentence": "The end.", "sentences": [long]}}
+    answers = [
+        httpx.post(f"{server.url}/similarity", json=pair | options)
+        for options in ({}, {"truncate": True}, {"parameters": {"truncate": True}})
+    ]
+    whole, top, nested = (answer.json() for answer in answers)
+    assert nested == top != whole
+    assert answers[2].headers["x-truncated"] == "true"
+    left = {"parameters": {"truncate": True, "truncation_direction": "left"}}
+    assert httpx.post(f"{server.url}/similarity", json=pair | left).json() not in (top, whole)
+    unknown = {"parameters": {"prompt_name": "nope"}}
+    assert httpx.post(f"{server.url}/similarity", json=pair | unknown).status_code == 422
+
+
+def test_a_model_is_found_by_its_name(server: Server) -> None:
+    listed = httpx.get(f"{server.url}/v1/models").json()["data"]
+    one = httpx.get(f"{server.url}/v1/models/{MODEL}")
+    assert one.json() == listed[0]
+    none = httpx.get(f"{server.url}/v1/models/none")
+    assert none.status_code == 404
+    assert "GET /v1/models lists all" in none.json()["error"]["message"]
+
+
 def test_small_numbers_keep_the_cosine(server: Server) -> None:
     vectors = exact(server)
     integers = exact(server, encoding_format="int8")

@@ -169,6 +169,23 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     assert locked.ask("reader", "GET", "/indexes").json() == {"indexes": ["mine"]}
 
 
+def test_what_reveals_other_documents_needs_the_right_to_read(locked: Locked) -> None:
+    place = "/indexes/mine/documents"
+    assert status(locked, "boss", "PUT", "/indexes/mine", json={}) in (200, 201)
+    document = {"id": "probe", "text": "Alice earns much, and gets a bonus."}
+    file = {"files": {"file": ("a.txt", b"text")}}
+    for kind, expected in (("mark", 403), ("refuse", 403), ("allow", 200)):
+        body = {"documents": [document], "on_duplicate": kind}
+        assert status(locked, "writer", "POST", place, json=body) == expected
+        assert status(locked, "boss", "POST", place, json=body) == 200
+        path = f"/indexes/mine/files?on_duplicate={kind}"
+        assert status(locked, "writer", "POST", path, **file) == (202 if expected == 200 else 403)
+    finding = "/indexes/mine/files?find_links=true"
+    assert status(locked, "writer", "POST", finding, **file) == 403
+    assert status(locked, "writer", "POST", "/indexes/mine/links/find", json={}) == 403
+    assert status(locked, "boss", "POST", "/indexes/mine/links/find", json={}) == 200
+
+
 def test_names_in_bodies_are_checked(locked: Locked) -> None:
     examples = {"inputs": ["a cat", "a dog", "a tax", "a law"], "labels": list("xxyy")}
     assert status(locked, "reader", "PUT", "/classifiers/mine", json=examples) == 403

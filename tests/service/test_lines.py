@@ -88,6 +88,15 @@ def test_a_wrong_option_is_an_ordinary_error(server: Server, query: str, named: 
     assert named in answer.json()["error"]
 
 
+def test_options_of_lines_do_not_count_for_a_json_body(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/embed?dimensions=2", json={"inputs": "a"})
+    assert answer.status_code == 422
+    said = answer.json()["error"]
+    assert said == "query.dimensions: only for application/x-ndjson; put it into the body"
+    # other servers ignore what they do not know
+    assert httpx.post(f"{server.url}/embed?x=2", json={"inputs": "a"}).status_code == 200
+
+
 def open_stream(server: Server) -> socket.socket:
     connection = connect(server)
     head = "POST /embed?dimensions=4 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"

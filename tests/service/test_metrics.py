@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.metrics import Metrics
 from tests.conftest import Server, serving
 from tests.redis_server import RedisServer
 
@@ -48,6 +49,12 @@ def test_every_stage_is_timed(server: Server) -> None:
     assert seen["docsplit_tokens_per_second", ""] > 0
     # there are no metrics of a cache that is not configured
     assert ("docsplit_cache_up", "redis") not in seen
+
+
+@pytest.mark.parametrize("reason", ["ENOSPC", "damaged", "torn", "unreachable"])
+def test_counters_of_store_errors_begin_at_zero(reason: str) -> None:
+    name = "docsplit_store_errors_total"
+    assert Metrics().registry.get_sample_value(name, {"reason": reason}) == 0
 
 
 def test_metrics_count_cache_hits_by_layer_and_show_the_breaker(

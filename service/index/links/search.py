@@ -72,20 +72,18 @@ async def find(index: Index, names: Names) -> tuple[pa.Table, Report]:
         documents += part.num_rows
         # a thread must not be busy with many long texts when the request has ended
         step = 1 if part.nbytes > _MUCH_BYTES else _TEXTS
-        own = [
-            one
-            for start in range(0, part.num_rows, step)
-            for one in await executors.WORDS.run(_links, part.slice(start, step), references, named)
-        ]
-        links += sum(len(one.links) for one in own)
-        places += sum(one.places for one in own)
-        cut += sum(one.cut for one in own)
-        if links > MOST_LINKS:
-            raise TooLargeError(
-                f"the texts of this index have more than {MOST_LINKS} links: leave out titles or "
-                "rules"
-            )
-        pieces.append(found.rows(link for one in own for link in one.links))
+        for start in range(0, part.num_rows, step):
+            texts_of = part.slice(start, step)
+            own = await executors.WORDS.run(_links, texts_of, references, named)
+            links += own.rows.num_rows
+            places += own.places
+            cut += own.cut
+            if links > MOST_LINKS:
+                raise TooLargeError(
+                    f"the texts of this index have more than {MOST_LINKS} links: leave out titles "
+                    "or rules"
+                )
+            pieces.append(own.rows)
     report = Report(
         documents,
         references.names,
@@ -125,30 +123,36 @@ def _identifiers(value: object) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """The links in one text; ``cut`` if it has more than are kept."""
+    """The links in some texts; ``cut`` of these have more than are kept."""
 
-    links: list[Link]
+    rows: pa.Table
     places: int
-    cut: bool
+    cut: int
 
 
-def _links(part: pa.Table, references: References, named: Sequence[Named]) -> list[_Own]:
+def _links(part: pa.Table, references: References, named: Sequence[Named]) -> _Own:
+    links: list[Link] = []
+    places, cut = 0, 0
     columns = (texts(part[name]) for name in ("id", "digest", "text"))
-    return [
-        _of_text(name, checksums.content(digest), references.find(text, name), named)
-        for name, digest, text in zip(*columns, strict=True)
-    ]
+    for name, digest, text in zip(*columns, strict=True):
+        inside, much = references.find(text, name)
+        own, more = _of_text(name, checksums.content(digest), inside, named)
+        links += own
+        places += len(inside)
+        cut += much or more
+    return _Own(found.rows(links), places, cut)
 
 
 def _of_text(
-    citing: str, digest: str, found: tuple[list[Reference], bool], named: Sequence[Named]
-) -> _Own:
+    citing: str, digest: str, references: Sequence[Reference], named: Sequence[Named]
+) -> tuple[list[Link], bool]:
+    """The links of a text, and whether it has more than are kept."""
     links: dict[int, Link] = {}
-    references, cut = found
+    cut = False
     for one in references:
         if one.cited not in links and len(links) == MOST_OF_ONE:
             cut = True
             continue
         link = links.setdefault(one.cited, Link(citing, named[one.cited].id, digest))
         link.add(one)
-    return _Own(list(links.values()), len(references), cut)
+    return list(links.values()), cut

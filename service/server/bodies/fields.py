@@ -23,6 +23,8 @@ def valid_text(value: Any) -> str:
         except UnicodeEncodeError:
             raise ValueError("the text has half a surrogate pair: send valid Unicode") from None
         return value
+    if isinstance(value, list) and any(isinstance(one, str) for one in value[:1]):
+        raise ValueError("give a string, not a list of strings")
     if isinstance(value, int | list) and not isinstance(value, bool):
         raise ValueError("token ids are not accepted: send the text")
     raise ValueError("give a string")
@@ -49,6 +51,13 @@ ModelName = Annotated[
     Field(description="the name of a bundle, or an alias; a service with one bundle ignores it"),
 ]
 """The bundle that a request to a native route chooses."""
+
+Flag = Annotated[
+    bool,
+    BeforeValidator(lambda value: False if value is None else value),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": False}),
+]
+"""A switch that is off by default, also by null, which clients of other servers send."""
 
 CutSide = Annotated[Literal["left", "right"], BeforeValidator(_lower)]
 """The side of a document that ``truncate`` cuts off."""

@@ -88,10 +88,10 @@ class Body:
         self._inflight = inflight
         self._started = time.monotonic()
 
-    def answer(self, size: int) -> None:
-        """Reserve ``size`` bytes for an answer, or half of the capacity if that is less.
+    def share(self, size: int) -> None:
+        """Reserve ``size`` bytes in all, or half of the capacity if that is less.
 
-        So the service can send any answer to a client that has no other request.
+        So the service can serve any request of a client that has no other one.
 
         Raises:
             FullError: there are not as many.
@@ -135,7 +135,7 @@ def in_parts(
             length = Headers(raw=message["headers"]).get("content-length", "0")
             try:
                 if int(length) > PART:
-                    room.answer(int(length))
+                    room.share(int(length))
             except FullError as error:
                 refused = True
                 await response(scope["path"], error)(scope, receive, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import TypeAdapter, ValidationError
@@ -46,5 +47,16 @@ async def read(caller: Caller, address: str) -> tuple[str, str]:
         raise RefusedError(f"give an address of the form {TEMPLATE}, percent-encoded") from None
     if name is None:
         return "application/json", json.dumps(await caller.get("indexes", index))
-    document = await caller.get("indexes", index, "documents", name)
-    return "text/plain", document["text"]
+    return "text/plain", (await document(caller, index, name))["text"]
+
+
+async def document(caller: Caller, index: str, name: str) -> dict[str, Any]:
+    """A document with its text, as GET /indexes/{name}/documents/{id} answers.
+
+    Raises:
+        RefusedError: there is none; the route of an id such as ``a/links`` may be another one.
+    """
+    found: dict[str, Any] = await caller.get("indexes", index, "documents", name)
+    if "text" not in found:
+        raise RefusedError("there is no document of that id in this index")
+    return found

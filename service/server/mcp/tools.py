@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from service.server.mcp import arguments, results
+from service.server.mcp import arguments, resources, results
 from service.server.mcp.inner import Caller, RefusedError
 from windowing.pooling import Vectors
 
@@ -66,10 +66,10 @@ async def explain_pair(caller: Caller, given: arguments.Pair) -> dict[str, Any]:
     """The windows of two documents that resemble each other most."""
     if (given.text is None) == (given.id is None):
         raise RefusedError("give either text or id")
-    document = (await _document(caller, given.index, given.document))["text"]
+    document = (await resources.document(caller, given.index, given.document))["text"]
     query = given.text or ""
     if given.id is not None:
-        query = (await _document(caller, given.index, given.id))["text"]
+        query = (await resources.document(caller, given.index, given.id))["text"]
     model = (await caller.get("indexes", given.index))["served_by"]
     body = {"inputs": [query, document], "windows": True, "encoding_format": "base64"}
     body |= {"model": model}
@@ -104,12 +104,12 @@ async def classify(caller: Caller, given: arguments.Classify) -> dict[str, Any]:
 
 async def get_document(caller: Caller, given: arguments.Part) -> dict[str, Any]:
     """A part of a document's text, its title, metadata and links."""
-    document = await _document(caller, given.index, given.id)
-    whole = document["text"]
+    found = await resources.document(caller, given.index, given.id)
+    whole = found["text"]
     start = min(given.start, len(whole))
     end = min(start + given.characters, len(whole))
     part = {"characters": len(whole), "start": start, "end": end, "text": whole[start:end]}
-    return {**document, **part}
+    return {**found, **part}
 
 
 async def upsert_documents(caller: Caller, given: arguments.Upsert) -> dict[str, Any]:
@@ -124,11 +124,6 @@ async def delete_documents(caller: Caller, given: arguments.Delete) -> dict[str,
     body = given.model_dump(exclude={"index"})
     answer = await caller.post("indexes", given.index, "documents", "delete", body=body)
     return {"documents": answer["deleted"], "done": "deleted"}
-
-
-async def _document(caller: Caller, index: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = await caller.get("indexes", index, "documents", name)
-    return found
 
 
 def _vectors(rows: list[str]) -> Vectors:

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from heads import bounds
 from heads.bounds import MOST_UNLABELLED
 from heads.examples import Examples
-from service import executors
+from service import executors, memory
 from service.embedding.cache import lasting
 from service.errors import ConflictError, EmptyError, InvalidError, NotFoundError, TooLargeError
 from service.keys.rights import Right
@@ -29,6 +29,7 @@ from service.server.bodies.classifier_bodies import (
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
+from service.server.edge.guard import ROOM
 from service.server.edge.large_bodies import BodyRoute
 from service.server.lifecycle import Service
 from service.server.routes import inference
@@ -78,6 +79,8 @@ async def train_classifier(
     encoder = service.encoders.named(body.model)
     if body.index is not None:
         source = await rights.readable(request, body.index)
+        if not body.background:
+            TURN.check_room()
         async with deadline.within(request):
             index = await (await service.store.indexes()).open(source)
             if body.model is None:
@@ -90,7 +93,12 @@ async def train_classifier(
                 )
             from service.learning import sources
 
-            texts, vectors = await sources.documents(index, body.ids or [])
+            room = request.scope[ROOM]
+            texts, vectors = await sources.documents(
+                index,
+                body.ids or [],
+                reserve=lambda characters: room.share(memory.needed(characters)),
+            )
     else:
         texts = body.inputs or []
     for position, text in enumerate(texts):

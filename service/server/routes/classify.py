@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from heads import bounds
 from heads.examples import UNSURE
@@ -20,7 +20,7 @@ from service.embedding.embedder import Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.rights import Right
 from service.learning import explain
-from service.server.bodies.fields import Inputs
+from service.server.bodies.fields import Flag, Inputs
 from service.server.bodies.names import INDEX_NAME
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -37,12 +37,23 @@ JSON = "application/json"
 router = APIRouter(route_class=BodyRoute, tags=["classify"])
 
 
+def _unwrapped(value: Any) -> Any:
+    """TEI's batches are lists of lists, of one text or of two."""
+    if not isinstance(value, list) or not all(isinstance(one, list) for one in value):
+        return value
+    if any(len(one) == 2 and isinstance(one[0], str) for one in value):
+        raise ValueError("pairs of texts are not supported: give each text by itself")
+    return [one[0] if len(one) == 1 else one for one in value]
+
+
 class ClassifyRequest(BaseModel):
     """The documents to label, and the classifier."""
 
     model_config = ConfigDict(strict=True)
 
-    inputs: Inputs = Field(description="a document or a list of documents, of any length")
+    inputs: Annotated[Inputs, BeforeValidator(_unwrapped)] = Field(
+        description="a document or a list of documents, of any length"
+    )
     classifier: Annotated[str, Field(pattern=INDEX_NAME)] | None = Field(
         None, description="its name; optional if there is only one classifier"
     )
@@ -56,7 +67,7 @@ class ClassifyRequest(BaseModel):
         "multi-label classifier returns only labels of at least this probability",
     )
     explain: bool = Field(False, description="name the windows that decided")
-    truncate: bool = False
+    truncate: Flag = False
 
 
 class Prediction(BaseModel):

@@ -57,8 +57,8 @@ class CohereEmbedRequest(BaseModel):
     input_type: Literal["search_document", "search_query", "classification", "clustering"] = Field(
         description="the purpose; it chooses the model's prompt, if the model has one for it"
     )
-    embedding_types: list[EncodingFormat] = Field(
-        ["float"], min_length=1, max_length=6, fail_fast=True
+    embedding_types: list[EncodingFormat] | None = Field(
+        None, min_length=1, max_length=6, fail_fast=True, description="by default float"
     )
     output_dimension: int | None = Field(
         None, ge=1, description="keep only the first components; the vectors are renormalised"
@@ -125,7 +125,7 @@ async def embed_by_type(request: Request, body: CohereEmbedRequest) -> Response:
     content = {
         "id": str(uuid.uuid4()),
         "response_type": "embeddings_by_type",
-        "embeddings": {form: encode(vectors, form) for form in body.embedding_types},
+        "embeddings": {form: encode(vectors, form) for form in body.embedding_types or ["float"]},
         "meta": {"api_version": {"version": "2"}, "tokens": {"input_tokens": tokens}},
     }
     return json_response(content, inference.headers(request, result))

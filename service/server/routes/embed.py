@@ -16,13 +16,13 @@ from service.embedding.embedder import Document, Embedded
 from service.errors import InvalidError
 from service.server.bodies import arrow
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
-from service.server.bodies.fields import CutSide, Inputs, ModelName
+from service.server.bodies.fields import CutSide, Flag, Inputs, ModelName
 from service.server.edge.errors import documented
 from service.server.edge.guard import NDJSON, sends_lines
 from service.server.edge.large_bodies import BodyRoute
 from service.server.edge.repeats import repeatable
 from service.server.encoder import Encoder
-from service.server.lines.options import DOCUMENTED, RESULTS, LineOptions
+from service.server.lines.options import DOCUMENTED, NAMES, RESULTS, LineOptions
 from service.server.lines.requests import lines_of_body, lines_of_texts
 from service.server.routes import inference
 from service.server.routes.similarity import SimilarityRequest, similarity
@@ -36,9 +36,10 @@ class EmbedRoute(BodyRoute):
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
-            options = LineOptions.of_query(request)
             if sends_lines(request.scope):
-                return lines_of_body(request, options)
+                return lines_of_body(request, LineOptions.of_query(request))
+            for name in NAMES.intersection(request.query_params):
+                raise InvalidError(f"query.{name}: only for {NDJSON}; put it into the body", name)
             return await handle(request)
 
         return handler
@@ -60,7 +61,7 @@ class EmbedRequest(BaseModel):
         description="scale each vector to unit length; without it, a document of several windows "
         "gets the plain token-weighted mean of its unit window vectors",
     )
-    truncate: bool = Field(
+    truncate: Flag = Field(
         False, description="keep only the part of each document that fits one window"
     )
     truncation_direction: CutSide = Field("right", description="the side that truncate cuts off")

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from service.embedding.prompts import for_purpose
+from service.errors import NotFoundError
 from service.server.bodies.encoding import EncodingFormat, encode, json_response
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import OpenAIError, documented
@@ -62,7 +63,7 @@ class EmbeddingsRequest(BaseModel):
     input: Inputs = Field(description="a document or a list of documents, of any length")
     model: str = Field(description="the name of a bundle, or an alias")
     dimensions: int | None = Field(None, ge=1)
-    encoding_format: EncodingFormat = "float"
+    encoding_format: EncodingFormat | None = "float"
     embedding_type: EncodingFormat | None = Field(
         None, description="Jina's name of encoding_format; give only one of them"
     )
@@ -76,14 +77,15 @@ class EmbeddingsRequest(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> EmbeddingsRequest:
-        if self.embedding_type is not None and "encoding_format" in self.model_fields_set:
+        given = "encoding_format" in self.model_fields_set and self.encoding_format is not None
+        if self.embedding_type is not None and given:
             raise ValueError("give either encoding_format or embedding_type")
         return self
 
     @property
     def form(self) -> EncodingFormat:
         """The form of the vectors."""
-        return self.encoding_format if self.embedding_type is None else self.embedding_type
+        return self.embedding_type or self.encoding_format or "float"
 
 
 class EmbeddingOut(BaseModel):
@@ -154,6 +156,14 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return json_response(content, inference.headers(request, result))
+
+
+@router.get("/models/{model}", responses=documented(401, 404, 503, dialect=OpenAIError))
+async def model(request: Request, model: str) -> ModelOut:
+    """One of the names that `model` accepts."""
+    if model not in inference.service_of(request).encoders.names:
+        raise NotFoundError("there is no model of that name; GET /v1/models lists all", "model")
+    return ModelOut(id=model)
 
 
 @router.get("/models")

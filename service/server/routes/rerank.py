@@ -22,7 +22,7 @@ from pydantic import (
 from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
-from service.server.bodies.fields import TEXT, CutSide, ModelName, valid_text, valid_texts
+from service.server.bodies.fields import TEXT, CutSide, Flag, ModelName, valid_text, valid_texts
 from service.server.edge.errors import CohereError, documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.encoder import Encoder
@@ -47,7 +47,7 @@ class TextsRequest(BaseModel):
         False, description="cosines, or outputs of the re-ranker, in place of scores from 0 to 1"
     )
     return_text: bool = Field(False, description="add the texts to the answer")
-    truncate: bool = Field(
+    truncate: Flag = Field(
         False, description="keep only one window of each text, and what fits of the query"
     )
     truncation_direction: CutSide = Field("right", description="the side that truncate cuts off")
@@ -88,7 +88,7 @@ class DocumentsRequest(BaseModel):
         None, description="the name of the bundle or the re-ranker that ranks, or an alias"
     )
     top_n: int | None = Field(None, ge=1, description="most results; all by default")
-    return_documents: bool = Field(False, description="add the documents to the answer")
+    return_documents: Flag = Field(False, description="add the documents to the answer")
 
 
 def _shape(body: Any) -> str:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.server.bodies.encoding import json_response
-from service.server.bodies.fields import ModelName, valid_text, valid_texts
+from service.server.bodies.fields import CutSide, Flag, ModelName, valid_text, valid_texts
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
@@ -26,14 +26,23 @@ class Pairs(BaseModel):
     sentences: Annotated[list[str], BeforeValidator(valid_texts)] = Field(min_length=1)
 
 
-class SimilarityRequest(BaseModel):
-    """Texts to compare; they may be whole documents."""
+class Parameters(BaseModel):
+    """TEI's place for the options."""
 
     model_config = ConfigDict(strict=True)
 
-    inputs: Pairs
-    truncate: bool = False
+    truncate: Flag = False
+    truncation_direction: CutSide = "right"
     prompt_name: str | None = None
+
+
+class SimilarityRequest(Parameters):
+    """Texts to compare; they may be whole documents."""
+
+    inputs: Pairs
+    parameters: Parameters | None = Field(
+        None, description="the options, in place of those at the top"
+    )
     model: ModelName = None
 
 
@@ -50,11 +59,13 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def similarity(request: Request, body: SimilarityRequest) -> Response:
     """Cosine similarity of `source_sentence` to each of `sentences`."""
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    options = body.parameters or body
     result = await inference.embed(
         request,
         texts,
-        prompt_name=body.prompt_name,
-        truncate=body.truncate,
+        prompt_name=options.prompt_name,
+        truncate=options.truncate,
+        side=options.truncation_direction,
         encoder=inference.encoder_of(request, body.model),
     )
     vectors = inference.vectors(result)

@@ -52,8 +52,10 @@ async def put_alias(
 ) -> AliasOut:
     """Create an alias of an index, or switch it to another index in one step.
 
-    The key needs the right to write to the index, and to the one that the alias named before.
+    The key needs the right to write to the index, to the one that the alias named before, and to
+    the alias's own name.
     """
+    rights.require(request, Right.WRITE_INDEXES, alias)
     rights.require(request, Right.WRITE_INDEXES, body.index)
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
@@ -90,7 +92,8 @@ async def get_alias(request: Request, alias: Name) -> AliasOut:
 
 @router.delete("/{alias}", status_code=204, responses=_READ)
 async def delete_alias(request: Request, alias: Name) -> None:
-    """Remove an alias. Its index stays."""
+    """Remove an alias. Its index stays. The key needs the right to write to both names."""
+    rights.require(request, Right.WRITE_INDEXES, alias)
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
         from service.index.rows.aliases import switch

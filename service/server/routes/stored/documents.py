@@ -11,6 +11,7 @@ from service.embedding.cache import lasting
 from service.embedding.embedder import Embedded
 from service.errors import InvalidError, NotFoundError, VersionError
 from service.index.rows import fields
+from service.keys.rights import Right
 from service.server.bodies.conditions import (
     MISMATCH,
     IfMatch,
@@ -76,6 +77,9 @@ async def upsert_documents(
     ids = [document.id for document in documents]
     if len(set(ids)) < len(ids):
         raise InvalidError("documents: two documents have the same id: send each once", "documents")
+    if body.on_duplicate != "allow":
+        # the answer reveals what the index holds
+        rights.require(request, Right.READ_INDEXES, name)
     wanted = conditions(documents, if_match, if_none_match)
     try:
         async with deadline.within(request):

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ranking.references import Rule
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
+from service.keys.rights import Right
 from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.fields import valid_text
 from service.server.bodies.job_bodies import JobOut, out_of
@@ -125,6 +126,9 @@ async def upload_files(
     The answer comes when the service has all bytes. A job then reads the files and indexes their
     documents; `location` names it.
     """
+    if on_duplicate != "allow" or names is not None:
+        # the job reveals what the index holds
+        rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
     await inference.running_of(service)
     if service.phase is Phase.DRAINING:

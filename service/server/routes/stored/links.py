@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from ranking.references import Pattern, Rule
 from service.errors import InvalidError, NotFoundError
 from service.index.rows.fields import KEY_CHARACTERS
+from service.keys.rights import Right
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import valid_text
@@ -132,6 +133,8 @@ async def find_links(request: Request, name: Name, body: FindRequest) -> FoundOu
 
     It reads every text: send a long deadline.
     """
+    # the counts reveal what the index holds
+    rights.require(request, Right.READ_INDEXES, name)
     async with deadline.within(request), SEARCHES.taken():
         report = await renew(inference.service_of(request).store, name, _names(body))
     return FoundOut(**asdict(report))
