@@ -114,8 +114,8 @@ class ObjectiveSettings(_Section):
     """separate masks a second copy, two passes through the encoder; shared contrasts the masked
     inputs themselves, one pass"""
     negatives_below: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """two documents are no negatives of each other if the cosine of their vectors by the start
-    weights reaches this; 1 keeps all negatives"""
+    """a pair is not used as negatives if its cosine by the start weights reaches this; 1 uses every
+    pair"""
     windows: Count = 1
     """maximum windows of max_tokens of a view; several are pooled by their token-weighted mean and
     renormalised"""
@@ -200,8 +200,8 @@ class BackboneSettings(_Section):
     trust_remote_code: bool = False
     """run modelling code in the folder of the start weights"""
     static_width: Annotated[int | None, Field(ge=8)] = None
-    """train vectors of this width for the tokens, one for each whatever its context, and join
-    their weighted mean to the vector of the encoder, which stays as it is"""
+    """width of the static branch: the run trains one vector for each token, whatever its context,
+    and appends their weighted mean to the vector of the encoder, which stays as it is"""
     static_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """share of the joined vectors in the cosine of the result"""
 

@@ -15,7 +15,7 @@ Filter = dict[str, Any]
 class CutOptions(TypedDict, total=False):
     """How to cut texts; without ``truncate`` the service reads all of them."""
 
-    truncate: bool
+    truncate: bool | None
     truncation_direction: Side
 
 
@@ -28,10 +28,9 @@ class EmbedOptions(CutOptions, total=False):
     model: str | None
 
 
-class SimilarityOptions(TypedDict, total=False):
+class SimilarityOptions(CutOptions, total=False):
     """Options of ``similarity``."""
 
-    truncate: bool
     prompt_name: str | None
     model: str | None
 
@@ -51,7 +50,7 @@ class ClassifyOptions(TypedDict, total=False):
     top_k: int | None
     raw_scores: bool
     threshold: float
-    truncate: bool
+    truncate: bool | None
 
 
 class Query(TypedDict, total=False):

@@ -40,6 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+_MEANINGS = {
+    Right.READ_INDEXES: "indexes to read and search",
+    Right.WRITE_INDEXES: "indexes to create, write and delete",
+    Right.USE_CLASSIFIERS: "classifiers to describe, download and classify with",
+    Right.TRAIN_CLASSIFIERS: "classifiers to train and delete",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "docsplit-keys",
@@ -55,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
             f"--{right.replace('_', '-')}",
             action="append",
             metavar="PATTERN",
-            help="may be repeated; without any of the four the key may do everything",
+            help=f"{_MEANINGS[right]}; * and ? match any characters; may be repeated; a key with "
+            "none of the four rights may do everything",
         )
     new.add_argument("--requests-per-second", type=float, metavar="RATE")
     new.add_argument("--tokens-per-second", type=float, metavar="RATE")
@@ -63,8 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     revoke = commands.add_parser("revoke", help="refuse a key from now on", allow_abbrev=False)
     revoke.add_argument("name")
     listing = commands.add_parser("list", help="show names, rights and limits", allow_abbrev=False)
-    for command in (new, revoke, listing):
-        command.add_argument("--file", type=Path, required=True, help="new creates it if missing")
+    new.add_argument("--file", type=Path, required=True, help="created if it is missing")
+    for command in (revoke, listing):
+        command.add_argument("--file", type=Path, required=True, help="the keys' file")
     return parser
 
 

@@ -73,7 +73,7 @@ ANSWERS = {
 # with the fields that are arguments of their own
 REQUESTS: dict[str, tuple[Any, set[str]]] = {
     "EmbedRequest": (options.EmbedOptions, {"inputs", "encoding_format", "windows"}),
-    "SimilarityRequest": (options.SimilarityOptions, {"inputs"}),
+    "SimilarityRequest": (options.SimilarityOptions, {"inputs", "parameters"}),
     "TextsRequest": (options.RerankOptions, {"query", "texts"}),
     "ClassifyRequest": (options.ClassifyOptions, {"inputs", "explain"}),
     "SimilarRequest": (options.SimilarOptions, {"index", "queries", "facets"}),

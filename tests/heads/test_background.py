@@ -248,7 +248,7 @@ def test_waiting_trainings_hold_no_texts_and_few_vectors(
                 await background.start(name, SMALL, VECTORS)
             with pytest.raises(OverloadedError, match="many trainings wait"):
                 await background.start("c", SMALL, VECTORS)
-            # nothing of it is stored
+            # no part of it is stored
             assert await held.get("c") is None
         await asyncio.gather(*background._tasks.values())
         await background.start("c", SMALL, VECTORS)

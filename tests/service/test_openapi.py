@@ -127,6 +127,7 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/v2/embed",
         "/v1/embeddings",
         "/v1/models",
+        "/v1/models/{model}",
         "/health",
         "/livez",
         "/readyz",

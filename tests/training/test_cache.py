@@ -185,7 +185,7 @@ def test_two_runs_at_once_build_one_cache(
 
     with ThreadPoolExecutor(2) as runs:
         found = list(runs.map(opened, range(2)))
-    alone = open_cache(path, tokenizer, tmp_path / "alone")
+    single = open_cache(path, tokenizer, tmp_path / "single")
     for one in found:
-        assert one.counts == alone.counts
-        assert contents(one) == contents(alone)
+        assert one.counts == single.counts
+        assert contents(one) == contents(single)

@@ -207,6 +207,7 @@ def _worker(rank: int, port: str, settings: str, folder: str) -> None:
         processes = Processes(cpu=True)
     assert processes.count == 2
     # one process may prepare data for hours while the other waits
+    assert dist.group.WORLD is not None
     group = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert group.options._timeout > timedelta(days=1)
     bench = Bench(Settings.model_validate_json(settings), processes)

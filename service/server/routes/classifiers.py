@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from heads import bounds
 from heads.bounds import MOST_UNLABELLED
 from heads.examples import Examples
-from service import executors, memory
+from service import executors
 from service.embedding.cache import lasting
 from service.errors import ConflictError, EmptyError, InvalidError, NotFoundError, TooLargeError
 from service.keys.rights import Right
@@ -29,7 +29,6 @@ from service.server.bodies.classifier_bodies import (
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.guard import ROOM
 from service.server.edge.large_bodies import BodyRoute
 from service.server.lifecycle import Service
 from service.server.routes import inference
@@ -93,12 +92,8 @@ async def train_classifier(
                 )
             from service.learning import sources
 
-            room = request.scope[ROOM]
-            texts, vectors = await sources.documents(
-                index,
-                body.ids or [],
-                reserve=lambda characters: room.share(memory.needed(characters)),
-            )
+            reserve = inference.reserving(request)
+            texts, vectors = await sources.documents(index, body.ids or [], reserve=reserve)
     else:
         texts = body.inputs or []
     for position, text in enumerate(texts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,6 +155,15 @@ async def reserve(request: Request, index: Index, document_id: str) -> None:
     found = await index.select(named([document_id]), sizes.COLUMNS, 1)
     for characters in sizes.characters(found).values() if found.num_rows else ():
         request.scope[ROOM].reach(memory.needed(characters))
+
+
+def reserving(request: Request) -> Callable[[int], None]:
+    """Reserves memory for characters of stored texts, given their number so far.
+
+    The call raises OverloadedError if there is none for this client now.
+    """
+    room = request.scope[ROOM]
+    return lambda characters: room.share(memory.needed(characters))
 
 
 async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, dict[str, str]]:
