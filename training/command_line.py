@@ -19,7 +19,8 @@ Train a document encoder from unlabelled documents.
 Give each setting in the YAML file of --config or as a flag. A flag overrides the file. A run needs
 data.path, backbone.path and run.output:
 
-  docsplit-train --data.path docs.jsonl --backbone.path all-MiniLM-L6-v2 --run.output runs/first
+  docsplit-train --data.path docs.jsonl --run.output runs/first \\
+    --backbone.path sentence-transformers/all-MiniLM-L6-v2
 
 To continue an interrupted run, repeat the same command. On several devices:
 

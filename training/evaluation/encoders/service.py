@@ -14,7 +14,7 @@ import numpy as np
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
 
-KEY_VARIABLE = "DOCSPLIT_API_KEY"
+KEY_VARIABLE = "DOCSPLIT_KEY"
 _TIMEOUT_SECONDS = 600
 _TRIES = 20
 _MOST_WAIT = 30.0
@@ -23,7 +23,7 @@ _MOST_WAIT = 30.0
 class ServiceEncoder:
     """The vectors that a service returns. The service cuts windows and pools them.
 
-    The environment variable ``DOCSPLIT_API_KEY`` holds the bearer key.
+    The environment variable ``DOCSPLIT_KEY`` holds the bearer key.
 
     Args:
         url: address of the service, such as ``http://localhost:8080``.
