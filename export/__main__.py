@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from export.tasks.options import add_options, held_out
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_INTERRUPTED = 130
 
 EPILOG = """\
 The checkpoint is a sentence-transformers or transformers folder, a name on the Hugging Face hub,
@@ -32,7 +35,7 @@ docs/how-to/export.md has the thresholds. If a graph misses one, the command mea
 operators cost most and keeps those in floating point.
 
 The exit code is 0 if DEST has every form, 3 if it lacks a form that failed, and 1 if DEST did not
-change.
+change; 130 if the command was interrupted.
 
 Three commands read an existing bundle:
 
@@ -49,7 +52,18 @@ example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``docsplit-export``; returns the exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
+    # SIGTERM acts like SIGINT: it removes the unfinished folder
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("docsplit-export: interrupted; no bundle was written", file=sys.stderr)  # noqa: T201
+        return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(given: Sequence[str]) -> int:
     if given and given[0] in ("inspect", "verify", "to-sentence-transformers"):
         return _over_a_bundle(given[0], given[1:])
     options = _parser().parse_args(given)

@@ -152,7 +152,10 @@ class Background:
     ) -> None:
         self._waiting[job.uid] = _size(vectors)
         run = self._run(jobs, job, examples, vectors)
-        self._tasks[job.name] = asyncio.create_task(run, name=f"train {job.name}")
+        task = asyncio.create_task(run, name=f"train {job.name}")
+        # a task that is cancelled before it starts runs no part of ``_run``
+        task.add_done_callback(lambda _: self._waiting.pop(job.uid, None))
+        self._tasks[job.name] = task
 
     async def _follow(self) -> None:
         while True:
@@ -238,7 +241,6 @@ class Background:
             await jobs.update(job, state="failed", error=said)
         finally:
             beats.cancel()
-            self._waiting.pop(job.uid, None)
             self._ended(job.name, outcome)
 
     async def _embed(

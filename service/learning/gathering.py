@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from heads.examples import Examples, check, digest
 from service.errors import InvalidError, NotFoundError
@@ -13,11 +14,16 @@ from service.learning.labels import Labelled
 from windowing.pooling import Vectors
 
 
+def _reserve(reserve: Callable[[int], None], before: int, characters: int) -> None:
+    reserve(before + characters)
+
+
 async def gather(
     indexes: Indexes,
     stored: Examples | None,
     labelled: Sequence[Labelled],
     multi_label: bool | None = None,
+    reserve: Callable[[int], None] = lambda _: None,
 ) -> tuple[Examples, list[Vectors | None]]:
     """The examples of a training, and the vectors of those that an index has.
 
@@ -30,6 +36,7 @@ async def gather(
         labelled: in the order in which the documents got their labels.
         multi_label: of a classifier without examples; None: whether a document has several labels
             or none.
+        reserve: called with the characters of all texts so far, before they are read.
 
     Raises:
         InvalidError: too few labels, or too much text.
@@ -57,7 +64,9 @@ async def gather(
         ids = await sources.present(index, [*own])
         if not ids:
             continue
-        texts, vectors = await sources.documents(index, ids, left)
+        before = sources.MOST_CHARACTERS - left
+        beyond = partial(_reserve, reserve, before)
+        texts, vectors = await sources.documents(index, ids, left, beyond)
         model = model or indexes.served.by_revision(index.identity.revision)
         fitting = index.identity.revision == model.revision
         left -= sum(map(len, texts))

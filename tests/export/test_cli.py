@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bundles.format import load
+from export import pipeline
 from export.__main__ import main
 from tests.export.held_out import write_judged
 
@@ -91,6 +93,32 @@ def test_wrong_arguments_end_with_usage(
         main(arguments)
     assert end.value.code == 2
     assert "usage: docsplit-export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_folder(
+    number: int,
+    shallow_folder: Path,
+    text_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = tmp_path / "bundles"
+    seen: list[int] = []
+
+    def interrupted(*_: object) -> None:
+        seen.append(len(list(place.iterdir())))
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(pipeline, "write_tokenizer", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    given = [str(shallow_folder), str(place / "mine"), "--calibration", str(text_file)]
+    assert main([*given, "--licence", "MIT", "--max-tokens", "32", "--paragraphs", "200"]) == 130
+    assert seen == [1]
+    assert list(place.iterdir()) == []
+    assert "interrupted" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("name", ["no[a]", "no[/such]folder"])

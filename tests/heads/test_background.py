@@ -253,10 +253,13 @@ def test_waiting_trainings_hold_no_texts_and_few_vectors(
         await asyncio.gather(*background._tasks.values())
         await background.start("c", SMALL, VECTORS)
         await asyncio.gather(*background._tasks.values())
+        await background.start("d", SMALL, VECTORS)
+        await background.cancel("d")
+        assert background._waiting == {}
         return sorted(await heads.names())
 
     assert asyncio.run(scenario()) == ["a", "b", "c"]
-    assert began == {"a": SMALL, "b": None, "c": SMALL}
+    assert began == {"a": SMALL, "b": None, "c": SMALL, "d": SMALL}
 
 
 class _Ending:

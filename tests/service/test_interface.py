@@ -68,7 +68,7 @@ def test_the_methods_of_a_path_are_those_of_all_its_routes(app: FastAPI) -> None
 
 def test_a_thread_makes_the_document_once(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[threading.Thread] = []
-    content = {"paths": {"/é": {}}}
+    content: dict[str, Any] = {"paths": {"/é": {}}}
 
     def openapi() -> dict[str, Any]:
         made.append(threading.current_thread())

@@ -200,14 +200,14 @@ def _among(column: str, ids: Sequence[str]) -> Expr:
 
 
 def rows(links: Sequence[Link]) -> pa.Table:
-    """Links as rows with checksums; 20 microseconds each, so call it in a thread."""
+    """Links as rows with checksums. Call it in a thread: there may be thousands."""
     columns: dict[str, list[Any]] = {n: [getattr(one, n) for one in links] for n in _VALUES}
     columns["checksum"] = [_checksum(*values) for values in zip(*columns.values(), strict=True)]
     return pa.table(columns, schema=SCHEMA)
 
 
 def _opened(found: pa.Table) -> list[Link]:
-    """The links whose checksums match; 30 microseconds each, so call it in a thread."""
+    """The links whose checksums match. Call it in a thread: there may be thousands."""
     links = []
     for row in found.to_pylist():
         checksum = row.pop("checksum")

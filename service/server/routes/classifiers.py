@@ -150,7 +150,8 @@ async def retrain_classifier(
             from service.learning.gathering import gather
 
             indexes = await service.store.indexes()
-            examples, known = await gather(indexes, stored, labelled, multi_label)
+            reserve = inference.reserving(request)
+            examples, known = await gather(indexes, stored, labelled, multi_label, reserve)
         elif stored is not None:
             examples = stored
         elif job is not None:
