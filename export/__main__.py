@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 from bundles.comparison import Exporter
 from bundles.manifest import PrecisionName
 from export.checks.options import add_gate_options
+from export.interruption import interruptible
 from export.tasks.options import add_options, held_out
 
 if TYPE_CHECKING:
@@ -52,15 +52,12 @@ example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``docsplit-export``; returns the exit code."""
-    # SIGTERM acts like SIGINT: it removes the unfinished folder
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _run(sys.argv[1:] if arguments is None else arguments)
+        with interruptible():
+            return _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        print("docsplit-export: interrupted; no bundle was written", file=sys.stderr)  # noqa: T201
+        print("docsplit-export: interrupted", file=sys.stderr)  # noqa: T201
         return _INTERRUPTED
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _run(given: Sequence[str]) -> int:

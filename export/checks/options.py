@@ -21,16 +21,25 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--threads",
-        type=_threads,
+        type=count,
         default=cores(),
         help="processor threads (default: all cores)",
     )
 
 
-def _threads(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+def count(text: str) -> int:
+    """A whole number above 0.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
+    return value
 
 
 def cores() -> int:

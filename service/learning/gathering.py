@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from heads.examples import Examples, check, digest
 from service.errors import InvalidError, NotFoundError
@@ -12,10 +11,6 @@ from service.index.indexes import Indexes
 from service.learning import sources
 from service.learning.labels import Labelled
 from windowing.pooling import Vectors
-
-
-def _reserve(reserve: Callable[[int], None], before: int, characters: int) -> None:
-    reserve(before + characters)
 
 
 async def gather(
@@ -36,7 +31,7 @@ async def gather(
         labelled: in the order in which the documents got their labels.
         multi_label: of a classifier without examples; None: whether a document has several labels
             or none.
-        reserve: called with the characters of all texts so far, before they are read.
+        reserve: called with the characters of some texts, before they are read.
 
     Raises:
         InvalidError: too few labels, or too much text.
@@ -64,9 +59,7 @@ async def gather(
         ids = await sources.present(index, [*own])
         if not ids:
             continue
-        before = sources.MOST_CHARACTERS - left
-        beyond = partial(_reserve, reserve, before)
-        texts, vectors = await sources.documents(index, ids, left, beyond)
+        texts, vectors = await sources.documents(index, ids, left, reserve)
         model = model or indexes.served.by_revision(index.identity.revision)
         fitting = index.identity.revision == model.revision
         left -= sum(map(len, texts))

@@ -34,7 +34,7 @@ async def documents(
     Args:
         ids: each once.
         most: characters of all texts.
-        reserve: called with the characters so far, before they are read.
+        reserve: called with the characters of some texts, before they are read.
 
     Raises:
         InvalidError: some are not in the index, or the texts are too large to store.
@@ -52,14 +52,15 @@ async def documents(
         rows = {name: row for row, name in enumerate(found["id"].to_pylist())}
         missing += [first + i for i, name in enumerate(chunk) if name not in rows]
         lengths = sizes.characters(found)
-        size += sum(lengths.values())
+        more = sum(lengths.values())
+        size += more
         if size > most:
             raise InvalidError(
                 f"ids: their texts, which are stored with the classifier, hold more than "
                 f"{MOST_CHARACTERS} characters: give fewer",
                 "ids",
             )
-        reserve(size)
+        reserve(more)
         held = {name: text async for name, text in read(index, lengths, strict=True)}
         order = [name for name in chunk if name in held]
         texts += [held[name] for name in order]

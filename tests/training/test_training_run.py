@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,14 +20,12 @@ from transformers import AutoModel
 
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
-from training.evaluation.validation import Validation
 from training.processes import Processes
 from training.reporting.curve import read_lines
 from training.reporting.plot import plot_run
 from training.reporting.progress import RunProgress
 from training.settings import Settings, ViewName
 from training.trainer import order
-from training.trainer.best import BestModel
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.loop import TrainingRun
@@ -341,55 +338,6 @@ def test_full_disk_keeps_earlier_checkpoints(
             checkpoints.save(40, {"step": 40})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000020.pt", "step-00000030.pt"]
     assert checkpoints.load(30) == {"step": 30}
-
-
-def test_a_full_disk_leaves_the_former_best_model(
-    make_settings: MakeSettings, tmp_path: Path
-) -> None:
-    settings = make_settings(run={"keep_best": True}).run
-    path = tmp_path / "best.pt"
-    small, large = torch.nn.Linear(2, 2), torch.nn.Linear(2000, 2000)
-    validation = Validation(discrimination=0.5, mrr=0.1, documents=8)
-    BestModel(settings, small, path, writes=True).judge(validation)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
-    try:
-        with pytest.raises(CheckpointError, match=r"best\.pt: could not be written"):
-            BestModel(settings, large, path, writes=True).judge(validation)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, former)
-    assert [file.name for file in tmp_path.glob("best.*")] == ["best.pt"]
-    assert set(torch.load(path)) == {"weight", "bias"}
-    assert torch.load(path)["bias"].shape == (2,)
-
-
-def test_early_stop_and_best_model(
-    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = iter([0.1, 0.5, 0.4, 0.3, *[0.9] * 9])
-    kept: dict[int, dict[str, torch.Tensor]] = {}
-    settings = make_settings(
-        optimisation={"max_steps": 9}, run={"evaluate_every": 1, "patience": 2, "keep_best": True}
-    )
-    run = TrainingRun(settings, Processes(cpu=True))
-
-    def scripted(self: TrainingRun) -> Validation:
-        kept[len(kept)] = {k: v.clone() for k, v in self.encoder.backbone.state_dict().items()}
-        return Validation(discrimination=0.5, mrr=next(values), documents=8)
-
-    monkeypatch.setattr(TrainingRun, "validation", scripted)
-    found = run.run()
-    assert (found.step, found.stopped_early) == (3, True)
-    written = weights(tmp_path / "run")
-    name = "encoder.layer.1.output.dense.weight"
-    assert torch.equal(written[name], kept[1][name])
-    assert not torch.equal(written[name], kept[3][name])
-    # the same command does not train on: all further values are better
-    again = TrainingRun(settings, Processes(cpu=True)).run()
-    assert (again.step, again.stopped_early) == (3, True)
-    assert torch.equal(weights(tmp_path / "run")[name], kept[1][name])
 
 
 def test_bf16_runs_under_autocast(make_settings: MakeSettings, tmp_path: Path) -> None:

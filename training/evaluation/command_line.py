@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,8 @@ from rich.text import Text
 
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
+from export.checks.options import count
+from export.interruption import interruptible
 from training.errors import SettingsError, TrainingError
 from training.evaluation.encoders.precision import add_precision_flag
 
@@ -47,18 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate as the command line says; returns the exit status."""
     errors = Console(stderr=True, highlight=False)
     given = _parser().parse_args(arguments)
-    # SIGTERM acts like SIGINT: it stops the service that we started and drops partial results.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _run(given, errors)
+        with interruptible():
+            return _run(given, errors)
     except (TrainingError, DataError) as error:
         errors.print(f"docsplit-evaluate: {error}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         errors.print("interrupted; to continue, run the same command")
         return _INTERRUPTED
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _run(given: argparse.Namespace, console: Console) -> int:
@@ -163,18 +161,8 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return value
-
-
 def _counts(text: str) -> list[int]:
-    values = sorted({_count(part) for part in _names(text)})
+    values = sorted({count(part) for part in _names(text)})
     if not values:
         raise argparse.ArgumentTypeError("name at least one number")
     return values
@@ -204,9 +192,9 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(".cache/evaluation"),
         help="folder of the vectors; default: .cache/evaluation",
     )
-    add("--limit", type=_count, metavar="N", help="maximum documents of each set and part")
+    add("--limit", type=count, metavar="N", help="maximum documents of each set and part")
     add("--first-window", action="store_true", help="read only the first window of each document")
-    add("--max-tokens", type=_count, help="window of a sentence-transformers encoder")
+    add("--max-tokens", type=count, help="window of a sentence-transformers encoder")
     add_precision_flag(parser)
     add(
         "--trust-remote-code",
@@ -214,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         help="run modelling code in the folder of an encoder's weights",
     )
     add("--no-controls", action="store_true", help="measure neither random vectors nor TF-IDF")
-    add("--draws", type=_count, default=10, help="few-shot draws, splits of links; default: 10")
+    add("--draws", type=count, default=10, help="few-shot draws, splits of links; default: 10")
     add("--shots", type=_counts, default=[1, 2, 5, 10, 20, 50], help="default: 1,2,5,10,20,50")
     add(
         "--copies",
@@ -222,9 +210,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[2, 5, 10, 20, 50, 100],
         help="numbers of copies of a text",
     )
-    add("--sample", type=_count, default=200, help="documents of unlabelled tasks; default: 200")
-    add("--epochs", type=_count, default=20, help="epochs of a probe; default: 20")
-    add("--steps", type=_count, default=1000, help="minimum steps of a probe; default: 1000")
+    add("--sample", type=count, default=200, help="documents of unlabelled tasks; default: 200")
+    add("--epochs", type=count, default=20, help="epochs of a probe; default: 20")
+    add("--steps", type=count, default=1000, help="minimum steps of a probe; default: 1000")
     add("--seed", type=int, default=0, help="seed of every draw; default: 0")
     add_field_flags(parser, "text", "id", "title", "label")
     add(

@@ -23,7 +23,7 @@ def valid_text(value: Any) -> str:
         except UnicodeEncodeError:
             raise ValueError("the text has half a surrogate pair: send valid Unicode") from None
         return value
-    if isinstance(value, list) and any(isinstance(one, str) for one in value[:1]):
+    if isinstance(value, list) and value and isinstance(value[0], str):
         raise ValueError("give a string, not a list of strings")
     if isinstance(value, int | list) and not isinstance(value, bool):
         raise ValueError("token ids are not accepted: send the text")

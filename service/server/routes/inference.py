@@ -158,12 +158,18 @@ async def reserve(request: Request, index: Index, document_id: str) -> None:
 
 
 def reserving(request: Request) -> Callable[[int], None]:
-    """Reserves memory for characters of stored texts, given their number so far.
+    """Reserves memory for further characters of stored texts, which the request is to read.
 
     The call raises OverloadedError if there is none for this client now.
     """
-    room = request.scope[ROOM]
-    return lambda characters: room.share(memory.needed(characters))
+    total = 0
+
+    def reserve(characters: int) -> None:
+        nonlocal total
+        total += characters
+        request.scope[ROOM].share(memory.needed(total))
+
+    return reserve
 
 
 async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, dict[str, str]]:
