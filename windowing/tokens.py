@@ -118,7 +118,7 @@ class DocumentTokenizer:
         ranges: Iterable[pieces.Range] = pieces.ranges(joined, skip_long_words=self._skips)
         if side == "left":
             ranges = reversed(list(ranges))
-        found: list[tuple[Ids, Positions]] = []
+        found: list[tuple[Ids, Positions, Positions]] = []
         count = 0
         complete = True
         for begin, end in ranges:
@@ -129,14 +129,14 @@ class DocumentTokenizer:
                     break
             part = self._part(joined, begin, end)
             found.append(part)
-            count += int((part[1] >= len(prompt)).sum())
+            count += int((part[2] > len(prompt)).sum())
         if side == "left":
             if not complete and prompt:
                 found.append(self._part(prompt, 0, len(prompt)))
             found.reverse()
-        starts = np.concatenate([part[1] for part in found])
-        in_prompt = int(np.searchsorted(starts, len(prompt)))
-        ids = np.concatenate([part[0] for part in found])
+        ids, starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        # a byte-level tokenizer gives the blank at the prompt's end to the first word of the text
+        in_prompt = int(np.searchsorted(ends, len(prompt), side="right"))
         in_text = np.maximum(starts - len(prompt), 0)
         return Tokens(ids, lambda: in_text, in_prompt, complete)
 
@@ -144,9 +144,10 @@ class DocumentTokenizer:
         """Number of tokens of ``text``, without special tokens."""
         return len(self.encode(text).ids)
 
-    def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions]:
+    def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions, Positions]:
         encoding = self._encode(text[begin:end])
-        return np.array(encoding.ids, dtype=np.int32), _starts(encoding) + begin
+        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin
+        return np.array(encoding.ids, dtype=np.int32), offsets[:, 0], offsets[:, 1]
 
     def _encode(self, text: str) -> Encoding:
         # encode_batch releases the GIL, encode does not

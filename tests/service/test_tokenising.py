@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bundles.default import DEFAULT_BUNDLE
 from service.embedding.tokenising import Steps, in_succession
@@ -52,3 +53,26 @@ def test_words_start_after_any_white_space() -> None:
     expected = [i for i, s in enumerate(tokens.starts.tolist()) if i and text[s - 1 : s].isspace()]
     assert len(expected) > len(spaces) // 2
     np.testing.assert_array_equal(words, expected)
+
+
+QUERY = "Find what answers it. Query: "
+
+
+@pytest.mark.parametrize("trimmed", [True, False])
+@pytest.mark.parametrize("text", ["weather", "the weather today is warm " * 12])
+def test_a_word_after_the_blank_of_a_prompt_belongs_to_the_text(text: str, trimmed: bool) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        [QUERY + text] * 9, trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False)
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trimmed)
+    document = DocumentTokenizer(tokenizer, 64)
+    tokens = document.encode(text, QUERY)
+    # the blank is a part of the first word's token
+    own = document.count(QUERY + text) - document.count(QUERY.rstrip())
+    assert len(tokens.ids) - tokens.prompt == own
+    assert tokens.starts[tokens.prompt] == 0
+    assert tokenizer.decode(tokens.ids[tokens.prompt :].tolist()).strip() == text.strip()
