@@ -5,6 +5,8 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +95,7 @@ def read_documents(
 
     The columns ``metadata`` (an object, or its JSON) and ``links`` (a list of ids) are read if they
     exist. In CSV and TSV files they hold JSON. Other columns with plain values become metadata, and
-    ``typed`` ones with lists.
+    ``typed`` ones with lists. Dates become text in ISO 8601.
 
     Args:
         path: a file or folder.
@@ -149,19 +151,32 @@ def _document(
     if not isinstance(metadata, dict) or not isinstance(links, list):
         raise DataError(f"{where}: metadata must be an object, and links a list of ids")
     known = (fields.id, fields.text, fields.title, "metadata", "links")
-    plain = {
-        key: value
-        for key, value in row.items()
-        if key not in known
-        and (
-            isinstance(value, str | int | float | bool)
-            or (key in typed and isinstance(value, list))
-        )
-    }
+    plain = {}
+    for key, value in row.items():
+        if key in known or value is None:
+            continue
+        value = _plain(value)
+        if isinstance(value, str | int | float) or (key in typed and isinstance(value, list)):
+            plain[key] = value
+        elif key in typed:
+            kind = type(value).__name__
+            raise DataError(
+                f"{where}: field {key!r} holds {kind}, which metadata cannot have: write text, "
+                "numbers, booleans, dates or lists of text"
+            )
     links = [*map(str, links), *further.get(str(name), ())]
     text = text_of(row, where, fields).text
     pages, headings = _outline(row.get("outline"), len(text), where)
     return Document(str(name), text, title, plain | metadata, links, pages, headings)
+
+
+def _plain(value: object) -> object:
+    """Dates and decimal numbers, which Parquet has, in the forms that JSON has for them."""
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value
 
 
 def _object(given: object) -> object:

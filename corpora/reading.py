@@ -64,7 +64,8 @@ def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
     """Texts and labels for training a head; a column of lists gives several labels a text.
 
     Raises:
-        DataError: the file is not readable or has no rows, or a row has no text or label.
+        DataError: the file is not readable or has no rows, a row has no text or label, or some rows
+            have one label and others a list.
     """
     texts: list[str] = []
     labels: list[Any] = []
@@ -72,12 +73,21 @@ def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
         text, label = row[fields.text], row[fields.label]
         if not isinstance(text, str) or not text.strip() or label in (None, ""):
             raise DataError(f"{where}: a row needs its {fields.text} and its {fields.label}")
+        if isinstance(label, list):
+            if None in label or "" in label:
+                raise DataError(f"{where}: a label in the list of {fields.label} is empty")
+            label = [str(one) for one in label]
+        else:
+            label = str(label)
+        if labels and isinstance(label, list) != isinstance(labels[0], list):
+            raise DataError(
+                f"{where}: some rows have one {fields.label} and others a list; use one form"
+            )
         texts.append(text)
         labels.append(label)
     if not texts:
         raise DataError(f"{path}: holds no rows")
-    several = isinstance(labels[0], list)
-    return texts, labels if several else [str(label) for label in labels]
+    return texts, labels
 
 
 def read_linked(

@@ -198,6 +198,17 @@ def test_examples_of_several_labels(tmp_path: Path) -> None:
         read_examples(path, Fields(text="body"))
     write_rows(tmp_path / "a.jsonl", [{"text": "2001-01-01", "label": 1}])
     assert read_examples(tmp_path / "a.jsonl", Fields()) == (["2001-01-01"], ["1"])
+    write_rows(tmp_path / "b.jsonl", [{"text": "One.", "label": [1, 2]}])
+    assert read_examples(tmp_path / "b.jsonl", Fields()) == (["One."], [["1", "2"]])
+    further: list[tuple[object, str]] = [(["a", None], "is empty"), ("a", "one label and others")]
+    for label, message in further:
+        rows: list[dict[str, object]] = [
+            {"text": "One.", "label": ["a"]},
+            {"text": "Two.", "label": label},
+        ]
+        write_rows(tmp_path / "c.jsonl", rows)
+        with pytest.raises(DataError, match=message):
+            read_examples(tmp_path / "c.jsonl", Fields())
 
 
 def test_links_must_be_among_the_documents(tmp_path: Path) -> None:

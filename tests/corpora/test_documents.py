@@ -11,6 +11,8 @@ import json
 import tarfile
 import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -269,3 +271,26 @@ def test_memory_does_not_grow_with_the_number_of_documents(tmp_path: Path) -> No
 
     peak(10)
     assert peak(5_000) < 2 * peak(500)
+
+
+def test_dates_and_decimal_numbers_of_parquet_become_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns: dict[str, list[object]] = {
+        "id": ["a"],
+        "text": ["One."],
+        "day": [date(2024, 5, 1)],
+        "at": [datetime(2024, 5, 1, 12, 30, tzinfo=UTC)],
+        "price": [Decimal("9.50")],
+        "number": [Decimal(7)],
+        "raw": [b"1"],
+    }
+    pq.write_table(pa.table(columns), path)
+    [found] = read_documents(path)
+    assert found.metadata == {
+        "day": "2024-05-01",
+        "at": "2024-05-01T12:30:00+00:00",
+        "price": 9.5,
+        "number": 7,
+    }
+    with pytest.raises(DataError, match="row 1: field 'raw' holds bytes"):
+        list(read_documents(path, typed=["raw"]))
