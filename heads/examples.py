@@ -27,6 +27,8 @@ class Examples:
         labels: of each text; exactly one unless ``multi_label``.
         unlabelled: index whose documents help without labels.
         model: name of the bundle whose vectors the head reads; None: the service's default one.
+        labelled_in: of the last examples, which people labelled in indexes: the names by which they
+            did, one for each example.
     """
 
     inputs: list[str]
@@ -34,6 +36,7 @@ class Examples:
     multi_label: bool = False
     unlabelled: str | None = None
     model: str | None = None
+    labelled_in: Sequence[str] = ()
 
     @property
     def characters(self) -> int:
@@ -44,6 +47,24 @@ class Examples:
         """Examples of each label, sorted by label."""
         return count(self.labels)
 
+    def groups(self) -> list[int]:
+        """A number for each example; those with equal texts and labels have the same number."""
+        numbers: dict[tuple[str, ...], int] = {}
+        pairs = zip(self.inputs, self.labels, strict=True)
+        return [numbers.setdefault((text, *own), len(numbers)) for text, own in pairs]
+
+    def check_texts(self) -> None:
+        """Raise ValueError, with a remedy, if all examples of a label have the same text."""
+        pairs = zip(self.inputs, self.labels, strict=True)
+        different = {(text, label) for text, given in pairs for label in given}
+        for label, texts in Counter(label for _, label in different).items():
+            if texts < 2:
+                raise ValueError(
+                    f"labels: all examples of {label!r} have the same text: give two or more "
+                    "different texts of each label, because a head that has not seen a text tests "
+                    "it"
+                )
+
     def to_bytes(self) -> bytes:
         """Compressed JSON, made one text at a time to save memory."""
         labels = self.labels if self.multi_label else [label for [label] in self.labels]
@@ -52,19 +73,20 @@ class Examples:
         for position, text in enumerate(self.inputs):
             parts.append(packing.compress((b"," if position else b"") + orjson.dumps(text)))
         # earlier versions read no fourth item
-        model = [] if self.model is None else [self.model]
-        rest = orjson.dumps([labels, self.unlabelled, *model])
+        further = [self.model, list(self.labelled_in)] if self.labelled_in else [self.model]
+        rest = orjson.dumps([labels, self.unlabelled, *(further if any(further) else ())])
         parts.append(packing.compress(b"]," + rest[1:]))
         return b"".join((*parts, packing.flush()))
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> "Examples":
         """Read the result of ``to_bytes``."""
-        inputs, labels, unlabelled, *model = orjson.loads(zlib.decompress(blob))
-        named = model[0] if model else None
-        if isinstance(labels[0], list):
-            return cls(inputs, labels, multi_label=True, model=named)
-        return cls(inputs, [[label] for label in labels], unlabelled=unlabelled, model=named)
+        inputs, labels, unlabelled, *further = orjson.loads(zlib.decompress(blob))
+        model = further[0] if further else None
+        labelled_in = further[1] if len(further) > 1 else ()
+        several = isinstance(labels[0], list)
+        lists = labels if several else [[label] for label in labels]
+        return cls(inputs, lists, several, unlabelled, model, labelled_in)
 
 
 def digests(blob: bytes) -> set[bytes]:

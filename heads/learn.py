@@ -23,8 +23,12 @@ def learn(
 ) -> Learnt:
     """Train a classifier on documents' vectors.
 
+    Examples with equal texts and labels are held out together, so that no figure comes from texts
+    that the head has seen.
+
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
+        examples: of each label, two or more different texts.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline.
         unlabelled: unit rows of further documents; only with one label a document.
@@ -36,15 +40,16 @@ def learn(
     counts = examples.counts()
     labels = list(counts)
     column = {label: number for number, label in enumerate(labels)}
+    groups = examples.groups()
     trained: training.Trained | multilabel.Trained
     if examples.multi_label:
         indicators = np.zeros((len(vectors), len(labels)), dtype=np.uint8)
         for row, given in enumerate(examples.labels):
             indicators[row, [column[label] for label in given]] = 1
-        trained = multilabel.train(vectors, indicators, deadline, stop)
+        trained = multilabel.train(vectors, indicators, deadline, stop, groups)
     else:
         numbers = np.array([column[label] for [label] in examples.labels])
-        trained = training.train(vectors, numbers, deadline, stop, unlabelled)
+        trained = training.train(vectors, numbers, deadline, stop, unlabelled, groups)
     network = trained.network
     report = {
         "examples": len(vectors),

@@ -4,6 +4,7 @@ Importing this module imports scikit-learn, like ``heads.training``.
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,23 +39,30 @@ class Trained:
 
 
 def train(
-    vectors: Vectors, indicators: Indicators, deadline: float, stop: threading.Event | None = None
+    vectors: Vectors,
+    indicators: Indicators,
+    deadline: float,
+    stop: threading.Event | None = None,
+    groups: Sequence[int] | None = None,
 ) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
         indicators: 1 if an example has a label, ``[examples, labels]``; two or more labels, each
-            with two examples or more.
+            in two groups or more.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline.
+        groups: a number for each example, see ``heads.training.train``.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
     check = training.until(deadline, stop)
-    number = min(training.FOLDS, int(indicators.sum(axis=0, dtype=np.int64).min()))
-    fold = folds(indicators, number, check)
+    firsts, group = training.members(len(indicators), groups)
+    own = indicators[firsts]
+    number = min(training.FOLDS, int(own.sum(axis=0, dtype=np.int64).min()))
+    fold = folds(own, number, check)[group]
     held_out = np.zeros(indicators.shape, dtype=np.float32)
     for held in (fold == each for each in range(number)):
         judge = fit(vectors[~held], indicators[~held], deadline, stop)

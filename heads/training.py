@@ -5,7 +5,7 @@ Importing this module imports scikit-learn, which takes seconds; routes do it in
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,15 +69,18 @@ def train(
     deadline: float,
     stop: threading.Event | None = None,
     unlabelled: Vectors | None = None,
+    groups: Sequence[int] | None = None,
 ) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
-        labels: ``[examples]``, 0 to classes - 1, each at least twice.
+        labels: ``[examples]``, 0 to classes - 1, each in two groups or more.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline, within a second.
         unlabelled: unit rows of further documents that get pseudo-labels.
+        groups: a number for each example. Those of one number have the same label, and are held out
+            together. Default: each example by itself.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -93,11 +96,13 @@ def train(
 
     check()
     classes = int(labels.max()) + 1
-    folds = min(FOLDS, int(np.bincount(labels).min()))
+    firsts, group = members(len(labels), groups)
+    folds = min(FOLDS, int(np.bincount(labels[firsts]).min()))
     held_out = np.zeros((len(labels), classes), dtype=np.float32)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
-    for rest, held in splitter.split(np.zeros(len(labels)), labels):
-        held_out[held] = fitted(vectors[rest], labels[rest]).logits(vectors[held])
+    for _, chosen in splitter.split(firsts, labels[firsts]):
+        held = np.isin(group, chosen)
+        held_out[held] = fitted(vectors[~held], labels[~held]).logits(vectors[held])
     guessed = held_out.argmax(axis=1)
     temperature = calibrate(held_out, labels, check)
     network = fitted(vectors, labels)
@@ -108,6 +113,13 @@ def train(
         float(f1_score(labels, guessed, average="macro")),
         log_loss(held_out, labels, temperature),
     )
+
+
+def members(examples: int, groups: Sequence[int] | None) -> tuple[Labels, Labels]:
+    """The first example of each group, ``[groups]``, and the group of each example."""
+    numbers = np.arange(examples) if groups is None else np.array(groups)
+    _, firsts, group = np.unique(numbers, return_index=True, return_inverse=True)
+    return firsts, group
 
 
 def fit(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 
 from heads.examples import Examples, check, digest
 from service.errors import InvalidError, NotFoundError
@@ -11,6 +12,15 @@ from service.index.indexes import Indexes
 from service.learning import sources
 from service.learning.labels import Labelled
 from windowing.pooling import Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class _Example:
+    text: str
+    labels: list[str]
+    # by which a person labelled it
+    index: str | None
+    vector: Vectors | None = None
 
 
 async def gather(
@@ -22,9 +32,11 @@ async def gather(
 ) -> tuple[Examples, list[Vectors | None]]:
     """The examples of a training, and the vectors of those that an index has.
 
-    Documents that no index has any more are left out. Of equal texts the latest label counts, and
-    a label counts more than a stored example. A classifier without examples gets the bundle of the
-    first index. Texts of indexes of other bundles come without vectors.
+    Documents that their index has no more are left out. Stored examples that an earlier training
+    took from an index count only if that index is gone: its labels may have changed since. Of equal
+    texts the latest label counts, and a label counts more than a stored example. A classifier
+    without examples gets the bundle of the first index. Texts of indexes of other bundles come
+    without vectors.
 
     Args:
         stored: of the classifier; None if it has none.
@@ -44,14 +56,13 @@ async def gather(
             "document one: POST /classifiers/{name}/labels changes them",
             "labels",
         )
-    found: dict[bytes, tuple[str, list[str], Vectors | None]] = {}
-    for text, labels in zip(stored.inputs, stored.labels, strict=True) if stored else ():
-        found[digest(text)] = text, labels, None
+    aliases = await indexes.aliases.all()
+    found = {digest(one.text): one for one in await _kept(indexes, stored, aliases)}
     latest: dict[bytes, float] = {}
     left = sources.MOST_CHARACTERS
     model = None if stored is None else indexes.served.named(stored.model)
-    for name in sorted({one.index for one in labelled}):
-        own = {one.id: one for one in labelled if one.index == name}
+    for name in sorted({aliases.get(one.index, one.index) for one in labelled}):
+        own = {one.id: one for one in labelled if aliases.get(one.index, one.index) == name}
         try:
             index = await indexes.open(name)
         except NotFoundError:
@@ -67,9 +78,12 @@ async def gather(
             key = digest(text)
             if own[one].given >= latest.get(key, 0.0):
                 latest[key] = own[one].given
-                found[key] = text, own[one].labels, vector if fitting else None
+                # documents of indexes come last
+                found.pop(key, None)
+                known = vector if fitting else None
+                found[key] = _Example(text, own[one].labels, own[one].index, known)
     examples = Examples(
-        [text for text, _, _ in found.values()], [labels for _, labels, _ in found.values()]
+        [one.text for one in found.values()], [one.labels for one in found.values()]
     )
     try:
         check(examples.labels, several)
@@ -84,5 +98,27 @@ async def gather(
         multi_label=several,
         unlabelled=stored.unlabelled if stored else None,
         model=named,
+        labelled_in=[one.index for one in found.values() if one.index is not None],
     )
-    return examples, [vector for _, _, vector in found.values()]
+    return examples, [one.vector for one in found.values()]
+
+
+async def _kept(
+    indexes: Indexes, stored: Examples | None, aliases: Mapping[str, str]
+) -> list[_Example]:
+    """The stored examples that labels cannot have changed, those from an index last."""
+    if stored is None:
+        return []
+    gone = set()
+    for name in set(stored.labelled_in):
+        try:
+            await indexes.open(aliases.get(name, name))
+        except NotFoundError:
+            gone.add(name)
+    own = len(stored.inputs) - len(stored.labelled_in)
+    names = [*repeat(None, own), *stored.labelled_in]
+    return [
+        _Example(text, labels, name)
+        for text, labels, name in zip(stored.inputs, stored.labels, names, strict=True)
+        if name is None or name in gone
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -26,7 +26,7 @@ class Labelled:
     """A document with its labels.
 
     Attributes:
-        index: name of its index.
+        index: name of its index, or an alias, which leads to the index that it names later.
         labels: none, one or several.
         given: seconds since the epoch.
     """
@@ -57,9 +57,17 @@ class Labels:
         )
 
     async def give(
-        self, classifier: str, index: str, labels: Mapping[str, Sequence[str] | None]
+        self,
+        classifier: str,
+        index: str,
+        labels: Mapping[str, Sequence[str] | None],
+        others: Collection[str] = (),
     ) -> int:
         """Set the labels of documents by id; None removes them. Durable on return.
+
+        Args:
+            index: name or alias, which the labels keep.
+            others: further names of that index; labels of these documents by them are replaced.
 
         Returns:
             The number of the classifier's labelled documents.
@@ -70,8 +78,9 @@ class Labels:
         keys = {name: _key(classifier, index, name) for name in labels}
         known = {row["key"] for row in await self._table.rows(_of(classifier), ["key"])}
         kept = {keys[name] for name, given in labels.items() if given is not None}
-        removed = [keys[name] for name, given in labels.items() if given is None]
-        after = len((known - set(removed)) | kept)
+        removed = {keys[name] for name, given in labels.items() if given is None}
+        removed |= {_key(classifier, other, name) for other in others for name in labels}
+        after = len((known - removed) | kept)
         if kept and after > MOST_LABELLED:
             raise TooLargeError(
                 f"documents: a classifier has labels for at most {MOST_LABELLED} documents here: "
@@ -93,18 +102,19 @@ class Labels:
         ]
         if rows:
             await self._table.put(*rows)
-        if known & set(removed):
-            await self._table.delete(self._table.of(*removed))
+        if gone := known & removed:
+            await self._table.delete(self._table.of(*gone))
         await self._table.sync()
         await self._table.tidy()
         return after
 
     async def page(
-        self, classifier: str, indexes: Sequence[str], after: str, limit: int
+        self, classifier: str, indexes: Collection[str], after: str, limit: int
     ) -> tuple[list[Labelled], str | None]:
         """Labelled documents of some indexes, in the order in which they got their labels.
 
         Args:
+            indexes: their names, and aliases.
             after: the former page's second result; "" for the first page.
             limit: of documents.
 
@@ -129,13 +139,13 @@ class Labels:
         rows.sort(key=lambda row: (row["given"], row["key"]))
         return [_labelled(row) for row in rows]
 
-    async def ids(self, classifier: str, index: str) -> set[str]:
-        """Ids of the documents of an index that have labels."""
-        chosen = _of(classifier) & col("source").eq(lit(index))
+    async def ids(self, classifier: str, names: Collection[str]) -> set[str]:
+        """Ids of the documents that have labels by some names of an index."""
+        chosen = _of(classifier) & col("source").isin([lit(name) for name in names])
         return {row["document"] for row in await self._table.rows(chosen, ["document"])}
 
     async def indexes(self, classifier: str) -> set[str]:
-        """Names of the indexes with labelled documents."""
+        """Names of the indexes with labelled documents, and aliases."""
         return {row["source"] for row in await self._table.rows(_of(classifier), ["source"])}
 
     async def classifiers(self) -> set[str]:

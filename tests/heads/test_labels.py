@@ -156,3 +156,51 @@ def test_the_first_training_decides_whether_a_document_may_have_several_labels(
     call(server, "DELETE", f"/classifiers/{name}", status=204)
     give(server, name, library, {**labels, "pep-241": ["typing", "packaging"]})
     assert "gives each" in call(server, "POST", place, status=422)["error"]
+
+
+def test_a_training_forgets_labels_and_documents_that_are_gone(
+    server: Server, name: str, proposals: list[dict[str, Any]]
+) -> None:
+    index = f"{name}-i"
+    call(server, "PUT", f"/indexes/{index}", {}, status=201)
+    documents = [
+        {"id": one["id"], "text": one["text"][:300]} for one in proposals[:5] + proposals[-5:]
+    ]
+    call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
+    labels = {one["id"]: "a" if place < 5 else "b" for place, one in enumerate(documents)}
+    give(server, name, index, labels)
+    assert learn(server, name)["labels"] == {"a": 5, "b": 5}
+    removed, deleted, edited = (one["id"] for one in documents[:3])
+    give(server, name, index, {removed: None})
+    call(server, "DELETE", f"/indexes/{index}/documents/{deleted}", status=204)
+    changed = [{"id": edited, "text": "Another text."}]
+    call(server, "POST", f"/indexes/{index}/documents", {"documents": changed})
+    assert learn(server, name)["labels"] == {"a": 3, "b": 5}
+    assert removed in suggested(server, name, index)
+    # without an index its stored texts are all that is left
+    call(server, "DELETE", f"/indexes/{index}", status=204)
+    assert learn(server, name)["labels"] == {"a": 3, "b": 5}
+
+
+def test_labels_by_an_alias_follow_it(
+    server: Server, name: str, proposals: list[dict[str, Any]]
+) -> None:
+    alias, old, new = f"{name}-a", f"{name}-1", f"{name}-2"
+    documents = [{"id": one["id"], "text": one["text"][:300]} for one in proposals[-6:]]
+    for index in (old, new):
+        call(server, "PUT", f"/indexes/{index}", {}, status=201)
+        call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
+    call(server, "PUT", f"/aliases/{alias}", {"index": old}, status=201)
+    labels = {one["id"]: "a" if place < 3 else "b" for place, one in enumerate(documents)}
+    give(server, name, alias, labels)
+    # another name of the same index replaces the labels
+    assert give(server, name, old, {documents[0]["id"]: "b"}) == {"labelled": 6}
+    assert give(server, name, alias, {documents[0]["id"]: "b"}) == {"labelled": 6}
+    assert len(given(server, name, index=old)) == 6
+    call(server, "PUT", f"/aliases/{alias}", {"index": new})
+    call(server, "DELETE", f"/indexes/{old}", status=204)
+    assert len(given(server, name, index=new)) == len(given(server, name)) == 6
+    assert learn(server, name)["labels"] == {"a": 2, "b": 4}
+    assert not suggested(server, name, new) & labels.keys()
+    httpx.delete(f"{server.url}/aliases/{alias}")
+    httpx.delete(f"{server.url}/indexes/{new}")

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from heads import training
+from heads.examples import Examples
+from heads.learn import learn
 from heads.network import Network, Vectors, softmax
 from heads.training import Labels
 
@@ -82,3 +84,27 @@ def test_a_stored_head_is_the_same_head() -> None:
 
 def test_softmax_accepts_large_logits() -> None:
     assert softmax(np.array([[1000.0, 0.0]], dtype=np.float32)).tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_copies_of_a_text_do_not_judge_themselves(multi_label: bool) -> None:
+    vectors = np.random.default_rng(1).standard_normal((40, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    texts, labels = [str(n) for n in range(40)], [["a"], ["b"]] * 20
+    copied = Examples(texts * 3, labels * 3, multi_label)
+    quality = "subset_accuracy" if multi_label else "accuracy"
+    found = learn(np.vstack([vectors] * 3), copied, time.monotonic() + 60).report
+    # random labels cannot be learnt
+    assert found[quality] < 0.8
+    # the same vectors with other texts: copies judge themselves
+    apart = Examples([str(n) for n in range(120)], labels * 3, multi_label)
+    fooled = learn(np.vstack([vectors] * 3), apart, time.monotonic() + 60).report
+    assert fooled[quality] > 0.9
+    assert found["temperature"] > 2 * fooled["temperature"]
+
+
+def test_each_label_needs_two_texts() -> None:
+    examples = Examples(["one", "two", "three", "three"], [["a"], ["a"], ["b"], ["b"]])
+    with pytest.raises(ValueError, match="all examples of 'b' have the same text"):
+        examples.check_texts()
+    Examples(["one", "two", "three", "four"], examples.labels).check_texts()

@@ -69,10 +69,10 @@ def main(arguments: Sequence[str]) -> int:
 def _labelled(texts: list[str], labels: list[Any]) -> Examples:
     several = isinstance(labels[0], list)
     lists = labels if several else [[label] for label in labels]
-    if not all(isinstance(given, list) for given in lists):
-        raise HeadError("labels: some rows have one label and others a list; use one form")
+    made = Examples(texts, lists, several)
     try:
         examples.check(lists, several)
+        made.check_texts()
     except ValueError as error:
         raise HeadError(str(error)) from None
-    return Examples(texts, lists, several)
+    return made

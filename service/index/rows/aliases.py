@@ -78,6 +78,12 @@ async def resolve(indexes: Indexes, name: str) -> str:
     return await indexes.aliases.find(name) or name
 
 
+async def names(indexes: Indexes, name: str) -> set[str]:
+    """All names of an index: its own one and its aliases."""
+    known = await indexes.aliases.all()
+    return {name, *(alias for alias, own in known.items() if own == name)}
+
+
 async def switch(indexes: Indexes, alias: str, name: str | None, former: str | None) -> None:
     """Let an alias name an index in place of another, in one step.
 

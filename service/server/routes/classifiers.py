@@ -32,6 +32,7 @@ from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.lifecycle import Service
 from service.server.routes import inference
+from service.server.routes.labelling.examples import gathered, given
 from service.server.routes.trainings import TURN
 from windowing.pooling import Vectors
 
@@ -144,14 +145,9 @@ async def retrain_classifier(
                 "multi_label",
             )
         known = None
-        if labelled := await (await heads.labels()).all(name):
-            for source in {one.index for one in labelled}:
-                rights.require(request, Right.READ_INDEXES, source)
-            from service.learning.gathering import gather
-
-            indexes = await service.store.indexes()
-            reserve = inference.reserving(request)
-            examples, known = await gather(indexes, stored, labelled, multi_label, reserve)
+        labelled = await given(request, name)
+        if labelled or (stored is not None and stored.labelled_in):
+            examples, known = await gathered(request, stored, labelled, multi_label)
         elif stored is not None:
             examples = stored
         elif job is not None:
@@ -244,6 +240,10 @@ async def _train(
         )
     except ValueError as error:
         raise TooLargeError(str(error), "labels") from error
+    try:
+        await executors.BODIES.run(examples.check_texts)
+    except ValueError as error:
+        raise InvalidError(str(error), "labels") from error
     if examples.unlabelled is not None:
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
     async with deadline.within(request):

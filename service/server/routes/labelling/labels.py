@@ -97,7 +97,7 @@ class GivenOut(BaseModel):
 class LabelledOut(BaseModel):
     """A document with its labels."""
 
-    index: str
+    index: str = Field(description="its name in the call that gave the labels")
     id: str
     labels: list[str]
     given: datetime
@@ -115,6 +115,7 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
     """Label documents of an index, or remove their labels; the classifier need not exist yet.
 
     The answer comes when the labels are durable. ``POST /classifiers/{name}/retrain`` learns them.
+    Labels by an alias belong to the documents of the index that it names at that time.
     """
     source = await rights.readable(request, body.index)
     heads = inference.service_of(request).heads
@@ -133,7 +134,9 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
                     "give a list of one",
                     "documents",
                 )
-        index = await (await inference.service_of(request).store.indexes()).open(source)
+        indexes = await inference.service_of(request).store.indexes()
+        index = await indexes.open(source)
+        from service.index.rows import aliases
         from service.learning import sources
 
         wanted = [one for one, labels in given.items() if labels is not None]
@@ -144,7 +147,9 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
                 f"position {place}",
                 "documents",
             )
-        return GivenOut(labelled=await (await heads.labels()).give(name, source, given))
+        others = await aliases.names(indexes, source) - {body.index}
+        labelled = await (await heads.labels()).give(name, body.index, given, others)
+    return GivenOut(labelled=labelled)
 
 
 @router.get("", responses=documented(401, 404, 422, 503))
@@ -160,10 +165,18 @@ async def list_labels(
     """Labels that people gave, to documents of indexes that the key may read."""
     chosen = None if index is None else await rights.readable(request, index)
     async with deadline.within(request):
-        labels = await inference.service_of(request).heads.labels()
-        sources = await labels.indexes(name) if chosen is None else {chosen}
-        seen = rights.seen(request, sources, Right.READ_INDEXES)
-        found, following = await labels.page(name, seen, after, limit)
+        service = inference.service_of(request)
+        labels, indexes = await service.heads.labels(), await service.store.indexes()
+        if chosen is None:
+            known = await indexes.aliases.all()
+            sources = {source: known.get(source, source) for source in await labels.indexes(name)}
+            seen = set(rights.seen(request, sources.values(), Right.READ_INDEXES))
+            wanted = {source for source, real in sources.items() if real in seen}
+        else:
+            from service.index.rows import aliases
+
+            wanted = await aliases.names(indexes, chosen)
+        found, following = await labels.page(name, wanted, after, limit)
     return LabelledPageOut(
         documents=[
             LabelledOut(

@@ -56,7 +56,8 @@ async def suggest_documents(
     service = inference.service_of(request)
     head = await trained_head(request, name)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(source)
+        indexes = await service.store.indexes()
+        index = await indexes.open(source)
         if index.identity.revision != head.revision:
             raise ConflictError(
                 "the index has the vectors of another bundle than the classifier: use an index of "
@@ -69,9 +70,11 @@ async def suggest_documents(
         job = await jobs.get(name)
         if job is not None:
             labelled |= await jobs.labelled(job)
-        given = await (await service.heads.labels()).ids(name, source)
+        from service.index.rows import aliases
         from service.learning.suggest import suggest
 
+        names = await aliases.names(indexes, source)
+        given = await (await service.heads.labels()).ids(name, names)
         found = await suggest(index, head.network, labelled, body.count, where, given)
     return [
         SuggestionOut(
