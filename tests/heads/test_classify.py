@@ -72,8 +72,6 @@ def test_labels_of_unseen_texts(server: Server, topics: str) -> None:
     for answer in answers:
         assert sum(p["score"] for p in answer) == pytest.approx(1)
         assert answer[0]["score"] >= answer[1]["score"]
-    one = call(server, "POST", "/predict", {"inputs": texts[0]})
-    assert one == [same(answers[0])]
     assert classify(server, inputs=texts, top_k=1) == [answer[:1] for answer in answers]
     raw = classify(server, inputs=texts, raw_scores=True)
     assert [r[0]["label"] for r in raw] == ["sport", "money"]
@@ -85,6 +83,10 @@ def test_a_batch_of_tei_has_lists_of_one_text(server: Server, topics: str) -> No
     plain = {"inputs": texts, "classifier": topics}
     batch = plain | {"inputs": [[text] for text in texts], "truncate": None}
     assert call(server, "POST", "/predict", batch) == call(server, "POST", "/predict", plain)
+    [one] = call(server, "POST", "/predict", plain | {"inputs": [texts[:1]]})
+    for text in (texts[0], texts[:1]):
+        assert call(server, "POST", "/predict", plain | {"inputs": text}) == same(one)
+    assert classify(server, inputs=texts[0], classifier=topics) == [same(one)]
     pairs = call(server, "POST", "/predict", plain | {"inputs": [texts]}, status=422)
     assert pairs["error"] == "inputs: pairs of texts are not supported: give each text by itself"
     tokens = call(server, "POST", "/predict", plain | {"inputs": [[1, 2]]}, status=422)

@@ -46,6 +46,13 @@ def _unwrapped(value: Any) -> Any:
     return [one[0] if len(one) == 1 else one for one in value]
 
 
+def _one_text(value: Any) -> Any:
+    """TEI reads a list of one text as that text, and a list of such lists as a batch."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return value[0]
+    return _unwrapped(value)
+
+
 class ClassifyRequest(BaseModel):
     """The documents to label, and the classifier."""
 
@@ -68,6 +75,14 @@ class ClassifyRequest(BaseModel):
     )
     explain: bool = Field(False, description="name the windows that decided")
     truncate: Flag = False
+
+
+class PredictRequest(ClassifyRequest):
+    """The same for clients of TEI."""
+
+    inputs: Annotated[Inputs, BeforeValidator(_one_text)] = Field(
+        description="a document or a list of documents, of any length"
+    )
 
 
 class Prediction(BaseModel):
@@ -103,10 +118,28 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/predict", responses=_ANSWERS, response_model=None, response_class=Response)
+_PREDICTED: dict[int | str, dict[str, Any]] = {
+    **_ANSWERS,
+    200: {
+        "description": "Labels by falling score, for one text or for each of a list.",
+        "model": list[Prediction] | Explained | list[list[Prediction]] | list[Explained],
+    },
+}
+
+
+@router.post("/predict", responses=_PREDICTED, response_model=None, response_class=Response)
+async def predict(request: Request, body: PredictRequest) -> Response:
+    """``/classify`` for clients of TEI: one text gets its answer without a list around it."""
+    return await _classified(request, body, flat=isinstance(body.inputs, str))
+
+
 @router.post("/classify", responses=_ANSWERS, response_model=None, response_class=Response)
 async def classify(request: Request, body: ClassifyRequest) -> Response:
     """Labels of whole documents, with calibrated probabilities."""
+    return await _classified(request, body)
+
+
+async def _classified(request: Request, body: ClassifyRequest, *, flat: bool = False) -> Response:
     head = await trained_head(request, body.classifier)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     try:
@@ -115,8 +148,9 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
         raise InvalidError(str(error), "top_k") from error
     encoder = inference.service_of(request).encoders.of(head.revision)
     result = await inference.embed(request, texts, truncate=body.truncate, encoder=encoder)
-    answer = partial(_answers, head, body, result)
-    if len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
+    answer = partial(_answers, head, body, result, flat)
+    # to explain an answer, each window is left out once
+    if body.explain or len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
         async with deadline.within(request):
             content = await executors.SCORING.run(answer)
     else:
@@ -124,7 +158,7 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
     return Response(content, headers=inference.headers(request, result), media_type=JSON)
 
 
-def _answers(head: Head, body: ClassifyRequest, result: Embedded) -> bytes:
+def _answers(head: Head, body: ClassifyRequest, result: Embedded, flat: bool) -> bytes:
     """The answer's JSON; computes scores for a part of the documents at a time."""
     vectors = inference.vectors(result)
     rows = max(1, MOST_SCORES_AT_ONCE // len(head.labels))
@@ -143,7 +177,7 @@ def _answers(head: Head, body: ClassifyRequest, result: Embedded) -> bytes:
                 answer.append({"labels": labels, "windows": [asdict(w) for w in windows]})
             else:
                 answer.append(labels)
-    return orjson.dumps(answer)
+    return orjson.dumps(answer[0] if flat else answer)
 
 
 def _labels(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 import numpy as np
+import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from numpy.typing import NDArray
@@ -163,8 +164,11 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     headers = inference.headers(request, result)
     detailed = DETAILED in accept
     if detailed or body.windows:
-        content = _detailed(encoder, body, result)
-        return json_response(content, headers, DETAILED if detailed else None)
+        media_type = DETAILED if detailed else None
+        # thousands of windows take a second
+        return await executors.BODIES.run(
+            lambda: json_response(_detailed(encoder, body, result), headers, media_type)
+        )
     repeatable(request.scope)
     rows = encode(_vectors(body, result), body.encoding_format)
     if as_arrow:
@@ -220,13 +224,15 @@ def _detailed(encoder: Encoder, body: EmbedRequest, result: Embedded) -> dict[st
     }
 
 
-def _windows(body: EmbedRequest, document: Document) -> list[dict[str, Any]]:
+def _windows(body: EmbedRequest, document: Document) -> orjson.Fragment:
+    """JSON of one document's windows, because orjson lets no other thread work meanwhile."""
     matrix = document.matrix()
     if body.dimensions is not None:
         matrix = shorten(matrix, body.dimensions)
-    return [
+    windows = [
         {"start": window.start, "end": window.end, "tokens": window.tokens, "embedding": vector}
         for window, vector in zip(
             document.windows, encode(matrix, body.encoding_format), strict=True
         )
     ]
+    return orjson.Fragment(orjson.dumps(windows, option=orjson.OPT_SERIALIZE_NUMPY))
