@@ -24,12 +24,12 @@ class Graph:
     """A head's graph, with the interface of ``Network``.
 
     Args:
-        path: of the ``.onnx`` file.
+        content: of the ``.onnx`` file, because another training may replace the file.
         kind: its activation.
     """
 
-    def __init__(self, path: str, kind: Kind) -> None:
-        self._path = path
+    def __init__(self, content: bytes, kind: Kind) -> None:
+        self._content = content
         self._kind: Kind = kind
 
     @property
@@ -53,8 +53,7 @@ class Graph:
 
     def to_bytes(self) -> bytes:
         """The content of the ``.onnx`` file."""
-        with open(self._path, "rb") as stream:
-            return stream.read()
+        return self._content
 
     def _run(self, output: str, inputs: Vectors) -> Vectors:
         [found] = self._session.run([output], {"features": np.ascontiguousarray(inputs)})
@@ -67,7 +66,9 @@ class Graph:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            self._content, options, providers=["CPUExecutionProvider"]
+        )
 
 
 def bundled(bundle: Bundle, kind: HeadKind) -> list[Head]:
@@ -80,7 +81,7 @@ def bundled(bundle: Bundle, kind: HeadKind) -> list[Head]:
             revision=revision,
             labels=head.labels,
             report=head.report,
-            network=Graph(str(bundle.path(head.file)), head.activation),
+            network=Graph(bundle.path(head.file).read_bytes(), head.activation),
             bundled=True,
         )
         for name, head in bundle.manifest.heads.items()

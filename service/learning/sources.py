@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from heads.bounds import MOST_UNLABELLED
 from service.errors import DamagedError, InvalidError
@@ -114,13 +113,10 @@ async def unlabelled(index: Index) -> Vectors:
     Raises:
         InvalidError: the index is empty.
     """
-    rows = await index.table.count_rows()
-    draw = np.random.default_rng(0)
-    chosen = np.sort(draw.permutation(rows)[:MOST_UNLABELLED])
-    if rows:
-        taken = index.table.take_offsets(chosen.tolist())
-        found = await taken.select([*checksums.columns(Part.VECTOR), "deleted"]).to_arrow()
-        held = matrix(await index.sound(found.filter(~pc.field("deleted")), Part.VECTOR))
+    sampled = await index.sample(MOST_UNLABELLED)
+    if rows := sampled["_rowid"].to_pylist():
+        taken = index.table.take_row_ids(rows).select(checksums.columns(Part.VECTOR))
+        held = matrix(await index.sound(await taken.to_arrow(), Part.VECTOR))
         if len(held):
             return held
     raise InvalidError("unlabelled: that index holds no documents", "unlabelled")

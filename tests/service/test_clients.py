@@ -51,13 +51,16 @@ def test_openai_errors_become_its_exceptions(client: openai.OpenAI) -> None:
 
 
 def test_openai_with_a_key_and_an_alias(tmp_path: Path) -> None:
-    flags = ("--api-keys", "a-key-for-tests-only", "--model-aliases", "text-embedding-3-small")
+    aliases = "text-embedding-3-small,acme/small"
+    flags = ("--api-keys", "a-key-for-tests-only", "--model-aliases", aliases)
     with (
         serving(tmp_path / "log", *flags) as locked,
         openai.OpenAI(base_url=f"{locked.url}/v1", api_key="a-key-for-tests-only") as right,
         openai.OpenAI(base_url=f"{locked.url}/v1", api_key="wrong", max_retries=0) as wrong,
     ):
-        assert right.embeddings.create(model="text-embedding-3-small", input="a").data
+        for name in aliases.split(","):
+            assert right.embeddings.create(model=name, input="a").data
+            assert right.models.retrieve(name).id == name
         with pytest.raises(openai.AuthenticationError):
             wrong.embeddings.create(model=MODEL, input="a")
 

@@ -158,7 +158,7 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     return json_response(content, inference.headers(request, result))
 
 
-@router.get("/models/{model}", responses=documented(401, 404, 503, dialect=OpenAIError))
+@router.get("/models/{model:path}", responses=documented(401, 404, 503, dialect=OpenAIError))
 async def model(request: Request, model: str) -> ModelOut:
     """One of the names that `model` accepts."""
     if model not in inference.service_of(request).encoders.names:
