@@ -27,7 +27,7 @@ READERS = {
     ".epub": "epub",
     ".html": "html",
     ".htm": "html",
-    ".xhtml": "html",
+    ".xhtml": "html.read_xhtml",
     ".eml": "mail",
     ".rtf": "rtf",
 }

@@ -23,7 +23,7 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     builder = Builder(limits)
     for item in below(book, "itemref"):
         name = held.get(attribute(item, "idref"), "")
-        builder.append(content_of(package.content(name), limits))
+        builder.append(content_of(package.content(name), limits, xml=True))
     if not builder.size and _LOCKED in package.names:
         raise UnreadableError("encrypted; save it without protection")
     metadata = child(book, "metadata")

@@ -13,6 +13,18 @@ from extraction.readers.encoded import text_of
 
 _DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*["']?([\w-]+)""", re.I)
 _HEAD = 4096
+_XML = re.compile(r"[\ufeff\s]*<\?xml\b")
+# elements that have no content in HTML either
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
+# no part may match the same characters as the next one, or hostile pages cost quadratic time
+_ATTRIBUTES = r"""[^"'<>/]*(?:(?:"[^"<]*"|'[^'<]*'|/(?!>))[^"'<>/]*)*"""
+_CLOSED = re.compile(
+    rf"""<(?!(?:{_VOID})[\s/])(?P<name>[a-z][^\s"'<>/]*)(?=[\s/])(?P<attributes>{_ATTRIBUTES})/>"""
+    # and what holds no elements
+    r"|<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)"
+    rf"|<(?P<raw>script|style|title|textarea|iframe)(?=[\s>]){_ATTRIBUTES}>.*?(?:</(?P=raw)|\Z)",
+    re.I | re.S,
+)
 # what a browser or a reader of the screen does not show, or shows on every page of a site
 _UNSEEN = (
     "[hidden]",
@@ -33,11 +45,19 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     return content_of(stream.read(), limits)
 
 
-def content_of(content: bytes, limits: Limits) -> Content:
-    """The same of some bytes."""
+def read_xhtml(stream: BinaryIO, limits: Limits) -> Content:
+    """The same of a page that is XML, even if it does not say so."""
+    return content_of(stream.read(), limits, xml=True)
+
+
+def content_of(content: bytes, limits: Limits, *, xml: bool = False) -> Content:
+    """The same of some bytes; ``xml`` says that a slash closes elements, as ``<?xml`` does."""
     found = _DECLARED.search(content[:_HEAD])
     declared = found[1].decode() if found else None
-    tree = LexborHTMLParser(text_of(content, limits, declared))
+    text = text_of(content, limits, declared)
+    if xml or _XML.match(text):
+        text = _CLOSED.sub(_pair, text)
+    tree = LexborHTMLParser(text)
     _remove(tree, ", ".join(_UNSEEN))
     if tree.css_first(_MAIN) is not None:
         _remove(tree, _ASIDE)
@@ -50,6 +70,12 @@ def content_of(content: bytes, limits: Limits) -> Content:
         _meta(tree, "author", "dc.creator", "article:author", "citation_author"),
         _meta(tree, "date", "dc.date", "article:published_time", "citation_publication_date"),
     )
+
+
+def _pair(found: re.Match[str]) -> str:
+    """An element of XML without content, as HTML writes it: its parser ignores the slash."""
+    name = found["name"]
+    return f"<{name}{found['attributes']}></{name}>" if name else found[0]
 
 
 def _meta(tree: LexborHTMLParser, *names: str) -> str | None:

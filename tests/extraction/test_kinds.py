@@ -177,6 +177,43 @@ def test_html_shows_what_a_reader_of_the_page_sees(read: Read) -> None:
     assert found.text == "One two\n\nab c\n\nd\n\n x\n  y\n\n1\t2\n3\t4\n\ne\n\nf"
 
 
+CHAPTER = "<html><head>{}</head><body><p>Chapter {}.<br/><i id='a/b'/>Its text.</p></body></html>"
+
+
+@pytest.mark.parametrize(
+    "element", ["<title/>", '<script src="a/r.js" />', "<style title='/>'/>", "<template/>"]
+)
+def test_an_element_that_xml_closes_at_once_hides_no_text(read: Read, element: str) -> None:
+    container = '<container><rootfiles><rootfile full-path="book.opf"/></rootfiles></container>'
+    book = '<package><item id="a" href="1"/><item id="b" href="2"/><itemref idref="a"/>'
+    chapters = [CHAPTER.format(element, number) for number in ("one", "two")]
+    parts: dict[str, str | bytes] = {
+        "META-INF/container.xml": container,
+        "book.opf": f'{book}<itemref idref="b"/></package>',
+        "1": chapters[0],
+        "2": f'<?xml version="1.0"?>{chapters[1]}',
+    }
+    texts = ["Chapter one.\nIts text.", "Chapter two.\nIts text."]
+    assert content_of(read(".epub", packed(parts))).text == "\n\n".join(texts)
+    assert content_of(read(".xhtml", chapters[0].encode())).text == texts[0]
+    assert content_of(read(".html", f"\ufeff\n{parts['2']}".encode())).text == texts[1]
+
+
+def test_other_slashes_of_xml_stay(read: Read) -> None:
+    page = (
+        "<?xml version='1.0'?><!-- <title/> --><title>A/B <i/></title><p title='<br/>'>One<br/>two"
+        "<script>write(\"<script src='x'/>\")</script><script>//<![CDATA[\n<style/>\n//]]></script>"
+    )
+    found = content_of(read(".html", page.encode()))
+    assert (found.title, found.text) == ("A/B <i/>", "One\ntwo")
+
+
+@pytest.mark.parametrize("unit", ["a", "<a ", "<a b='", "<script ", "<!--", "<title>", "/", "'"])
+def test_hostile_xhtml_costs_linear_time(read: Read, unit: str) -> None:
+    page = "<p>One</p><b" + unit * (1_000_000 // len(unit))
+    assert content_of(read(".xhtml", page.encode())).text.startswith("One")
+
+
 def test_an_archive_gives_its_files_and_names_those_it_refuses(read: Read) -> None:
     parts: dict[str, str | bytes] = {
         "a.txt": "A text.",
