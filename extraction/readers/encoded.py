@@ -16,6 +16,11 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _WESTERN = "cp1252"
+# encodings whose bytes are ASCII, so that they pass as UTF-8
+_SEVEN_BITS = ("iso2022", "hz", "utf-7")
+# what shifts to Japanese, and the encoding that knows all these shifts
+_SHIFTS = re.compile(rb"\x1b(?:\$[@B]|\$\(D|\(I)")
+_SHIFTED = "iso2022_jp_ext"
 _EQUAL = 0.1
 _SAMPLE = 4096
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -29,7 +34,7 @@ def text_of(content: bytes, limits: Limits, declared: str | None = None) -> str:
     Args:
         content: of a file.
         limits: of the text.
-        declared: an encoding to try after UTF-8.
+        declared: an encoding to try after UTF-8, or before it if its bytes are ASCII.
 
     Raises:
         UnreadableError: no text, or more than the limit.
@@ -49,6 +54,8 @@ def _decoded(content: bytes, declared: str | None) -> str:
     sample = content[:_SAMPLE]
     if sample.count(0) > _MOST_CONTROLS * len(sample):
         return _wide(content)
+    if content.isascii() and (shifted := _shifted(content, declared)) is not None:
+        return shifted
     for likely in ("utf-8", declared or "ascii"):
         try:
             return content.decode(likely)
@@ -67,6 +74,19 @@ def _decoded(content: bytes, declared: str | None) -> str:
         ):
             return content.decode(_WESTERN)
     return str(best)
+
+
+def _shifted(content: bytes, declared: str | None) -> str | None:
+    """The text of ASCII bytes in an encoding that gives them other meanings."""
+    try:
+        name = codecs.lookup(declared or "ascii").name
+        if name.startswith(_SEVEN_BITS):
+            return content.decode(_SHIFTED if name == "iso2022_jp" else name, "replace")
+        if _SHIFTS.search(content):
+            return content.decode(_SHIFTED)
+    except (UnicodeError, LookupError):
+        pass
+    return None
 
 
 def _wide(content: bytes) -> str:

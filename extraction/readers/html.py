@@ -50,11 +50,23 @@ def read_xhtml(stream: BinaryIO, limits: Limits) -> Content:
     return content_of(stream.read(), limits, xml=True)
 
 
-def content_of(content: bytes, limits: Limits, *, xml: bool = False) -> Content:
-    """The same of some bytes; ``xml`` says that a slash closes elements, as ``<?xml`` does."""
+def content_of(
+    content: bytes, limits: Limits, charset: str | None = None, *, xml: bool = False
+) -> Content:
+    """The same of some bytes.
+
+    Args:
+        content: of the page.
+        limits: of its text.
+        charset: the encoding, as a header states it; it counts before what the page states.
+        xml: a slash closes an element, as in a page that begins with ``<?xml``.
+    """
     found = _DECLARED.search(content[:_HEAD])
     declared = found[1].decode() if found else None
-    text = text_of(content, limits, declared)
+    # programs write us-ascii when they do not know
+    if charset in (None, "us-ascii"):
+        charset = declared or charset
+    text = text_of(content, limits, charset)
     if xml or _XML.match(text):
         text = _CLOSED.sub(_pair, text)
     tree = LexborHTMLParser(text)

@@ -85,10 +85,12 @@ class _Mail:
     def _attachment(self, part: MIMEPart, level: int) -> None:
         content = part.get_payload(decode=True)
         kind = PurePosixPath(_name(part).lower()).suffix
+        page = kind in (".html", ".htm") and part.get_content_type() == "text/html"
         if not isinstance(content, bytes):
             return
         try:
-            if kind in READERS:
+            # the header of a page may state its encoding
+            if kind in READERS and not page:
                 found = reader_of(kind)(BytesIO(content), self._limits)
             elif kind in SOURCES or part.get_content_maintype() == "text":
                 found = _text(part, self._limits, kind if kind in SOURCES else ".txt")
@@ -115,9 +117,10 @@ def _text(part: MIMEPart, limits: Limits, kind: str) -> Content:
     content = part.get_payload(decode=True)
     if not isinstance(content, bytes):
         return Content("")
+    charset = part.get_content_charset()
     if part.get_content_subtype() == "html":
-        return html.content_of(content, limits)
-    text = text_of(content, limits, part.get_content_charset())
+        return html.content_of(content, limits, charset)
+    text = text_of(content, limits, charset)
     return content_of(kind, text.replace("\r\n", "\n"))
 
 

@@ -90,15 +90,61 @@ def test_columns_are_read_one_after_the_other(read: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "cp1252", "cp1251", "cp932"]
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "cp1252", "cp1251", "cp932", "iso2022_jp"]
 )
 def test_a_text_in_any_common_encoding(read: Read, encoding: str) -> None:
     text = "Größe und Maß für schöne Übungen, naïve café – “so”. " * 5
     if encoding == "cp1251":
         text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 5
-    elif encoding == "cp932":
+    elif encoding in ("cp932", "iso2022_jp"):
         text = "日本語のテキストです。これは長い文章の例です。" * 5
     assert content_of(read(".txt", text.encode(encoding))).text == text
+
+
+def mail(kind: str, charset: str, body: bytes) -> bytes:
+    """An e-mail in 8 bits."""
+    head = f"Subject: Hi\nMIME-Version: 1.0\nContent-Type: text/{kind}; charset={charset}\n"
+    return f"{head}Content-Transfer-Encoding: 8bit\n\n".encode() + body
+
+
+@pytest.mark.parametrize("kind", ["plain", "html", "html; name=a.html"])
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [
+        ("koi8-r", "Привет, как дела?"),
+        ("iso-8859-2", "Zażółć gęślą jaźń"),
+        ("iso-2022-jp", "会議は明日です"),
+        ("iso-2022-jp", "会議ｱｲｳ"),
+        ("iso-2022-kr", "내일 회의"),
+        ("us-ascii", "会議は明日です"),
+        ("hz", "你好"),
+        ("utf-7", "Grüße"),
+    ],
+)
+def test_a_mail_is_read_in_the_encoding_of_its_header(
+    read: Read, kind: str, charset: str, text: str
+) -> None:
+    encoding = {"iso-2022-jp": "iso2022_jp_ext", "us-ascii": "iso2022_jp"}.get(charset, charset)
+    found = content_of(read(".eml", mail(kind, charset, text.encode(encoding))))
+    assert found.text.endswith(f"\n\n{text}")
+
+
+def test_one_wrong_shift_spoils_no_more_than_its_letter(read: Read) -> None:
+    # the second letter is one of NEC's, which Python's encoding lacks
+    body = b"\x1b$B2q-!F|\x1b(B, then ASCII"
+    assert content_of(read(".eml", mail("plain", "iso-2022-jp", body))).text.endswith(
+        "会\ufffd日, then ASCII"
+    )
+    # what only looks like a shift to Japanese stays
+    assert content_of(read(".txt", b"\x1b$B\xc3\xa9")).text == "\x1b$Bé"
+
+
+def test_a_page_in_a_mail_may_state_what_its_header_does_not_know(read: Read) -> None:
+    page = '<meta charset="koi8-r"><p>Привет, как дела?'.encode("koi8-r")
+    found = content_of(read(".eml", mail("html", "us-ascii", page)))
+    assert found.text.endswith("Привет, как дела?")
+    page = "<meta charset='koi8-r'><p>Zażółć".encode("iso-8859-2")
+    assert content_of(read(".eml", mail("html", "iso-8859-2", page))).text.endswith("Zażółć")
 
 
 def test_a_page_begins_where_word_laid_it_out(read: Read) -> None:
