@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from contextlib import suppress
 
 from charset_normalizer import from_bytes
 
@@ -18,6 +19,18 @@ _MARKS = (
 _WESTERN = "cp1252"
 # encodings whose bytes are ASCII, so that they pass as UTF-8
 _SEVEN_BITS = ("iso2022", "hz", "utf-7")
+# as browsers read them (https://encoding.spec.whatwg.org): the wider encoding that programs mean
+_WIDER = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+}
 # what shifts to Japanese, and the encoding that knows all these shifts
 _SHIFTS = re.compile(rb"\x1b(?:\$[@B]|\$\(D|\(I)")
 _SHIFTED = "iso2022_jp_ext"
@@ -56,11 +69,11 @@ def _decoded(content: bytes, declared: str | None) -> str:
         return _wide(content)
     if content.isascii() and (shifted := _shifted(content, declared)) is not None:
         return shifted
-    for likely in ("utf-8", declared or "ascii"):
-        try:
+    name = _name(declared)
+    # ISO-8859-1 has letters for the few bytes that cp1252 lacks
+    for likely in ("utf-8", _WIDER.get(name, name), name):
+        with suppress(UnicodeError, LookupError):
             return content.decode(likely)
-        except (UnicodeError, LookupError):
-            continue
     if b"\0" in sample:
         raise UnreadableError(_BINARY)
     found = from_bytes(content)
@@ -78,15 +91,21 @@ def _decoded(content: bytes, declared: str | None) -> str:
 
 def _shifted(content: bytes, declared: str | None) -> str | None:
     """The text of ASCII bytes in an encoding that gives them other meanings."""
-    try:
-        name = codecs.lookup(declared or "ascii").name
+    name = _name(declared)
+    with suppress(UnicodeError, LookupError):
         if name.startswith(_SEVEN_BITS):
             return content.decode(_SHIFTED if name == "iso2022_jp" else name, "replace")
         if _SHIFTS.search(content):
             return content.decode(_SHIFTED)
-    except (UnicodeError, LookupError):
-        pass
     return None
+
+
+def _name(declared: str | None) -> str:
+    """Python's name of an encoding; another one as it stands, and "" for none."""
+    try:
+        return codecs.lookup(declared).name if declared else ""
+    except LookupError:
+        return declared or ""
 
 
 def _wide(content: bytes) -> str:

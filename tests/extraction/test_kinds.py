@@ -129,6 +129,28 @@ def test_a_mail_is_read_in_the_encoding_of_its_header(
     assert found.text.endswith(f"\n\n{text}")
 
 
+@pytest.mark.parametrize(
+    ("charset", "encoding", "text"),
+    [
+        ("iso-8859-1", "cp1252", "He said “yes” – it’s 5 €"),
+        ("latin1", "cp1252", "“Yes”"),
+        ("us-ascii", "cp1252", "It’s ready"),
+        ("iso-8859-9", "cp1254", "“Şişli” – İstanbul"),
+        ("shift_jis", "cp932", "①会議"),
+        ("gb2312", "gb18030", "朱镕基"),
+        # bytes that cp1252 lacks
+        ("iso-8859-1", "latin-1", "é\x81"),
+    ],
+)
+def test_a_label_means_what_browsers_take_it_for(
+    read: Read, charset: str, encoding: str, text: str
+) -> None:
+    body = text.encode(encoding)
+    assert content_of(read(".eml", mail("plain", charset, body))).text.endswith(f"\n\n{text}")
+    page = f'<meta charset="{charset}"><p>'.encode() + body
+    assert content_of(read(".html", page)).text == text
+
+
 def test_one_wrong_shift_spoils_no_more_than_its_letter(read: Read) -> None:
     # the second letter is one of NEC's, which Python's encoding lacks
     body = b"\x1b$B2q-!F|\x1b(B, then ASCII"
