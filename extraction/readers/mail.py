@@ -75,9 +75,11 @@ class _Mail:
             yield part
         elif part.get_content_subtype() == "alternative":
             forms = list(part.iter_parts())
-            plain = [one for one in forms if one.get_content_type() == "text/plain"]
-            for best in plain[:1] or forms[-1:]:
-                yield from self._leaves(best)
+            best = _best(forms)
+            for one in forms:
+                leaves = self._leaves(one)
+                # a program may put attachments into one form only
+                yield from leaves if one is best else filter(_is_no_form, leaves)
         else:
             for one in part.iter_parts():
                 yield from self._leaves(one)
@@ -103,6 +105,22 @@ class _Mail:
         self._builder.append(found)
 
 
+def _best(forms: list[MIMEPart]) -> MIMEPart | None:
+    """The first form in plain text that says something, else the last one that is a page."""
+    forms = [one for one in forms if not _is_no_form(one)]
+    for one in forms:
+        if one.get_content_type() == "text/plain" and _says_something(one):
+            return one
+    pages = [one for one in forms if one.is_multipart() or one.get_content_subtype() == "html"]
+    last = (pages or forms)[-1:]
+    return last[0] if last else None
+
+
+def _says_something(part: MIMEPart) -> bool:
+    content = part.get_payload(decode=True)
+    return isinstance(content, bytes) and bool(content.strip())
+
+
 def _body(part: MIMEPart, limits: Limits, level: int) -> Content:
     found = _text(part, limits, ".txt")
     if part.get_content_subtype() == "html":
@@ -126,6 +144,12 @@ def _text(part: MIMEPart, limits: Limits, kind: str) -> Content:
 
 def _is_attached(part: MIMEPart) -> bool:
     return part.is_attachment() or bool(_name(part)) or part.get_content_maintype() == "message"
+
+
+def _is_no_form(part: MIMEPart) -> bool:
+    """Whether a part among forms of a body is an attachment; some programs name bodies, too."""
+    is_text = part.get_content_maintype() == "text"
+    return _is_attached(part) and not (is_text and part.get_content_disposition() is None)
 
 
 def _name(part: MIMEPart) -> str:

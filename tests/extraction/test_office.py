@@ -289,6 +289,44 @@ def test_attachments_and_attached_messages_follow_the_body(read: Read) -> None:
     assert [title for _, title in headings(found)][-1] == "Forwarded"
 
 
+def forms(plain: str, *others: EmailMessage) -> bytes:
+    """A mail with several forms of its body."""
+    message = mail(plain)
+    message.make_alternative()
+    for one in others:
+        message.attach(one)
+    return message.as_bytes()
+
+
+def page(text: str) -> EmailMessage:
+    message = EmailMessage()
+    message.set_content(f"<p>{text}</p>", subtype="html")
+    return message
+
+
+def test_an_attachment_within_one_form_of_a_body_is_read(read: Read) -> None:
+    # as Apple Mail writes it
+    form = page("See the notes.")
+    form.add_attachment("The figures.", filename="notes.txt", disposition="inline")
+    form.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="logo.png")
+    found = content_of(read(".eml", forms("See the notes.", form)))
+    assert "Attachments: notes.txt, logo.png" in found.text
+    assert found.text.endswith("\n\nSee the notes.\n\nnotes.txt\n\nThe figures.")
+    assert found.text.count("See the") == 1
+
+
+def test_a_body_without_plain_text_is_read_from_its_page(read: Read) -> None:
+    calendar = EmailMessage()
+    calendar.set_content("BEGIN:VCALENDAR", subtype="calendar")
+    found = content_of(read(".eml", forms(" \n", page("The news."), calendar)))
+    assert found.text.endswith("\n\nThe news.")
+    # a form that has a name is still one
+    named = page("The news.")
+    named.set_param("name", "news.html")
+    found = content_of(read(".eml", forms("The news.", named)))
+    assert found.text.count("The news.") == 1
+
+
 @pytest.mark.parametrize("kind", OLD)
 def test_an_old_format_is_refused_with_a_remedy(read: Read, kind: str) -> None:
     assert reason_of(read(kind, b"\xd0\xcf\x11\xe0")) == OLD[kind]
