@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -18,6 +19,8 @@ import structlog
 import uvicorn
 
 from bundles.processor import detect
+from service import temporary
+from service.errors import CommandError
 from service.server.opening import open_bundles
 from service.server.worker import ALIVE, UNUSABLE, work
 from service.settings import Settings
@@ -60,11 +63,31 @@ def run(settings: Settings) -> int:
 
     Raises:
         BundleError: the bundle is unusable.
+        CommandError: no folder can be written.
     """
     revisions = open_bundles(settings).revisions
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
-    with address.bind_socket() as listener, tempfile.TemporaryDirectory() as folder:
+    with folder_of_sockets(settings) as folder, address.bind_socket() as listener:
         return Supervisor(settings, revisions, listener, Path(folder)).run()
+
+
+def folder_of_sockets(settings: Settings) -> tempfile.TemporaryDirectory[str]:
+    """An empty folder that no other user can enter.
+
+    Raises:
+        CommandError: no folder can be written.
+    """
+    places = [Path(folder) for folder in temporary.folders()]
+    if "://" not in settings.index_path:
+        places.append(Path(settings.index_path, "scratch"))
+    for place in places:
+        with suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            return tempfile.TemporaryDirectory(dir=place)
+    raise CommandError(
+        "several workers need a folder for their sockets, and none can be written: give the "
+        "container --tmpfs /tmp, set TMPDIR to a writable folder, or set workers to 1"
+    )
 
 
 def share(settings: Settings, cores: int) -> Settings:

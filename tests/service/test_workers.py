@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -17,8 +19,10 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service import temporary
 from service.configuration import load
-from service.server.supervisor import share
+from service.errors import CommandError
+from service.server.supervisor import folder_of_sockets, share
 from tests.conftest import Server, serving, wait_ready, wait_until
 
 
@@ -190,6 +194,35 @@ def test_an_engine_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
         serving(tmp_path / "log", *flags) as server,
     ):
         wait_ready(server)
+
+
+# Python looks for a folder in /tmp and in others, all read-only in such a container
+NO_FOLDER = "import tempfile\ntempfile._candidate_tempdir_list = lambda: ['/proc/none']\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/shm")
+def test_workers_start_without_a_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_FOLDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with serving(tmp_path / "log", "--workers", "2") as server:
+        wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
+
+
+def test_sockets_of_workers_lie_next_to_the_indexes_or_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    monkeypatch.setattr(temporary, "MEMORY", "/proc/none")
+    with folder_of_sockets(load([f"--index-path={tmp_path}/index"])) as folder:
+        assert Path(folder).parent == tmp_path / "index" / "scratch"
+        assert Path(folder).stat().st_mode & 0o077 == 0
+    (tmp_path / "file").touch()
+    for path in (f"{tmp_path}/file", "s3://bucket/index"):
+        with pytest.raises(CommandError, match="--tmpfs /tmp"):
+            folder_of_sockets(load([f"--index-path={path}"]))
 
 
 def test_workers_share_cores_cache_and_connections() -> None:
