@@ -21,6 +21,7 @@ import uvicorn
 from bundles.processor import detect
 from service import temporary
 from service.errors import CommandError
+from service.keys import file
 from service.server.opening import open_bundles
 from service.server.worker import ALIVE, UNUSABLE, work
 from service.settings import Settings
@@ -64,7 +65,10 @@ def run(settings: Settings) -> int:
     Raises:
         BundleError: the bundle is unusable.
         CommandError: no folder can be written.
+        KeysError: the file of keys is unusable.
     """
+    if settings.keys_file is not None:
+        file.read(settings.keys_file)
     revisions = open_bundles(settings).revisions
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     with folder_of_sockets(settings) as folder, address.bind_socket() as listener:

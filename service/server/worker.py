@@ -13,6 +13,8 @@ import uvicorn
 
 from bundles.manifest import BundleError
 from service import logs
+from service.errors import ServiceError
+from service.keys.file import KeysError
 from service.server import serving as server
 from service.server.lifecycle import Service
 from service.server.opening import open_bundles
@@ -27,6 +29,8 @@ ALIVE = 0
 NO_ENGINE = 3
 BAD_BUNDLE = 2
 UNUSABLE = {NO_ENGINE: 1, BAD_BUNDLE: 2}
+# exit status of a worker that a restart fixes once the file of keys is repaired
+BAD_KEYS = 4
 
 
 class WorkerServer(server.DrainingServer):
@@ -87,9 +91,10 @@ def work(
     try:
         # the supervisor has verified the bundle's files
         service = Service(settings, open_bundles(settings, revisions=revisions))
-    except (BundleError, ValueError) as error:
+    except (BundleError, ServiceError, ValueError) as error:
         log.error("cannot_start", reason=str(error))
-        sys.exit(BAD_BUNDLE)
+        # the other workers serve with the former keys until the file is repaired
+        sys.exit(BAD_KEYS if isinstance(error, KeysError) else BAD_BUNDLE)
     service.workers = Scrape(folder, number, service.metrics.registry)
     status = server.serve(WorkerServer(server.configure(service), service, supervisor), [listener])
     sys.exit(NO_ENGINE if status and service.running is None else status)

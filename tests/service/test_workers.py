@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -22,8 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from service import temporary
 from service.configuration import load
 from service.errors import CommandError
+from service.keys import file
 from service.server.supervisor import folder_of_sockets, share
-from tests.conftest import Server, serving, wait_ready, wait_until
+from tests.conftest import ROOT, Server, serving, wait_ready, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +225,38 @@ def test_sockets_of_workers_lie_next_to_the_indexes_or_nowhere(
     for path in (f"{tmp_path}/file", "s3://bucket/index"):
         with pytest.raises(CommandError, match="--tmpfs /tmp"):
             folder_of_sockets(load([f"--index-path={path}"]))
+
+
+def test_an_unusable_file_of_keys_ends_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text("[keys.a]\n")
+    command = [sys.executable, "-m", "service", "--port", "0", "--workers", "2"]
+    command += ["--index-path", str(tmp_path / "index"), "--keys-file", str(path)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"docsplit-serve: {path}: keys.a.sha256")
+
+
+def test_a_new_worker_waits_for_a_usable_file_of_keys(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    token = file.new_token()
+    usable = f'[keys.a]\nsha256 = "{file.digest(token.encode()).hex()}"\n'
+    path.write_text(usable)
+    flags = ("--workers", "2", "--keys-file", str(path))
+    with serving(tmp_path / "log", *flags) as server:
+        wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
+        path.write_text("[keys.a]\n")
+        os.kill(pids(server)[0], signal.SIGKILL)
+        wait_until(lambda: len(events(server, "worker_ended")) > 1, 60)
+        assert "Traceback" not in server.log.read_text()
+        assert "keys.a.sha256" in events(server, "cannot_start")[0]["reason"]
+        headers = {"authorization": f"Bearer {token}"}
+        assert httpx.get(f"{server.url}/info", headers=headers, timeout=60).status_code == 200
+        path.write_text(usable)
+        wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
 
 
 def test_workers_share_cores_cache_and_connections() -> None:
