@@ -1,7 +1,7 @@
 """When to send a request again, and after how long.
 
-A 429, or a 503 with ``Retry-After``, means that the service did not begin. Any other failure may
-come after the work was done, so only idempotent requests are sent again.
+A 429, or a 503 with ``Retry-After``, means that the service did not begin, unless its store failed.
+Any other failure may come after the work was done, so only idempotent requests are sent again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 
+from docsplit_client import errors
 from docsplit_client.calls.call import Call
 
 # seconds before the second try if the service names none; every further try doubles them
@@ -61,8 +62,10 @@ def wait(
 def may_be_done(outcome: httpx2.Response | httpx2.TransportError) -> bool:
     """Whether the service may have carried the request out, although no success came back."""
     if isinstance(outcome, httpx2.Response):
-        refused = outcome.status_code == 503 and retry_after(outcome) is not None
-        return outcome.status_code != 429 and not refused
+        if outcome.status_code != 503 or retry_after(outcome) is None:
+            return outcome.status_code != 429
+        # only the answer of the store to a write may be lost
+        return errors.of(outcome, None).kind == "Store"
     return not isinstance(outcome, _UNSENT)
 
 

@@ -27,6 +27,8 @@ READ = calls.indexes.index("papers")
 CONDITIONAL = calls.documents.upsert("papers", [{"id": "a", "text": "b", "if_version": "c"}])
 REFUSING = calls.documents.upsert("papers", [], on_duplicate="refuse")
 PATCH = calls.documents.patch_document("papers", "a", {}, if_version="c")
+DELETE_MANY = calls.documents.delete_documents("papers", ids=["a"])
+EMBED = calls.jobs.begin_embedding(b'"a"\n')
 TRAIN = calls.indexes.train_citation_head("papers")
 
 Outcome = httpx2.Response | httpx2.TransportError
@@ -35,6 +37,9 @@ OK = httpx2.Response(200, json={"name": "papers"})
 BUSY = httpx2.Response(429, json={"error": "later"}, headers={"retry-after": "7"})
 STARTING = httpx2.Response(503, json={"error": "not ready"}, headers={"retry-after": "1"})
 LOST = httpx2.Response(503, json={"error": "the store", "error_type": "Store"})
+AWAY = httpx2.Response(
+    503, json={"error": "the bucket", "error_type": "Store"}, headers={"retry-after": "5"}
+)
 PROXY = httpx2.Response(502, text="<html>")
 LATE = httpx2.Response(504, json={"error": "deadline"})
 GONE = httpx2.Response(404, json={"error": "no document"})
@@ -87,7 +92,7 @@ def send(call: Call[Any], *outcomes: Outcome) -> Any:
 
 @pytest.mark.parametrize(
     ("call", "failure"),
-    [(READ, one) for one in (BUSY, STARTING, LOST, PROXY, UNSENT, BROKEN)]
+    [(READ, one) for one in (BUSY, STARTING, LOST, AWAY, PROXY, UNSENT, BROKEN)]
     + [
         (one, failure)
         for one in (CONDITIONAL, PATCH, TRAIN)
@@ -106,7 +111,11 @@ def test_it_sends_again_what_was_not_begun_or_may_be_repeated(
     [
         *[(READ, LATE, DeadlineError), (READ, GONE, NotFoundError)],
         *[(READ, SLOW, UnreachableError), (READ, MISSPELT, UnreachableError)],
-        *[(one, LOST, UnavailableError) for one in (CONDITIONAL, REFUSING, PATCH, TRAIN)],
+        *[
+            (one, failure, UnavailableError)
+            for one in (CONDITIONAL, REFUSING, PATCH, TRAIN, EMBED, DELETE_MANY)
+            for failure in (LOST, AWAY)
+        ],
         *[(one, PROXY, ApiError) for one in (CONDITIONAL, PATCH, TRAIN)],
         *[(one, BROKEN, UnreachableError) for one in (CONDITIONAL, REFUSING, PATCH, TRAIN)],
     ],
@@ -154,6 +163,7 @@ def test_it_does_not_wait_for_minutes(waits: list[float]) -> None:
 def test_a_deletion_that_an_earlier_try_made_is_no_error(waits: list[float]) -> None:
     delete = calls.documents.delete_document("papers", "a")
     assert send(delete, BROKEN, BUSY, GONE) is None
+    assert send(delete, AWAY, GONE) is None
     for first in ([], [BUSY], [STARTING], [UNSENT]):
         with pytest.raises(NotFoundError):
             send(delete, *first, GONE)
