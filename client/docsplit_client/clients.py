@@ -13,7 +13,7 @@ import httpx2
 
 from docsplit_client import errors, retries
 from docsplit_client.calls import transfers
-from docsplit_client.calls.call import Call, Steps
+from docsplit_client.calls.call import Call, Steps, nothing
 from docsplit_client.calls.lines import TextOutcome, outcomes
 from docsplit_client.options import EmbedOptions
 from docsplit_client.routes import Routes
@@ -107,7 +107,9 @@ class _Base(Routes, Generic[H]):
                 f"no answer from the service ({type(outcome).__name__}): check its URL, and "
                 "GET /readyz"
             ) from outcome
-        if perhaps and call.method == "DELETE" and outcome.status_code == 404:
+        # without a result, the answer to the lost try is known
+        gone = call.method == "DELETE" and call.read is nothing and outcome.status_code == 404
+        if perhaps and gone:
             return call.read(outcome)
         raise errors.of(outcome, retries.retry_after(outcome))
 

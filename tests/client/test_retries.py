@@ -169,6 +169,11 @@ def test_a_deletion_that_an_earlier_try_made_is_no_error(waits: list[float]) -> 
             send(delete, *first, GONE)
 
 
+def test_a_cancelled_job_that_is_gone_has_no_state(waits: list[float]) -> None:
+    with pytest.raises(NotFoundError):
+        send(calls.jobs.cancel_job("0" * 32), BROKEN, GONE)
+
+
 def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
     with pytest.raises(ApiError, match="a proxy") as caught:
         send(TRAIN, PROXY)
