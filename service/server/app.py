@@ -70,16 +70,23 @@ _OWN = (
 _SENT_HEADERS = [
     "authorization",
     "content-type",
+    "if-match",
+    "if-none-match",
     "mcp-method",
     "mcp-name",
     "mcp-protocol-version",
     "traceparent",
+    "tracestate",
+    "x-document-hash",
     "x-request-id",
     "x-request-timeout",
 ]
 _TOLD_HEADERS = [
+    "content-disposition",
+    "etag",
     "location",
     "retry-after",
+    "traceparent",
     "x-cache",
     "x-compute-characters",
     "x-compute-tokens",

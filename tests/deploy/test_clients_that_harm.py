@@ -220,7 +220,14 @@ def test_origins_must_be_named(tmp_path: Path, server: Server) -> None:
         assert allowed.headers["access-control-allow-origin"] == "https://app.example"
         other = httpx.options(f"{opened.url}/embed", headers=asked | {"origin": "https://evil"})
         assert "access-control-allow-origin" not in other.headers
+        for sent in ("if-match", "if-none-match", "traceparent,tracestate", "x-document-hash"):
+            named = asked | {"access-control-request-headers": sent}
+            assert httpx.options(f"{opened.url}/embed", headers=named).status_code == 200, sent
+        unnamed = asked | {"access-control-request-headers": "x-forwarded-for"}
+        assert httpx.options(f"{opened.url}/embed", headers=unnamed).status_code == 400
         # the key is still required, and the script may read the reason for the refusal
         unknown = httpx.post(f"{opened.url}/embed", json={}, headers=asked)
         assert unknown.status_code == 401
         assert unknown.headers["access-control-allow-origin"] == "https://app.example"
+        told = set(unknown.headers["access-control-expose-headers"].split(", "))
+        assert told >= {"content-disposition", "etag", "location", "retry-after", "traceparent"}
