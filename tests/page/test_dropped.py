@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import Server
@@ -18,6 +19,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 BOX = "document.querySelector('#query').value"
+
+
+def drop(tab: Tab, selector: str, *paths: Path) -> None:
+    """Drop files or folders on an element, as from a file manager."""
+    x, y = tab.run(
+        f"(() => {{ const box = document.querySelector({selector!r}).getBoundingClientRect();"
+        "return [box.x + box.width / 2, box.y + 20]; })()"
+    )
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        tab("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
 
 
 def test_a_file_is_the_text_of_a_search(tab: Tab, service: Server, tmp_path: Path) -> None:
@@ -53,6 +65,36 @@ def test_the_browser_reads_a_dropped_text_itself(tab: Tab, service: Server) -> N
     tab.wait(f"{BOX}.startsWith('M')")
     assert "Müller grüßt" in tab.run(BOX)
     assert [url for url in tab.loaded if url.endswith("/read")]
+
+
+def test_a_folder_and_a_file_dropped_together_are_added(
+    tab: Tab, service: Server, tmp_path: Path, key: str | None
+) -> None:
+    folder, single = tmp_path / "minutes", tmp_path / "single.txt"
+    (folder / "2024" / "empty").mkdir(parents=True)
+    # Chromium lists 100 files at a time
+    names = ["may.txt", *(f"2024/{number}.txt" for number in range(101))]
+    for path in (single, *(folder / name for name in names)):
+        path.write_text(f"The minutes of {path.stem}.", encoding="utf-8")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
+        assert client.put("/indexes/dropped", json={}).is_success
+        tab.open(f"{service.url}/#/dropped/add")
+        tab.wait("document.querySelector('.drop')")
+        drop(tab, ".drop", folder, single)
+        tab.wait("document.querySelector('.report').innerText.startsWith('Done: 103 of 103')", 60)
+        page = client.get("/indexes/dropped/documents", params={"limit": 1000}).json()
+        expected = {"single.txt", *(f"minutes/{name}" for name in names)}
+        assert {one["id"] for one in page["documents"]} == expected
+        assert client.delete("/indexes/dropped").is_success
+
+
+def test_a_dropped_folder_without_files_says_so(tab: Tab, service: Server, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    tab.open(f"{service.url}/#/peps/add")
+    tab.wait("document.querySelector('.drop')")
+    drop(tab, ".drop", tmp_path / "empty")
+    tab.wait("document.querySelector('.report').innerText.includes('no file')")
 
 
 def test_a_file_that_cannot_be_read_says_why(tab: Tab, service: Server, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import { address, go } from "./address.js";
 import { below, post, send, upload } from "./api.js";
 import { count, fill, h, say } from "./dom.js";
 import { problem } from "./empty.js";
+import { filesOf } from "./entries.js";
 import { follow } from "./jobs.js";
 import { modelChoice } from "./models.js";
 
@@ -24,7 +25,7 @@ function files(index, signal) {
     const input = h("input", {
       type: "file", multiple: true, webkitdirectory: folder, id: folder ? "folder" : "files", class: "quiet-read",
       onchange: () => {
-        start([...input.files]);
+        start([...input.files].map((file) => ({ file, name: file.webkitRelativePath || file.name })));
         input.value = "";
       },
     });
@@ -33,7 +34,7 @@ function files(index, signal) {
   const start = async (given) => {
     if (!given.length) return;
     const form = new FormData();
-    for (const file of given) form.append("files", file, file.webkitRelativePath || file.name);
+    for (const { file, name } of given) form.append("files", file, name);
     const bar = h("progress", { max: 100, value: 0, "aria-label": "Upload" });
     fill(report, h("p", {}, `Sending ${count(given.length, "file")}…`), bar);
     try {
@@ -42,6 +43,16 @@ function files(index, signal) {
       changed();
     } catch (error) {
       if (error.name !== "AbortError") fill(report, problem(error, () => start(given)));
+    }
+  };
+  const take = async (found) => {
+    fill(report, h("p", {}, "Looking for the files…"));
+    try {
+      const given = await found;
+      if (given.length) await start(given);
+      else fill(report, h("p", {}, "There is no file in it."));
+    } catch (error) {
+      fill(report, problem(error));
     }
   };
   const zone = h("section.drop", {
@@ -54,11 +65,12 @@ function files(index, signal) {
     ondrop: (event) => {
       event.preventDefault();
       zone.classList.remove("over");
-      start([...event.dataTransfer.files]);
+      const found = filesOf(event.dataTransfer);
+      if (found) take(found);
     },
   },
   h("h2", { id: "files-title" }, "Files"),
-  h("p.note", {}, "Drop PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, mail, Markdown or text files here, or archives of them. The name of a file becomes the id of its document."),
+  h("p.note", {}, "Drop PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, mail, Markdown or text files here, archives or folders of them. The name of a file, with its folders, becomes the id of its document."),
   h("p.actions", {}, pick(false), pick(true)), report);
   return zone;
 }
