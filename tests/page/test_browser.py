@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import NIGHTLY, Server
 from tests.page.browser import Tab, command
-from tests.page.conftest import KEY, PAYLOADS
+from tests.page.conftest import PAYLOADS
 
 pytestmark = pytest.mark.skipif(
     command(Path(), 0) is None,
@@ -37,28 +37,6 @@ def titles(tab: Tab) -> list[str]:
         "[...document.querySelectorAll('.hits h2')].map((e) => e.textContent)"
     )
     return found
-
-
-def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(
-    tab: Tab, service: Server, key: str | None
-) -> None:
-    if key is None:
-        tab.open(f"{service.url}/")
-        tab.wait("document.querySelector('.seeds li')")
-        return
-    tab.run("sessionStorage.clear()")
-    tab.open(f"{service.url}/")
-    tab.wait("document.querySelector('dialog[open]')")
-    tab.type("a-key-that-is-not-valid")
-    tab.press("Enter")
-    tab.wait("document.querySelector('dialog[open] .problem')")
-    tab.type(KEY)
-    tab.press("Enter")
-    tab.wait("document.querySelector('.seeds li')")
-    assert not tab.run("document.querySelector('dialog')")
-    assert tab.run("JSON.stringify([{...localStorage}, document.cookie])") == '[{},""]'
-    # Chromium itself reports each answer of status 401
-    tab.problems[:] = [one for one in tab.problems if "status of 401" not in one]
 
 
 def test_a_search_shows_the_best_passage_with_its_words(tab: Tab, service: Server) -> None:

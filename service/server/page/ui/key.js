@@ -3,11 +3,14 @@
 import { h } from "./dom.js";
 
 const STORED = "docsplit.key";
+// a browser refuses other characters in a header, without sending the request
+const USABLE = /^[ -~]+$/;
 let open = null;
 
-/** The key of this tab, or null. */
+/** The key of this tab, or null; a key that cannot be sent counts as none. */
 export function storedKey() {
-  return sessionStorage.getItem(STORED);
+  const key = sessionStorage.getItem(STORED);
+  return key !== null && USABLE.test(key) ? key : null;
 }
 
 /** Forget the key; the next request that needs one asks again. */
@@ -27,12 +30,19 @@ export function askKey() {
       type: "password", id: "key", name: "key", required: true, autocomplete: "off", spellcheck: "false",
       "aria-describedby": "key-note",
     });
+    const report = h("p.problem", { role: "alert", hidden: !refused }, refused && "The service does not accept that key.");
     const dialog = h("dialog.key", { "aria-labelledby": "key-title" },
       h("form", {
         method: "dialog",
         onsubmit: (event) => {
           event.preventDefault();
-          sessionStorage.setItem(STORED, input.value.trim());
+          const key = input.value.trim();
+          if (!USABLE.test(key)) {
+            report.textContent = "A key has only plain letters, digits and signs, but this one has another character, perhaps an invisible one. Copy the key again.";
+            report.hidden = false;
+            return;
+          }
+          sessionStorage.setItem(STORED, key);
           dialog.close();
           dialog.remove();
           open = null;
@@ -40,7 +50,7 @@ export function askKey() {
         },
       },
       h("h2", { id: "key-title" }, "This service needs an API key"),
-      refused && h("p.problem", { role: "alert" }, "The service does not accept that key."),
+      report,
       h("label", { for: "key" }, "API key"),
       input,
       h("p.note", { id: "key-note" }, "The key stays in this tab and is forgotten when you close it."),
