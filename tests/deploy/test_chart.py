@@ -63,6 +63,40 @@ def test_kubernetes_accepts_the_objects(path: Path | None) -> None:
             kubernetes_validate.validate(one, version, strict=True)
 
 
+def test_the_documented_scrape_configuration_finds_the_replicas() -> None:
+    objects = render({"redis": {"deploy": True}})
+    for (kind, name), one in objects.items():
+        if kind not in ("Deployment", "StatefulSet"):
+            continue
+        template = one["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        ports = [port for each in template["spec"]["containers"] for port in each["ports"]]
+        kept = [
+            port["containerPort"]
+            for port in ports
+            if scraped(
+                {
+                    f"pod_label_{re.sub('[^a-z0-9]', '_', label)}": value
+                    for label, value in labels.items()
+                }
+                | {"pod_container_port_name": port["name"]}
+            )
+        ]
+        assert kept == ([8080] if name == "prod-docsplit" else []), name
+
+
+def scraped(labels: dict[str, str]) -> bool:
+    """Whether the documented job keeps a target."""
+    guide = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```yaml\n(scrape_configs:.*?)```", guide, re.S)
+    [job] = yaml.safe_load(block)["scrape_configs"]
+    assert job["job_name"] == "docsplit"
+    rule = job["relabel_configs"][0]
+    names = [name.removeprefix("__meta_kubernetes_") for name in rule["source_labels"]]
+    assert rule["action"] == "keep"
+    return bool(re.fullmatch(rule["regex"], ";".join(labels.get(name, "") for name in names)))
+
+
 def test_the_schemas_notice_errors() -> None:
     broken = render({})["Deployment", "prod-docsplit"]
     broken["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"

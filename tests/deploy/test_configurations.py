@@ -140,3 +140,18 @@ def test_prometheus_reads_its_rules(tmp_path: Path) -> None:
     rules = tmp_path / "alerts.yaml"
     rules.write_text(rules.read_text().replace("> 0.01", "> 0.5"))
     assert run(promtool, "test", "rules", "alerts_test.yaml", cwd=tmp_path).returncode != 0
+
+
+def test_prometheus_reads_the_documented_jobs(tmp_path: Path) -> None:
+    promtool = program("promtool")
+    guide = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    job, rule = re.findall(r"```yaml\n((?:scrape_configs|- source_labels).*?)```", guide, re.S)
+    config = yaml.safe_load(job)
+    # distributions build promtool without this part of Prometheus
+    assert config["scrape_configs"][0].pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    # the rule belongs to a job of the reader
+    own = {"job_name": "kubernetes-pods", "relabel_configs": yaml.safe_load(rule)}
+    config["scrape_configs"].append(own)
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    checked = run(promtool, "check", "config", "prometheus.yaml", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
