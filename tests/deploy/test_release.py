@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,23 @@ def test_wheel_and_image_have_provenance_parts_and_signatures(release: dict[Any,
     # a tag could point to another image by now
     [signing] = [step for step in steps(release, "image") if "cosign sign" in step.get("run", "")]
     assert signing["env"]["IMAGE"].endswith("@${{ steps.build.outputs.digest }}")
+
+
+def test_a_release_has_only_its_own_artifacts(release: dict[Any, Any]) -> None:
+    uploaded = {
+        step["with"]["name"].replace("${{ matrix.extra }}", "cpu")
+        for job in ("hashes", "wheel", "image")
+        for step in steps(release, job)
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    }
+    pattern = uses(release, "publish")["actions/download-artifact"]["pattern"]
+    taken = pattern.strip("{}").split(",")
+    assert uploaded == {"hashes", "wheel", "image-cpu"}
+    assert all(any(fnmatch(name, one) for one in taken) for name in uploaded)
+    # docker/build-push-action uploads such an archive, which no download can unpack
+    assert not any(fnmatch("owner~docsplit~ABC123.dockerbuild", one) for one in taken)
+    [build] = [step for step in steps(release, "image") if step.get("id") == "build"]
+    assert build["env"]["DOCKER_BUILD_RECORD_UPLOAD"] == "false"
 
 
 def test_the_image_is_built_from_hashes_on_a_pinned_base(release: dict[Any, Any]) -> None:
