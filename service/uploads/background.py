@@ -76,8 +76,11 @@ class Uploads:
         self._seconds = 10.0
         metrics.upload_bytes.set_function(lambda: self.spool.total)
 
-    async def open(self) -> Upload:
+    async def open(self, *, anywhere: bool = False) -> Upload:
         """An empty upload of the task's client, with a place in the queue until it is closed.
+
+        Args:
+            anywhere: if the volume of the indexes fails, it may lie elsewhere.
 
         Raises:
             OverloadedError: too many uploads of this client, or of all, arrive or wait.
@@ -93,7 +96,7 @@ class Uploads:
             )
         self._places[client] += 1
         try:
-            return await self.spool.open(client)
+            return await self.spool.open(client, anywhere=anywhere)
         except BaseException:
             self._leave(client)
             raise

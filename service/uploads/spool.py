@@ -14,7 +14,7 @@ from typing import IO, ParamSpec, TypeVar
 
 import structlog
 
-from service import executors
+from service import executors, temporary
 from service.embedding.batching.clients import Client
 from service.embedding.batching.threshold import overflow
 from service.errors import OverloadedError, UnavailableError, errno_name
@@ -44,13 +44,17 @@ class Spool:
         self._capacity = capacity
         self._held: Counter[Client] = Counter()
 
-    async def open(self, client: Client) -> Upload:
+    async def open(self, client: Client, *, anywhere: bool = False) -> Upload:
         """An empty upload of a client.
+
+        Args:
+            client: who sends it.
+            anywhere: if the folder fails, another one for temporary files may hold it.
 
         Raises:
             UnavailableError: the disk fails.
         """
-        return Upload(self, client, await _safely(self._file))
+        return await _safely(self._opened, client, anywhere)
 
     def take(self, client: Client, amount: int) -> None:
         """Reserve space.
@@ -74,17 +78,30 @@ class Spool:
         if not self._held[client]:
             del self._held[client]
 
-    def _file(self) -> IO[bytes]:
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryFile(dir=self.folder)
+    def _opened(self, client: Client, anywhere: bool) -> Upload:
+        try:
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            return Upload(self, client, tempfile.TemporaryFile(dir=self.folder), self.folder)
+        except OSError:
+            for place in map(Path, temporary.folders() if anywhere else ()):
+                with suppress(OSError):
+                    return Upload(self, client, tempfile.TemporaryFile(dir=place), place)
+            raise
 
 
 class Upload:
-    """The files of one request, one after the other in one file on disk."""
+    """The files of one request, one after the other in one file on disk.
 
-    def __init__(self, spool: Spool, client: Client, file: IO[bytes]) -> None:
+    Attributes:
+        folder: of temporary files; None takes the system's.
+    """
+
+    def __init__(
+        self, spool: Spool, client: Client, file: IO[bytes], folder: Path | None = None
+    ) -> None:
         self.client = client
+        self.folder = folder
         self.names: list[str] = []
         self._spool = spool
         self._file = file
@@ -93,11 +110,6 @@ class Upload:
         self._reserved = 0
         self._waiting: list[bytes | bytearray] = []
         self._waiting_bytes = 0
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of temporary files."""
-        return self._spool.folder
 
     @property
     def size(self) -> int:

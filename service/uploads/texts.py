@@ -30,6 +30,8 @@ class Texts:
     """
 
     def __init__(self, folder: Path | None, ocr: str = "auto") -> None:
+        self._folder = folder
+        self._ocr = ocr
         self._reader = Reader(LIMITS, folder, ocr)
         self._idle: asyncio.TimerHandle | None = None
 
@@ -65,9 +67,7 @@ class Texts:
         finally:
             if ended:
                 loop = asyncio.get_running_loop()
-                self._idle = loop.call_later(
-                    _IDLE_SECONDS, executors.TEXTS.submit, self._reader.close
-                )
+                self._idle = loop.call_later(_IDLE_SECONDS, executors.TEXTS.submit, self._end)
             else:
                 await self.close()
         return content
@@ -77,13 +77,21 @@ class Texts:
         if self._idle is not None:
             self._idle.cancel()
         # after the interrupted call, in the same thread
-        closing = asyncio.ensure_future(executors.TEXTS.run(self._reader.close))
+        closing = asyncio.ensure_future(executors.TEXTS.run(self._end))
         while not closing.done():
             # the process may start only now
             self._reader.interrupt()
             await asyncio.wait([closing], timeout=_INTERVAL)
 
+    def _end(self) -> None:
+        self._reader.close()
+
     def _content(self, upload: Upload, kind: str) -> Content:
+        if upload.folder != self._folder:
+            # the usual folder fails, or works again
+            self._reader.close()
+            self._folder = upload.folder
+            self._reader = Reader(LIMITS, upload.folder, self._ocr)
         with upload.read(0) as source:
             [(_, outcome)] = self._reader.read(kind, source)
         if isinstance(outcome, UnreadableError):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
 from service.embedding.batching.clients import Client
+from service.errors import UnavailableError
 from service.uploads.spool import Spool, Upload
 from service.uploads.texts import LIMITS, Texts
-from tests.conftest import Server
+from tests.conftest import Server, serving
 from tests.extraction.test_scans import installed, scanned
 from tests.index.test_files import packed, spooled, word
 
@@ -61,6 +64,42 @@ def test_a_file_that_cannot_be_read_says_why(
     answer = read(server, *files)
     assert (answer.status_code, hint in answer.json()["error"]) == (status, True), answer.text
     assert spooled(server) == []
+
+
+@pytest.mark.folder
+def test_a_file_is_read_where_no_index_can_be_stored(tmp_path: Path) -> None:
+    (tmp_path / "index").touch()
+    with serving(tmp_path / "log") as server:
+        answer = read(server, ("a.docx", word("Pens", "Ink flows onto paper.")))
+        assert answer.status_code == 200, answer.text
+        assert "Ink flows onto paper." in answer.json()["text"]
+
+
+def test_only_a_file_to_read_lies_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "file" / "scratch"
+
+    async def main() -> list[Path | None]:
+        spool, texts = Spool(folder, 1000), Texts(folder)
+        folders = []
+        for _ in range(2):
+            upload = await spool.open(Client("a"), anywhere=True)
+            upload.begin("a.html")
+            await upload.write(b"<p>short")
+            await upload.flush()
+            assert (await texts.read(upload)).text == "short"
+            upload.close()
+            folders.append(upload.folder)
+            with suppress(UnavailableError):
+                (await spool.open(Client("a"))).close()
+                folders.append(folder)
+            if folder.parent.is_file():
+                folder.parent.unlink()
+        await texts.close()
+        return folders
+
+    folder.parent.touch()
+    # the second time the usual folder works again
+    assert asyncio.run(main()) == [Path(tempfile.gettempdir()), folder, folder]
 
 
 def test_other_bodies_are_refused(server: Server) -> None:
