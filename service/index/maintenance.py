@@ -202,7 +202,7 @@ async def optimize(
             await sync()
         if not await pins.held(table):
             step("remove former versions")
-            await work.remove(KEEP_VERSIONS)
+            await work.remove(await pins.older_than(table, KEEP_VERSIONS))
         if rebuild:
             step("build the indexes over words and metadata")
             await work.prepare()

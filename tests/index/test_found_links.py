@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -146,5 +147,27 @@ def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             await find(indexes, index)
         # what was found before stays
         assert await cited(indexes, index, "pep-1") == ["pep-2"]
+
+    asyncio.run(run())
+
+
+def test_a_reader_outlives_the_next_search_for_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found, "KEEP_VERSIONS", timedelta(seconds=1))
+
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await find(indexes, index)
+        await asyncio.sleep(1.2)
+        leases = await connect(f"{tmp_path}/leases")
+        reader = await leases.open_table(f"links.{index.identity.uid}", still=True)
+        version = await reader.version()
+        await find(indexes, index)
+        assert await reader.query().to_list()
+        # the control: it was replaced long ago
+        await asyncio.sleep(1.2)
+        await find(indexes, index)
+        assert version not in {held["version"] for held in await reader.list_versions()}
 
     asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,5 +116,28 @@ def test_a_write_begins_again_after_lancedb_gave_up(
         row = await table.get("a")
         assert row is not None
         assert (row["count"], calls) == (7 if failures < writes else 0, writes)
+
+    asyncio.run(scenario())
+
+
+def test_tidying_keeps_the_version_that_was_current_until_a_moment_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed, "KEEP_VERSIONS", timedelta(seconds=1))
+
+    async def scenario() -> None:
+        database = await connect(str(tmp_path))
+        table = KeyedTable(database, "places", **COLUMNS)
+        await table.put({"name": "a", "holder": "first", "count": 0})
+        before = await (await database.open_table("places")).version()
+        await asyncio.sleep(0.5)
+        await table.put({"name": "a", "holder": "second", "count": 0})
+        await asyncio.sleep(1.2)
+        reader = await database.open_table("places", still=True)
+        await table.put({"name": "a", "holder": "third", "count": 0})
+        await table.tidy()
+        assert (await reader.query().to_arrow())["holder"].to_pylist() == ["second"]
+        # the control: it was replaced long ago
+        assert before not in {held["version"] for held in await reader.list_versions()}
 
     asyncio.run(scenario())

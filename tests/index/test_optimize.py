@@ -6,9 +6,12 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -74,10 +77,14 @@ def test_a_loaded_index_is_whole_and_answers_as_before(
     stores.run(scenario())
 
 
+def newest(folder: Path) -> str:
+    """The manifest of a table's newest version."""
+    return next(iter(layout.manifests(folder).values()))
+
+
 def index_files(folder: Path) -> set[str]:
     """The files of the indexes of a table's newest version."""
-    newest = next(iter(layout.manifests(folder).values()))
-    held = manifest.read(folder / newest).indices
+    held = manifest.read(folder / newest(folder)).indices
     return {file.path for files in held.values() for file in files}
 
 
@@ -194,6 +201,95 @@ def test_a_pinned_version_outlives_an_optimization(
             assert (version in versions) == there
 
     stores.run(scenario())
+
+
+KEEP = timedelta(seconds=2)
+
+
+@pytest.mark.usefixtures("maintained")
+def test_a_version_that_was_current_until_a_moment_ago_stays(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        await index.put([stores.record("a")])
+        before = await index.table.version()
+        await asyncio.sleep(KEEP.total_seconds() / 2)
+        await index.put([stores.record("b")])
+        current = await index.table.version()
+        async with process.working(index.table) as work:
+            # the process of its own starts
+            await work.remove(pins.NEVER)
+            await asyncio.sleep(KEEP.total_seconds() * 1.2)
+            reader = await indexes.open("x", still=True)
+            await index.put([stores.record("c")])
+            await work.remove(await pins.older_than(index.table, KEEP))
+            held = {one["version"] for one in await index.table.list_versions()}
+            assert current in held
+            # the control: it was replaced long ago
+            assert before not in held
+            assert (await reader.get("b")).text == stores.text_of("b")
+            await asyncio.sleep(KEEP.total_seconds() * 1.2)
+            await work.remove(await pins.older_than(index.table, KEEP))
+            assert current not in {one["version"] for one in await index.table.list_versions()}
+
+    stores.run(scenario())
+
+
+@pytest.mark.folder
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_readers_of_an_idle_index_outlive_its_maintenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuild: bool
+) -> None:
+    monkeypatch.setattr(maintenance, "KEEP_VERSIONS", KEEP)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        await index.put([stores.record("a")])
+        await maintenance.optimize(index.table)
+        await asyncio.sleep(KEEP.total_seconds() * 1.2)
+        reader = await indexes.open("x", still=True)
+        folder = layout.folder(tmp_path, "indexes", index.table.name)
+        files = {file.path for file in manifest.read(folder / newest(folder)).files}
+        await index.put([stores.record("a", "a later text")])
+        await maintenance.optimize(index.table, rebuild=rebuild)
+        assert all((folder / file).exists() for file in files)
+        assert (await reader.get("a")).text == stores.text_of("a")
+
+    stores.run(scenario())
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("ended", [-5, 5, 25, 65])
+def test_the_end_of_summer_removes_no_version_too_early(
+    monkeypatch: pytest.MonkeyPatch, zone: str, ended: int
+) -> None:
+    # minutes after an hour of local time begins again
+    now = datetime(2026, 10, 25, 1, ended % 60, tzinfo=UTC).timestamp() + ended // 60 * 3600
+    ages = [240, 120, 90, 62, 58, 31, 29, 20, 10, 1]
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+
+    class Table:
+        async def list_versions(self) -> list[dict[str, Any]]:
+            # as the library does it
+            zero = timedelta()
+            return [{"timestamp": datetime.fromtimestamp(now - 60 * m) + zero} for m in ages]
+
+    monkeypatch.setattr(pins, "time", SimpleNamespace(time=lambda: now))
+    try:
+        age = asyncio.run(pins.older_than(Table(), timedelta(minutes=15)))  # type: ignore[arg-type]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    # of 20 minutes: it was current 10 minutes ago
+    kept = [m for m in ages if timedelta(minutes=m) < age]
+    assert {20, 10, 1} <= set(kept)
+    if zone == "UTC":
+        assert kept == [20, 10, 1]
+    assert 240 not in kept
 
 
 @pytest.mark.folder

@@ -151,8 +151,8 @@ def main(lines: Iterator[bytes]) -> None:
                 merge(uri, options)
                 answer["doubled"] = update(uri, options)
             case "remove":
-                keep = timedelta(seconds=given["keep"])
-                lance.dataset(uri, storage_options=options).cleanup_old_versions(keep)
+                age = timedelta(seconds=given["older_than"])
+                lance.dataset(uri, storage_options=options).cleanup_old_versions(age)
             case "prepare":
                 asyncio.run(_build(uri, options, lambda table: prepare(table, again=True)))
             case "index":

@@ -20,13 +20,13 @@ from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.index.rows.columns import prepare
+from service.index.storage import pins
 
 # a larger table is maintained in a process of its own
 SMALL_BYTES = 64 << 20
 # By so much a table may grow until it is maintained: LanceDB reads up to 4,096 new texts at once to
 # index their words, and needs three times their bytes.
 GROWTH_BYTES = 64 << 20
-_NEVER = timedelta(days=36_500)
 _ENDED = "the process that merges files ended early: it may have had too little memory"
 
 
@@ -43,8 +43,8 @@ class Work(Protocol):
             OSError, RuntimeError: the store fails, or writers changed the same rows.
         """
 
-    async def remove(self, keep: timedelta) -> None:
-        """Remove the versions that are older; no pin may hold."""
+    async def remove(self, older_than: timedelta) -> None:
+        """Remove the versions that were committed so long ago; no pin may hold."""
 
     async def prepare(self) -> None:
         """Build the indexes over words and metadata again."""
@@ -93,11 +93,11 @@ class _Here:
         self._table = table
 
     async def merge(self) -> Collection[str]:
-        await self._table.optimize(cleanup_older_than=_NEVER)
+        await self._table.optimize(cleanup_older_than=pins.NEVER)
         return ()
 
-    async def remove(self, keep: timedelta) -> None:
-        await self._table.optimize(cleanup_older_than=keep)
+    async def remove(self, older_than: timedelta) -> None:
+        await self._table.optimize(cleanup_older_than=older_than)
 
     async def prepare(self) -> None:
         await prepare(self._table, again=True)
@@ -116,8 +116,8 @@ class _There:
         doubled: list[str] = (await self._ask("merge"))["doubled"]
         return doubled
 
-    async def remove(self, keep: timedelta) -> None:
-        await self._ask("remove", keep=keep.total_seconds())
+    async def remove(self, older_than: timedelta) -> None:
+        await self._ask("remove", older_than=older_than.total_seconds())
 
     async def prepare(self) -> None:
         await self._ask("prepare")

@@ -18,6 +18,7 @@ from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
 from service.index.rows.schema import PRIMARY_KEY
+from service.index.storage import pins
 from service.index.storage.database import Database
 from service.index.storage.manifest import KEEP_VERSIONS
 
@@ -107,7 +108,8 @@ class KeyedTable:
     async def tidy(self) -> None:
         """Remove versions of the table that no reader needs: every write leaves one."""
         try:
-            await (await self._table()).optimize(cleanup_older_than=KEEP_VERSIONS)
+            table = await self._table()
+            await table.optimize(cleanup_older_than=await pins.older_than(table, KEEP_VERSIONS))
         except Exception as error:  # noqa: BLE001 another commit came first; the next call does it
             log.info("table_not_tidied", table=self.name, reason=str(error)[:300])
 

@@ -1,8 +1,9 @@
-"""Pins keep a version of a table from removal while a process reads it for a long time.
+"""Which former versions of a table stay: those that were current of late, and pinned ones.
 
-A pin is a Lance tag whose name ends with the time at which it expires, so the pin of a killed
-process ends by itself. LanceDB never removes a tagged version. It refuses every cleanup that would
-reach one, so maintenance removes no versions while a pin holds.
+Pins keep a version from removal while a process reads it for a long time. A pin is a Lance tag
+whose name ends with the time at which it expires, so the pin of a killed process ends by itself.
+LanceDB never removes a tagged version. It refuses every cleanup that would reach one, so
+maintenance removes no versions while a pin holds.
 """
 
 from __future__ import annotations
@@ -10,12 +11,49 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 from lancedb.table import AsyncTable
 
 # an interrupted reader has this long to continue
 SECONDS = 86_400
+# an age that no version has
+NEVER = timedelta(days=36_500)
+# Time for what LanceDB does between the call and the removal, as a share of the time that versions
+# are kept: a minute of 15.
+_SLACK = 15
 _NAME = re.compile(r"docsplit-pin-([0-9a-f]+)-(\d+)")
+
+
+async def older_than(table: AsyncTable, keep: timedelta) -> timedelta:
+    """The age above which Lance may remove versions, so that each stays while readers need it.
+
+    Lance compares when a version was committed. But a version that was committed long ago may have
+    been current until a moment ago, and readers or a backup still have it. So the newest version of
+    at least the age ``keep`` stays, and this age lies above its own.
+
+    Args:
+        table: whose versions are removed at once after this call.
+        keep: how long a version stays after the next one has replaced it.
+    """
+    found = await table.list_versions()
+    now = time.time()
+    old = now - keep.total_seconds()
+    # The library gives local times, of which an hour comes twice when summer ends. Taken as the
+    # later one, no version seems to be older than it is; as the earlier one, none younger.
+    first = [_time(held["timestamp"], fold=0) for held in found]
+    last = [_time(held["timestamp"], fold=1) for held in found]
+    current = max((a for a, b in zip(first, last, strict=True) if b <= old), default=None)
+    if current is None:
+        return NEVER
+    gone = [b for b in last if b <= current - keep.total_seconds() / _SLACK]
+    # Hardly younger than the newest version that goes, so a removal that begins late removes no
+    # other one. The library rounds to milliseconds.
+    return timedelta(seconds=max(now - max(gone) - 0.001, 0.001)) if gone else NEVER
+
+
+def _time(local: datetime, fold: int) -> float:
+    return local.replace(fold=fold).timestamp()
 
 
 async def hold(table: AsyncTable, owner: str, version: int | None = None) -> int:
