@@ -112,8 +112,8 @@ async def optimize(
         CommandError: other processes wrote too much.
     """
     from service.index.maintenance import LEASE_SECONDS, maintain
+    from service.index.merging.process import conflicting
     from service.index.rows.columns import prepare
-    from service.index.rows.keyed import OVERTAKEN
 
     lease = index.table.name
     waited = False
@@ -126,11 +126,12 @@ async def optimize(
         for _ in range(_ATTEMPTS):
             try:
                 await prepare(index.table)
-                return await maintain(indexes, name, index, step, rebuild=rebuild)
+                if await maintain(indexes, name, index, step, rebuild=rebuild):
+                    return
             except RuntimeError as error:
-                if not any(words in str(error) for words in ("conflict", OVERTAKEN)):
+                if not conflicting(error):
                     raise
-                step("begin again: other processes wrote at the same time")
+            step("begin again: other processes wrote at the same time")
     raise CommandError(
         "other processes wrote to the index all the time, so it is not optimized: repeat this when "
         "they write less"

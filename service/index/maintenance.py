@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import structlog
 from lancedb.index import IndexConfig
@@ -15,7 +16,7 @@ from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import filling
 from service.index.documents import Index
 from service.index.indexes import Indexes
-from service.index.merging.process import GROWTH_BYTES, size, working
+from service.index.merging.process import GROWTH_BYTES, Between, size, working
 from service.index.rows import vectors
 from service.index.storage import pins
 from service.index.storage.manifest import KEEP_VERSIONS
@@ -48,11 +49,19 @@ class Maintainer:
     Args:
         indexes: to optimize; only generations of the served bundle.
         done: called with the name of each optimized index.
+        between: gives for the name of an index a block between two commits to it, or one that
+            waits for nothing.
     """
 
-    def __init__(self, indexes: Indexes, done: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        indexes: Indexes,
+        done: Callable[[str], Awaitable[None]],
+        between: Callable[[str], AbstractAsyncContextManager[object]] = lambda _: nullcontext(),
+    ) -> None:
         self._indexes = indexes
         self._done = done
+        self._between = between
         self._commits: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {}
@@ -140,7 +149,8 @@ class Maintainer:
             return
         started = time.monotonic()
         async with self._indexes.leases.kept(lease, LEASE_SECONDS):
-            await maintain(self._indexes, name, index)
+            if not await maintain(self._indexes, name, index, between=lambda: self._between(name)):
+                log.warning("index_files_left", index=name)
             self._sizes[name] = await size(index.table)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
@@ -154,7 +164,8 @@ async def maintain(
     step: Callable[[str], None] = lambda _: None,
     *,
     rebuild: bool = False,
-) -> None:
+    between: Between = nullcontext,
+) -> bool:
     """Do all work on an index that its writers leave; the caller holds the lease of its table.
 
     Args:
@@ -162,11 +173,16 @@ async def maintain(
         name: of the index.
         index: to maintain.
         step: called with what begins.
-        rebuild: as for ``optimize``.
+        rebuild, between: as for ``optimize``.
+
+    Returns:
+        The result of ``optimize``.
     """
     if len(await indexes.generations(name)) == 1:
         await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
-    await optimize(index.table, indexes.database.sync, step, rebuild=rebuild)
+    whole = await optimize(
+        index.table, indexes.database.sync, step, rebuild=rebuild, between=between
+    )
     # opening the table tells the caches the size of its new index over words, even before a search
     await indexes.database.open_table(index.table.name, still=True)
     try:
@@ -175,6 +191,7 @@ async def maintain(
             await indexes.profiles.fit(index)
     except Exception as error:  # noqa: BLE001 the next maintenance tries again
         log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
+    return whole
 
 
 async def optimize(
@@ -183,7 +200,8 @@ async def optimize(
     step: Callable[[str], None] = lambda _: None,
     *,
     rebuild: bool = False,
-) -> None:
+    between: Between = nullcontext,
+) -> bool:
     """Merge small fragments, update the indexes, build the vector index.
 
     Reads and writes continue. LanceDB repeats a write that conflicts with the compaction. While a
@@ -194,10 +212,17 @@ async def optimize(
         sync: brings the new files to disk before the versions that they replace are removed.
         step: called with what begins.
         rebuild: whether to build all indexes again.
+        between: as for ``working``.
+
+    Returns:
+        Whether small files are merged; False if writers changed the same rows each time.
+
+    Raises:
+        OSError, RuntimeError: the store fails, or others changed the same indexes.
     """
-    async with working(table) as work:
+    async with working(table, between) as work:
         step("merge small files and update the indexes")
-        doubled = await work.merge()
+        merged = await work.merge()
         if sync is not None:
             await sync()
         if not await pins.held(table):
@@ -212,7 +237,12 @@ async def optimize(
             ("windows", "windows", WINDOW_BITS, _many_windows),
         ):
             index = held.get(column)
-            if index is not None and not rebuild and _current(index) and index.name not in doubled:
+            if (
+                index is not None
+                and not rebuild
+                and _current(index)
+                and index.name not in merged.doubled
+            ):
                 continue
             if await enough(table):
                 step(f"build the index over {what}")
@@ -220,6 +250,7 @@ async def optimize(
             elif index is not None:
                 # it would get further segments and never be built again
                 await table.drop_index(index.name)
+    return merged.whole
 
 
 def _current(index: IndexConfig) -> bool:

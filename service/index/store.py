@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,7 +114,7 @@ class Store:
                     self._metrics.index_damaged.inc,
                     lambda outcome: self._metrics.index_profiles.labels(outcome).inc(),
                 )
-                self._maintainer = maintenance.Maintainer(self._indexes, self.record)
+                self._maintainer = maintenance.Maintainer(self._indexes, self.record, self._between)
             if self._follower is None and self._embed_for is not None:
                 from service.index.follower import Follower
 
@@ -286,6 +286,10 @@ class Store:
 
             self._writers[name] = Writer(indexes, name, partial(self._committed, name))
         return self._writers[name]
+
+    def _between(self, name: str) -> AbstractAsyncContextManager[object]:
+        writer = self._writers.get(name)
+        return nullcontext() if writer is None else writer.committing
 
     def _committed(self, name: str, documents: int) -> None:
         self.volume.wrote()

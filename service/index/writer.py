@@ -57,6 +57,8 @@ class Writer:
         self._indexes = indexes
         self._name = name
         self._committed = committed
+        # held during each commit
+        self.committing = asyncio.Lock()
         self._waiting: deque[Change] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -111,7 +113,8 @@ class Writer:
 
     async def _settle(self, group: Sequence[Change]) -> None:
         try:
-            outcomes = await self._commit(group)
+            async with self.committing:
+                outcomes = await self._commit(group)
         except Exception as error:  # noqa: BLE001 the requests get it
             for change in group:
                 # One request's documents may be the cause: each request tries again separately. A

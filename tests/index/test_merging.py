@@ -6,10 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from lancedb.table import AsyncTable
+from structlog.testing import capture_logs
 
 from corpora.documents import Document
 from service.bulk import loader
@@ -17,6 +20,7 @@ from service.bulk.encoding import Encoded
 from service.bulk.loader import Batch, here
 from service.bulk.updating import Outcome, Updater
 from service.index import maintenance
+from service.index.commits import Upsert
 from service.index.indexes import Indexes
 from service.index.maintenance import Maintainer, optimize
 from service.index.merging import groups, process
@@ -24,6 +28,7 @@ from service.index.merging.__main__ import merge
 from service.index.merging.groups import COVERED, FULL_BYTES, GROUP_BYTES, Fragment, next_group
 from service.index.rows.record import encoded
 from service.index.storage import layout, manifest
+from service.index.writer import Writer
 from tests.conftest import until
 from tests.integrity import stores
 
@@ -177,6 +182,51 @@ def test_an_index_that_grows_fast_is_maintained_at_once(
         maintainer.note("x")
         await until(lambda: done == ["x"])
         await maintainer.close()
+
+    stores.run(scenario())
+
+
+@pytest.mark.folder
+@pytest.mark.parametrize("here", [True, False])
+def test_updates_without_a_pause_do_not_stop_maintenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    # whether the writer belongs to the process that maintains the index
+    monkeypatch.setattr(maintenance, "COMMITS", 8)
+    monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=1))
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {"year": "integer"})
+        index = await indexes.open("x")
+        names = [f"d{number}" for number in range(2000)]
+        await index.put([stores.record(name, stores.text_of(name) * 4) for name in names])
+        folder = layout.folder(tmp_path, "indexes", index.table.name)
+        found: list[int] = []
+
+        async def note_done(name: str) -> None:
+            found.append(len(layout.manifests(folder)))
+
+        writer = Writer(indexes, "x", lambda _: maintainer.note("x"))
+        between = writer.committing if here else nullcontext()
+        maintainer = Maintainer(indexes, note_done, lambda _: between)
+        commits = 0
+        with capture_logs() as said:
+            async with asyncio.timeout(240):
+                while len(found) < (3 if here else 2):
+                    commits += 1
+                    chosen = [names[(7 * commits + part) % 2000] for part in (0, 700, 1400)]
+                    rows = await index.rows([stores.record(name, "later") for name in chosen])
+                    await writer.write(index.identity.uid, Upsert(rows))
+        events = [one["event"] for one in said]
+        assert "index_maintenance_failed" not in events
+        # the compaction needs the writer's consent
+        assert not here or "index_files_left" not in events
+        await maintainer.close()
+        await writer.close()
+        # no more versions than in the time of two maintenances
+        assert found[-1] < commits
+        assert not here or len(files(folder)) < commits
 
     stores.run(scenario())
 

@@ -24,6 +24,7 @@ from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.index.merging.groups import GROUP_BYTES, Fragment, next_group
+from service.index.merging.process import conflicting
 from service.index.merging.segments import newest
 from service.index.rows.columns import prepare
 from service.precedence import give_way
@@ -37,8 +38,13 @@ FEW = 1_024
 _ATTEMPTS = 3
 
 
-def merge(uri: str, options: dict[str, str] | None) -> int:
+def merge(uri: str, options: dict[str, str] | None, most: int | None = None) -> int:
     """Merge the small files of a table, each group in a commit of its own.
+
+    Args:
+        uri: of the table.
+        options: of its store.
+        most: number of groups; all by default.
 
     Returns:
         The number of merged fragments.
@@ -46,8 +52,10 @@ def merge(uri: str, options: dict[str, str] | None) -> int:
     Raises:
         OSError, RuntimeError: the store fails, or writers changed the same fragments each time.
     """
-    merged = failed = 0
+    merged = failed = groups = 0
     while True:
+        if groups == most:
+            return merged
         table = lance.dataset(uri, storage_options=options)
         held = fragments(table)
         group = next_group(held)
@@ -57,12 +65,13 @@ def merge(uri: str, options: dict[str, str] | None) -> int:
             removed = _merge(table, held, group)
         except (OSError, RuntimeError) as error:
             failed += 1
-            if "onflict" not in str(error) or failed == _ATTEMPTS:
+            if not conflicting(error) or failed == _ATTEMPTS:
                 raise
             continue
         if not removed:
             return merged
         merged += removed
+        groups += 1
 
 
 def fragments(table: lance.LanceDataset) -> list[Fragment]:
@@ -148,7 +157,13 @@ def main(lines: Iterator[bytes]) -> None:
         answer: dict[str, object] = {}
         match given["do"]:
             case "merge":
-                merge(uri, options)
+                try:
+                    answer["merged"] = merge(uri, options, given["most"])
+                except (OSError, RuntimeError) as error:
+                    if not conflicting(error):
+                        raise
+                    answer["merged"] = None
+            case "update":
                 answer["doubled"] = update(uri, options)
             case "remove":
                 age = timedelta(seconds=given["older_than"])

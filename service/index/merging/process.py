@@ -10,8 +10,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
@@ -20,6 +27,7 @@ from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.index.rows.columns import prepare
+from service.index.rows.keyed import OVERTAKEN
 from service.index.storage import pins
 
 # a larger table is maintained in a process of its own
@@ -30,17 +38,39 @@ GROWTH_BYTES = 64 << 20
 _ENDED = "the process that merges files ended early: it may have had too little memory"
 
 
+# While writers wait, so many groups of files are merged. Each takes some seconds.
+_HELD_GROUPS = 8
+
+# a block between two commits of the writer in this process, which waits meanwhile
+Between = Callable[[], AbstractAsyncContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did.
+
+    Attributes:
+        whole: False if writers changed the same rows each time, so small files are left.
+        doubled: names of the vector indexes that doubled since they were built.
+    """
+
+    whole: bool
+    doubled: Collection[str] = ()
+
+
+def conflicting(error: Exception) -> bool:
+    """Whether LanceDB gave up a change because others came first; it has no error type for this."""
+    return "onflict" in str(error) or OVERTAKEN in str(error)
+
+
 class Work(Protocol):
     """The maintenance of one table."""
 
-    async def merge(self) -> Collection[str]:
+    async def merge(self) -> Merged:
         """Merge small files and update the indexes.
 
-        Returns:
-            Names of the vector indexes that doubled since they were built.
-
         Raises:
-            OSError, RuntimeError: the store fails, or writers changed the same rows.
+            OSError, RuntimeError: the store fails, or others changed the same indexes.
         """
 
     async def remove(self, older_than: timedelta) -> None:
@@ -67,11 +97,22 @@ async def size(table: AsyncTable) -> int:
 
 
 @asynccontextmanager
-async def working(table: AsyncTable) -> AsyncIterator[Work]:
-    """What maintains a table; a process of its own ends with the block."""
-    if await size(table) <= SMALL_BYTES:
-        yield _Here(table)
-        return
+async def working(table: AsyncTable, between: Between = nullcontext) -> AsyncIterator[Work]:
+    """What maintains a table; a process of its own ends with the block.
+
+    Args:
+        table: to maintain.
+        between: used for what writers prevent otherwise.
+    """
+    async with AsyncExitStack() as stack:
+        if await size(table) <= SMALL_BYTES:
+            yield _Here(table, between, stack)
+        else:
+            yield await stack.enter_async_context(_apart(table, between))
+
+
+@asynccontextmanager
+async def _apart(table: AsyncTable, between: Between) -> AsyncIterator[_There]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -81,7 +122,7 @@ async def working(table: AsyncTable) -> AsyncIterator[Work]:
         stderr=DEVNULL,
     )
     try:
-        yield _There(table, process)
+        yield _There(table, between, process)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -89,15 +130,40 @@ async def working(table: AsyncTable) -> AsyncIterator[Work]:
 
 
 class _Here:
-    def __init__(self, table: AsyncTable) -> None:
+    def __init__(self, table: AsyncTable, between: Between, stack: AsyncExitStack) -> None:
         self._table = table
+        self._between = between
+        self._stack = stack
+        self._other: _There | None = None
 
-    async def merge(self) -> Collection[str]:
-        await self._table.optimize(cleanup_older_than=pins.NEVER)
-        return ()
+    async def merge(self) -> Merged:
+        if await self._optimize(pins.NEVER):
+            return Merged(whole=True)
+        return await (await self._apart()).merge()
 
     async def remove(self, older_than: timedelta) -> None:
-        await self._table.optimize(cleanup_older_than=older_than)
+        if not await self._optimize(older_than):
+            await (await self._apart()).remove(older_than)
+
+    async def _optimize(self, older_than: timedelta) -> bool:
+        """Whether LanceDB merged files, removed versions and updated indexes, in this order."""
+        for turn in (nullcontext, self._between):
+            try:
+                async with turn():
+                    await self._table.optimize(cleanup_older_than=older_than)
+            except RuntimeError as error:
+                if not conflicting(error):
+                    raise
+            else:
+                return True
+        return False
+
+    async def _apart(self) -> _There:
+        """What does each of these steps even if the one before it fails."""
+        if self._other is None:
+            other = _apart(self._table, self._between)
+            self._other = await self._stack.enter_async_context(other)
+        return self._other
 
     async def prepare(self) -> None:
         await prepare(self._table, again=True)
@@ -108,13 +174,28 @@ class _Here:
 
 
 class _There:
-    def __init__(self, table: AsyncTable, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, table: AsyncTable, between: Between, process: asyncio.subprocess.Process
+    ) -> None:
         self._table = table
+        self._between = between
         self._process = process
 
-    async def merge(self) -> Collection[str]:
-        doubled: list[str] = (await self._ask("merge"))["doubled"]
-        return doubled
+    async def merge(self) -> Merged:
+        whole = await self._groups(None) is not None
+        for _ in range(0 if whole else _HELD_GROUPS):
+            async with self._between():
+                merged = await self._groups(1)
+            if not merged:
+                whole = merged == 0
+                break
+        doubled: list[str] = (await self._ask("update"))["doubled"]
+        return Merged(whole, doubled)
+
+    async def _groups(self, most: int | None) -> int | None:
+        """The number of merged fragments; None if writers changed them each time."""
+        merged: int | None = (await self._ask("merge", most=most))["merged"]
+        return merged
 
     async def remove(self, older_than: timedelta) -> None:
         await self._ask("remove", older_than=older_than.total_seconds())
