@@ -26,10 +26,11 @@ from service.bulk.command_settings import load_settings
 from service.bulk.commands import command
 from service.bulk.encoding import encode_texts
 from service.bulk.link_flags import add_link_flags, find_links, link_names
+from service.bulk.optimizing import optimize
 from service.bulk.progress import IndexProgress, printable
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
-from service.errors import BuildingError, ServiceError
+from service.errors import BuildingError, CommandError, ServiceError
 from service.index.rows.fields import FieldType
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
@@ -163,7 +164,6 @@ async def _index(
         from service.bulk.loader import here, load_documents, maintained
         from service.bulk.updating import Updater
         from service.index import filling
-        from service.index.maintenance import optimize
 
         indexes = await service.store.indexes()
         if fields or name not in await indexes.names():
@@ -188,9 +188,15 @@ async def _index(
             update = maintained(update, indexes, name, sync)
             report = await load_documents(source.documents, update, show)
             pruned = await _prune(indexes, name, index, report, source)
-        await optimize(index.table, sync)
-        if await indexes.profiles.wanted(index):
-            await indexes.profiles.fit(index)
+            try:
+                await optimize(indexes, name, index, lambda what: progress.step(f"{name}: {what}"))
+            except CommandError:
+                console.print(
+                    "the documents are stored, but other processes wrote to the index all the "
+                    f"time: run docsplit-index optimize {name} when they write less",
+                    markup=False,
+                )
+            progress.ended()
         found = None if names is None else await find_links(indexes, index, names)
         await service.store.record(name)
     except (OSError, RuntimeError, ValueError) as error:

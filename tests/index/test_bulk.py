@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.bulk.__main__ import main
+from service.index import maintenance
 from tests import forked
 from tests.conftest import ROOT, serving
 from tests.index.conftest import call
@@ -98,6 +99,35 @@ def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
     file = write(tmp_path / "documents.jsonl", *rows[:3], rows[3] | {"year": 2001})
     second = run(file, tmp_path / "index", *flags)
     assert "1 written, 3 unchanged, 0 repeated ids, 0 refused" in second.stderr
+
+
+@pytest.mark.folder
+@pytest.mark.parametrize("conflicts", [1, 99])
+def test_writes_of_a_service_at_the_end_do_not_stop_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    conflicts: int,
+) -> None:
+    optimize, calls = maintenance.optimize, 0
+
+    async def preempted(*given: Any, **options: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        if calls <= conflicts:
+            raise RuntimeError("lance error: Retryable commit conflict for version 7")
+        return await optimize(*given, **options)
+
+    monkeypatch.setattr(maintenance, "optimize", preempted)
+    file = write(tmp_path / "documents.jsonl", *({"id": i, "text": f"text {i}"} for i in "abc"))
+    assert main(flagged(file, tmp_path / "index", "--find-links")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "3 written, 0 unchanged" in said
+    assert "0 links in the texts of 3 documents" in said
+    assert ("run docsplit-index optimize bulk when they write less" in said) == (conflicts > 9)
+    [table] = (tmp_path / "index" / "indexes").glob("bulk.*.lance")
+    # the digests of its files
+    assert list((tmp_path / "index" / "integrity" / "indexes").glob(f"{table.stem}*"))
 
 
 @pytest.mark.folder
