@@ -27,6 +27,8 @@ log = structlog.get_logger("docsplit.index")
 COMMITS = 64  # after this many commits the small fragments are merged
 QUIET_SECONDS = 5.0  # or after this long without a write
 LEASE_SECONDS = 600.0
+# between two tries to get the lease that another process holds
+LEASE_POLL_SECONDS = 5.0
 # between two looks at the size of an index
 _SIZE_SECONDS = 1.0
 # microseconds; every copy that was read before a deletion has been written by then
@@ -116,8 +118,10 @@ class Maintainer:
         while self._commits[name]:
             try:
                 await self._wait(name)
-                self._commits[name] = 0
-                await self._once(name)
+                covered, self._commits[name] = self._commits[name], 0
+                if not await self._once(name):
+                    self._commits[name] += covered
+                    await asyncio.sleep(LEASE_POLL_SECONDS)
             except (NotFoundError, ConflictError):
                 return
             except Exception as error:  # noqa: BLE001 the next commit tries again
@@ -142,11 +146,12 @@ class Maintainer:
                 if await size(table) > before + GROWTH_BYTES:
                     return
 
-    async def _once(self, name: str) -> None:
+    async def _once(self, name: str) -> bool:
+        """Whether this process could maintain the index; otherwise another one does so."""
         index = await self._indexes.writable(name)
         lease = index.table.name
         if not await self._indexes.leases.acquire(lease, LEASE_SECONDS):
-            return
+            return False
         started = time.monotonic()
         async with self._indexes.leases.kept(lease, LEASE_SECONDS):
             if not await maintain(self._indexes, name, index, between=lambda: self._between(name)):
@@ -155,6 +160,7 @@ class Maintainer:
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         await self._done(name)
+        return True
 
 
 async def maintain(

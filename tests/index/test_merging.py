@@ -231,6 +231,36 @@ def test_updates_without_a_pause_do_not_stop_maintenance(
     stores.run(scenario())
 
 
+def test_maintenance_follows_that_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(maintenance, "LEASE_POLL_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        indexes, other = [await stores.open_indexes(tmp_path) for _ in range(2)]
+        await indexes.create("x", {"year": "integer"})
+        done: list[str] = []
+
+        async def note_done(name: str) -> None:
+            done.append(name)
+
+        maintainer = Maintainer(indexes, note_done)
+        table = await put(indexes, 0, 3)
+        assert await other.leases.acquire(table.name, 600)
+        maintainer.note("x")
+        await asyncio.sleep(1)
+        assert not done
+        await other.leases.release(table.name)
+        await until(lambda: done == ["x"])
+        found = await table.index_stats("text_idx")
+        assert found is not None
+        assert found.num_unindexed_rows == 0
+        await maintainer.close()
+
+    stores.run(scenario())
+
+
 @pytest.mark.folder
 def test_a_long_load_is_maintained_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
