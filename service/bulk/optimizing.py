@@ -113,7 +113,6 @@ async def optimize(
     """
     from service.index.maintenance import LEASE_SECONDS, maintain
     from service.index.merging.process import conflicting
-    from service.index.rows.columns import prepare
 
     lease = index.table.name
     waited = False
@@ -125,7 +124,6 @@ async def optimize(
     async with indexes.leases.kept(lease, LEASE_SECONDS):
         for _ in range(_ATTEMPTS):
             try:
-                await prepare(index.table)
                 if await maintain(indexes, name, index, step, rebuild=rebuild):
                     return
             except RuntimeError as error:

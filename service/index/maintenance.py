@@ -236,7 +236,8 @@ async def optimize(
             await work.remove(await pins.older_than(table, KEEP_VERSIONS))
         if rebuild:
             step("build the indexes over words and metadata")
-            await work.prepare()
+        # the process that created the table may have ended before it built them
+        await work.prepare(again=rebuild)
         held = {index.columns[0]: index for index in await table.list_indices()}
         for column, what, bits, enough in (
             ("vector", "vectors", VECTOR_BITS, _many_documents),

@@ -203,6 +203,29 @@ def test_a_pinned_version_outlives_an_optimization(
     stores.run(scenario())
 
 
+@pytest.mark.usefixtures("maintained")
+def test_an_interrupted_creation_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed(*_: object) -> None:
+        raise InterruptedError
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("service.index.indexes.prepare", killed)
+            with pytest.raises(InterruptedError):
+                await indexes.create("x", {"year": "integer"})
+        index = await indexes.open("x")
+        assert not await index.table.list_indices()
+        await index.put([stores.record("a"), stores.record("b")])
+        await maintenance.maintain(indexes, "x", index)
+        held = {built.columns[0] for built in await index.table.list_indices()}
+        assert held == {"id", "text", "links", "metadata_year"}
+
+    stores.run(scenario())
+
+
 KEEP = timedelta(seconds=2)
 
 

@@ -169,7 +169,7 @@ def main(lines: Iterator[bytes]) -> None:
                 age = timedelta(seconds=given["older_than"])
                 lance.dataset(uri, storage_options=options).cleanup_old_versions(age)
             case "prepare":
-                asyncio.run(_build(uri, options, lambda table: prepare(table, again=True)))
+                asyncio.run(_build(uri, options, partial(prepare, again=given["again"])))
             case "index":
                 config = IvfRq(distance_type="cosine", num_bits=given["bits"])
                 build = partial(AsyncTable.create_index, column=given["column"], config=config)

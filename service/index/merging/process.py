@@ -76,8 +76,8 @@ class Work(Protocol):
     async def remove(self, older_than: timedelta) -> None:
         """Remove the versions that were committed so long ago; no pin may hold."""
 
-    async def prepare(self) -> None:
-        """Build the indexes over words and metadata again."""
+    async def prepare(self, *, again: bool) -> None:
+        """Build the indexes over words and metadata that are missing, or all of them again."""
 
     async def index(self, column: str, bits: int) -> None:
         """Build an IVF index with RaBitQ codes over a column of vectors.
@@ -165,8 +165,8 @@ class _Here:
             self._other = await self._stack.enter_async_context(other)
         return self._other
 
-    async def prepare(self) -> None:
-        await prepare(self._table, again=True)
+    async def prepare(self, *, again: bool) -> None:
+        await prepare(self._table, again=again)
 
     async def index(self, column: str, bits: int) -> None:
         config = IvfRq(distance_type="cosine", num_bits=bits)
@@ -200,8 +200,8 @@ class _There:
     async def remove(self, older_than: timedelta) -> None:
         await self._ask("remove", older_than=older_than.total_seconds())
 
-    async def prepare(self) -> None:
-        await self._ask("prepare")
+    async def prepare(self, *, again: bool) -> None:
+        await self._ask("prepare", again=again)
 
     async def index(self, column: str, bits: int) -> None:
         await self._ask("index", column=column, bits=bits)
