@@ -9,9 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pyarrow as pa
+import structlog
 
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
+from service.logs import outline
+
+log = structlog.get_logger("docsplit.index")
 
 # after this many writes, former versions of the table are removed
 _WRITES = 100
@@ -46,9 +50,15 @@ class Leases:
         """Renew a lease that this process holds until the block ends, then release it."""
 
         async def prolong() -> None:
+            pause = seconds / 3
             while True:
-                await asyncio.sleep(seconds / 3)
-                await self.acquire(name, seconds)
+                await asyncio.sleep(pause)
+                try:
+                    await self.acquire(name, seconds)
+                    pause = seconds / 3
+                except Exception as error:  # noqa: BLE001 the lease lasts for several more tries
+                    log.warning("lease_not_renewed", lease=name, outline=outline(error))
+                    pause = seconds / 20
 
         task = asyncio.create_task(prolong())
         try:

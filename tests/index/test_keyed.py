@@ -12,6 +12,7 @@ import pytest
 from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
+from service.index.leases import Leases
 from service.index.rows import keyed
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import connect, table_names
@@ -139,5 +140,29 @@ def test_tidying_keeps_the_version_that_was_current_until_a_moment_ago(
         assert (await reader.query().to_arrow())["holder"].to_pylist() == ["second"]
         # the control: it was replaced long ago
         assert before not in {held["version"] for held in await reader.list_versions()}
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_outlives_a_failed_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        one, other = [Leases(await connect(str(tmp_path))) for _ in range(2)]
+        acquire, calls = one.acquire, 0
+
+        async def failing(name: str, seconds: float) -> bool:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise RuntimeError("Generic S3 error: error sending request")
+            return await acquire(name, seconds)
+
+        assert await one.acquire("work", 3)
+        monkeypatch.setattr(one, "acquire", failing)
+        async with one.kept("work", 3):
+            await asyncio.sleep(4)
+            assert calls > 1
+            assert not await other.acquire("work", 3)
+        # the control: the work has ended
+        assert await other.acquire("work", 3)
 
     asyncio.run(scenario())
