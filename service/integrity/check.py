@@ -11,7 +11,7 @@ from service.index.indexes import Indexes, connect
 from service.index.storage import files, layout
 from service.index.storage.findings import Finding, Report
 from service.index.storage.ledger import Recorder
-from service.integrity import own, reading, rows
+from service.integrity import own, reading, rows, unfinished
 from service.integrity.reader import EndedError, Reader
 
 INDEXES = "indexes"
@@ -66,6 +66,9 @@ async def _tables(
             )
         elif database == INDEXES:
             await _rows(indexes, root, table, report, reader)
+            if root is not None and unfinished.of_table(root, table):
+                what = "a repair of it was interrupted: repeat it"
+                report.findings.append(Finding(f"{database}/{table}", what))
         elif database == "heads" and root is not None:
             await _heads(root, table, report)
         if record and root is not None and len(report.findings) == before:

@@ -23,6 +23,7 @@ from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
 from service.integrity.reader import Reader
 from service.integrity.rescue import rescue
+from service.integrity.unfinished import Plans
 
 # almost zero: LanceDB warns about zero itself
 _NO_TIME = timedelta(milliseconds=1)
@@ -54,11 +55,13 @@ class Repair:
         self._engine = engine
         self._embed: Embed | None = None
         self.outcome = Outcome()
+        self._plans = Plans(root, self.outcome)
 
     async def index(self, tables: Sequence[str]) -> None:
         """Repair tables of the database ``indexes``."""
         for table in tables:
             await self._table(table)
+        self._plans.end()
 
     async def shared(self) -> None:
         """Repair the tables that all indexes share, the classifiers, and files of texts."""
@@ -116,19 +119,26 @@ class Repair:
                 continue
             rescued = await rescue(self._reader, folder, newest, index.schema, fragment)
             judged = judge(rescued.rows, index, distrust=True)
-            await self._replace(index, reading.within(fragment.number), rescued.rows, judged)
             where = f"file {', '.join(fragment.paths)}"
-            self.outcome.repaired.append(
-                f"{name}: {where}: {rescued.rows.num_rows} rows taken out of it"
-            )
-            self.outcome.lost += [
+            lost = [
                 f"{name}: document {document!r}: its row in {where} cannot be read"
                 for document in rescued.lost
             ]
+            # after an interruption nothing tells their names any more
+            unread = [f"{name}: {where}: rows whose ids cannot be read: {rescued.unnamed}"]
+            unread = unread if rescued.unnamed else []
+            inside = reading.within(fragment.number)
+            await self._replace(index, inside, rescued.rows, judged, lost + unread)
+            self.outcome.repaired.append(
+                f"{name}: {where}: {rescued.rows.num_rows} rows taken out of it"
+            )
+            self.outcome.lost += lost
             bad.update(fragment.paths)
             if rescued.unnamed:
                 unnamed += rescued.unnamed
                 files_of_them += fragment.paths
+        # only now can a merge read all files
+        await self._plans.resume(index)
         if not unnamed:
             return
         ids = (await index.table.query().select(["id"]).to_arrow())["id"].to_pylist()
@@ -184,9 +194,24 @@ class Repair:
                 break
         self.outcome.once()
 
-    async def _replace(self, index: Index, where: str, former: pa.Table, judged: Judged) -> None:
-        """Delete rows and write their repaired form; the quarantine gets a copy of the rows."""
+    async def _replace(
+        self,
+        index: Index,
+        where: str,
+        former: pa.Table,
+        judged: Judged,
+        lost: Sequence[str] = (),
+    ) -> None:
+        """Delete rows and write their repaired form; the quarantine gets a copy of the rows.
+
+        Args:
+            where: the condition of the rows.
+            former: the rows, as far as they can be read.
+            judged: the same rows.
+            lost: further losses that the next repair reports if this one is interrupted.
+        """
         name = f"indexes/{index.table.name}"
+        said = Outcome()
         written = list(judged.sound)
         stale = judged.stale
         if stale:
@@ -200,26 +225,24 @@ class Repair:
                 ]
                 return
             written += made
-            self.outcome.repaired += [
-                f"{name}: document {row['id']!r}: embedded again" for row in stale
-            ]
-        if former.num_rows:
-            aside = table_files.quarantine(self._root, "indexes", index.table.name) / "rows.arrow"
-            with pa.ipc.new_file(aside, former.schema) as stream:
-                stream.write_table(former)
-        await index.table.delete(where)
-        for start in range(0, len(written), _BATCH):
-            part = written[start : start + _BATCH]
-            await index.merge([record for record, _ in part], [updated for _, updated in part])
-        if judged.tombstones:
-            await index.tombstone(judged.tombstones)
-        self.outcome.lost += [
+            said.repaired += [f"{name}: document {row['id']!r}: embedded again" for row in stale]
+        said.lost += [
             f"{name}: document {document!r}: its {part} is damaged"
             for document, part in judged.lost
         ]
-        self.outcome.repaired += [
+        said.repaired += [
             f"{name}: document {record.id!r}: written again" for record, _ in judged.sound
         ]
+        aside = table_files.quarantine(self._root, "indexes", index.table.name)
+        if former.num_rows:
+            with pa.ipc.new_file(aside / "rows.arrow", former.schema) as stream:
+                stream.write_table(former)
+        told = Outcome(said.repaired, [*said.lost, *lost])
+        plan = await self._plans.make(aside, index, written, judged.tombstones, told)
+        await index.table.delete(where)
+        await self._plans.carry_out(index, plan, told)
+        self.outcome.lost += said.lost
+        self.outcome.repaired += said.repaired
 
     async def _embedded(
         self, index: Index, stale: list[dict[str, Any]]
