@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lancedb.index import LabelList
+from lancedb.index import BTree, LabelList
 from pydantic import TypeAdapter, ValidationError
 
 from service.errors import InvalidError
 from service.index.indexes import connect
-from service.index.query.filters import Filter, compile_filter
+from service.index.query.filters import Filter, compile_filter, live, sql
 from service.index.rows import schema
 from service.index.rows.fields import FieldType, column, instant
 
@@ -282,3 +282,40 @@ def test_validation_of_a_list_stops_at_its_first_error() -> None:
         adapter.validate_python({"field": "year", "in": [[]] * 100_000})
     # one for each type that a value may have
     assert refused.value.error_count() == 4
+
+
+LOWEST = -(2**63)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("test", "passing"),
+    [
+        ({"eq": LOWEST}, {0}),
+        ({"ne": LOWEST}, {1, 2}),
+        ({"gt": LOWEST}, {1, 2}),
+        ({"gte": LOWEST}, {0, 1, 2}),
+        ({"lt": LOWEST}, set()),
+        ({"lte": LOWEST}, {0}),
+        ({"in": [LOWEST, 5]}, {0, 2}),
+        ({"eq": LOWEST + 1}, {1}),
+    ],
+    ids=str,
+)
+def test_the_lowest_integer(
+    tmp_path: Path, test: dict[str, Any], passing: set[int], indexed: bool
+) -> None:
+    where = compile_filter(adapter.validate_python({"field": "year"} | test), FIELDS)
+
+    async def scenario() -> None:
+        years = pa.array([LOWEST, LOWEST + 1, 5, None], pa.int64())
+        rows = pa.table({"row": range(4), "metadata_year": years, "deleted": [False] * 4})
+        table = await (await connect(str(tmp_path))).create_table("rows", rows)
+        if indexed:
+            await table.create_index("metadata_year", config=BTree())
+        for form in (where, sql(where), live(where), sql(live(where))):
+            found = await table.query().where(form).select(["row"]).to_arrow()
+            assert set(found["row"].to_pylist()) == passing
+            assert await table.count_rows(sql(form)) == len(passing)
+
+    asyncio.run(scenario())

@@ -275,7 +275,9 @@ def _literal(field: str, kind: FieldType, value: Any) -> Expr:
 
     if not fits(kind, value):
         raise InvalidError(f"filter: {field} is declared as {kind}", "filter")
-    return lit(column(kind, value))
+    held = column(kind, value)
+    # LanceDB reads a minus and a number from SQL, and 2**63 is no 64-bit integer
+    return lit(str(held)).cast("int64") if held == INT64.start and kind == "integer" else lit(held)
 
 
 async def filtered(
