@@ -51,7 +51,7 @@ async def measure(
 
 
 async def _written(index: Index, queries: Vectors, writes: int) -> AsyncIterator[float]:
-    tasks: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Task[bool]] = []
     for number in range(writes):
         yield await _write(index, -1 - number, queries[number % len(queries)])
         if number % maintenance.COMMITS == maintenance.COMMITS - 1 and all(t.done() for t in tasks):

@@ -36,7 +36,7 @@ async def older_than(table: AsyncTable, keep: timedelta) -> timedelta:
         table: whose versions are removed at once after this call.
         keep: how long a version stays after the next one has replaced it.
     """
-    found = await table.list_versions()
+    found = await table.list_versions()  # type: ignore[no-untyped-call]
     now = time.time()
     old = now - keep.total_seconds()
     # The library gives local times, of which an hour comes twice when summer ends. Taken as the
