@@ -1,7 +1,9 @@
 """PATCH of one document: a merge patch of metadata, title and links, without embedding."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +12,8 @@ import pytest
 
 from service.index.reuse import whole
 from service.index.rows.record import Encoding
-from tests.conftest import Server
+from service.memory import needed
+from tests.conftest import Server, connect, serving, wait_until
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run
 
@@ -125,3 +128,40 @@ def test_bad_patches(server: Server, index: str, body: Any, status: int, hint: s
     assert hint in patch(server, index, body, status)["error"]
     assert {k: v for k, v in held(server, index).items() if k != "version"} == ONE
     call(server, "PATCH", f"/indexes/{index}/documents/none", {"title": "x"}, status=404)
+
+
+def test_a_patch_of_a_large_document_waits_for_memory(tmp_path: Path) -> None:
+    size = 1 << 20
+    mine, yours = "my-key-for-these-tests", "your-key-for-these-tests"
+    # one client may hold two bodies, and little more
+    flags = ["--max-inflight-bytes", str(4 * needed(size, 1024)), "--max-body-bytes", str(size)]
+    flags += ["--max-body-values", "1024", "--api-keys", f"{mine},{yours}"]
+    begun = (
+        "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {mine}\r\nContent-Length: {size - 1000}\r\n\r\n"
+        '{"inputs": "a'
+    )
+
+    def ask(server: Server, method: str, path: str, body: Any, key: str = mine) -> httpx.Response:
+        headers = {"authorization": f"Bearer {key}"}
+        url = f"{server.url}/indexes/x{path}"
+        return httpx.request(method, url, json=body, headers=headers, timeout=60)
+
+    with serving(tmp_path / "log", *flags) as server, ExitStack() as stack:
+        assert ask(server, "PUT", "", {}).is_success
+        large, small = {"id": "large", "text": "word" + " " * 500_000}, {"id": "small", "text": "a"}
+        assert ask(server, "POST", "/documents", {"documents": [large, small]}).is_success
+        wait_until(lambda: server.metric("docsplit_inflight_bytes") == 0, 10)
+        for _ in range(2):
+            stack.enter_context(closing(connect(server))).sendall(begun.encode())
+        held = 2 * needed(size - 1000)
+        wait_until(lambda: server.metric("docsplit_inflight_bytes") == held, 10)
+        title = {"title": "x"}
+        assert ask(server, "PATCH", "/documents/small", title).status_code == 200
+        refused = ask(server, "PATCH", "/documents/large", title)
+        assert refused.status_code == 429
+        assert "memory" in refused.json()["error"]
+        assert ask(server, "PATCH", "/documents/large", title, yours).status_code == 200
+        stack.close()
+        wait_until(lambda: server.metric("docsplit_inflight_bytes") == 0, 10)
+        assert ask(server, "PATCH", "/documents/large", title).status_code == 200

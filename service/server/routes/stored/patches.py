@@ -83,6 +83,7 @@ async def patch_document(
 
         written = None
         while written is None:
+            await inference.reserve(request, index, document_id)
             record, updated = await whole(index, document_id)
             standing = versions.Standing(updated, deleted=False)
             if condition is not None and not versions.holds(condition, standing):
