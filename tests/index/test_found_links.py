@@ -6,10 +6,12 @@ import asyncio
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from service.errors import TooLargeError
@@ -19,6 +21,7 @@ from service.index.links import found, listing, search
 from service.index.links.found import Report
 from service.index.links.graph import Graph, Source
 from service.index.links.search import Names
+from service.index.rows.checksums import Part
 from service.index.rows.record import Encoding, Record
 
 TEXTS = {
@@ -169,5 +172,53 @@ def test_a_reader_outlives_the_next_search_for_links(
         await asyncio.sleep(1.2)
         await find(indexes, index)
         assert version not in {held["version"] for held in await reader.list_versions()}
+
+    asyncio.run(run())
+
+
+def test_pages_of_a_hub_read_few_links_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    sound = Index.sound
+
+    async def watched(self: Index, rows: pa.Table, *parts: Part) -> pa.Table:
+        if "links" in rows.schema.names:
+            read.append(rows.num_rows)
+        return await sound(self, rows, *parts)
+
+    async def pages(indexes: Indexes, index: Index, limit: int) -> list[list[tuple[str, str]]]:
+        made: list[list[tuple[str, str]]] = []
+        after: tuple[str, str] = ("", "")
+        while True:
+            page = await listing.page(index, indexes.found_links, "pep-1", after, limit)
+            made.append([(entry.direction, entry.id) for entry in page.entries])
+            if page.next is None:
+                return made
+            after = page.next
+
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await find(indexes, index)
+        names = [f"citing {number:03}" for number in range(100)]
+        links = ["pep-1", *(f"other {number}" for number in range(30))]
+        citing = [Record(name, "x", None, {}, links, encoding()) for name in names]
+        await index.put([*citing, Record("pep-1", TEXTS["pep-1"], None, {}, ["x"], encoding())])
+        await index.table.update({"links": ["pep-1"]}, where="id IN ('citing 000', 'citing 050')")
+        whole = [("cited_by", name) for name in names if name[-2:] not in ("00", "50")]
+        whole += [("cited_by", "pep-2"), ("cites", "x")]
+        monkeypatch.setattr(Index, "sound", watched)
+        [one] = await pages(indexes, index, 1000)
+        assert one == whole
+        assert max(read) <= 32
+        for limit in (1, 7, 40, 100, 101):
+            made = await pages(indexes, index, limit)
+            assert list(chain.from_iterable(made)) == whole
+            assert {len(page) for page in made[:-1]} <= {limit}
+        read.clear()
+        first = await listing.page(index, indexes.found_links, "pep-1", ("", ""), 1)
+        assert [entry.id for entry in first.entries] == ["citing 001"]
+        # its own links, and a few of the others
+        assert sum(read) <= 5
 
     asyncio.run(run())

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from lancedb.expr import lit
+from lancedb.expr import col, lit
+from lancedb.query import ColumnOrdering
 
 from service.index import reuse
-from service.index.documents import Index
+from service.index.documents import Index, named
 from service.index.links.found import FoundLinks, Link
 from service.index.query import listing
 from service.index.query.reading import Direction
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
+
+# citing documents whose links are in memory at a time; each has up to 10,000
+_BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +71,25 @@ async def page(
         DamagedError: the links of the document do not match their checksum.
     """
     own = await index.one(document, Part.LINKS)
+    cited: list[str] = own["links"][0].as_py()
     uid = index.identity.uid
-    given: dict[tuple[Direction, str], bool] = {
-        **{("cites", name): True for name in own["links"][0].as_py()},
-        **{("cited_by", name): True for name in await _citing(index, document)},
+    found: dict[tuple[str, str], Link] = {
+        ("cites", link.cited): link for link in await held.citing(uid, [document])
     }
-    found: dict[tuple[Direction, str], Link] = {
-        **{("cites", link.cited): link for link in await held.citing(uid, [document])},
-        **{("cited_by", link.citing): link for link in await held.cited(uid, [document])},
-    }
-    keys = sorted(key for key in {**given, **found} if key > after and key[1] != document)
+    if after[0] != "cites":
+        to_it = await held.cited(uid, [document])
+        found |= {("cited_by", link.citing): link for link in to_it}
     entries: list[Entry] = []
-    for start in range(0, len(keys), limit):
-        chunk = keys[start : start + limit]
+    last, wanted = after, limit + 1
+    while True:
+        given = {("cites", name) for name in cited}
+        if last[0] != "cites":
+            given |= {
+                ("cited_by", name) for name in await _citing(index, document, last[1], wanted)
+            }
+        keys = sorted(key for key in {*given, *found} if key > last and key[1] != document)
+        # beyond these, a citing document that was not read may come first
+        chunk = keys[:wanted]
         names = sorted({name for _, name in chunk})
         heads = await listing.heads(index, names)
         known = await reuse.digests(index, [*names, document])
@@ -92,8 +102,11 @@ async def page(
             if key in given or (link is not None and there):
                 head = heads.get(key[1])
                 title = head.title if head is not None else None
-                entries.append(Entry(key[1], key[0], title, there, key in given, link))
-    return Page(entries, None)
+                direction: Direction = "cites" if key[0] == "cites" else "cited_by"
+                entries.append(Entry(key[1], direction, title, there, key in given, link))
+        if len(chunk) < wanted:
+            return Page(entries, None)
+        last = chunk[-1]
 
 
 def _current(link: Link | None, digests: Mapping[str, str]) -> Link | None:
@@ -103,11 +116,29 @@ def _current(link: Link | None, digests: Mapping[str, str]) -> Link | None:
     return link
 
 
-async def _citing(index: Index, document: str) -> Sequence[str]:
-    """The documents whose users say that they cite a document."""
+async def _citing(index: Index, document: str, after: str, most: int) -> list[str]:
+    """The first other documents after an id whose users say that they cite a document.
+
+    Damaged ones are left out.
+    """
     # the expression builder has no lists; it quotes every id
-    where = f"deleted = false AND array_has_any(links, [{lit(document).to_sql()}])"
-    query = index.table.query().where(where).select(checksums.columns(Part.LINKS))
-    found: pa.Table = await index.sound(await query.to_arrow(), Part.LINKS)
-    names: list[str] = found["id"].to_pylist()
-    return names
+    cites = f"deleted = false AND array_has_any(links, [{lit(document).to_sql()}])"
+    other = col("id").ne(lit(document)).to_sql()
+    names: list[str] = []
+    while True:
+        where = f"{cites} AND {other} AND {(col('id') > lit(after)).to_sql()}"
+        query = index.table.query().where(where).order_by([ColumnOrdering(column_name="id")])
+        wanted = most - len(names)
+        ids = (await query.select(["id"]).limit(wanted).to_arrow())["id"].to_pylist()
+        if not ids:
+            return names
+        query = index.table.query().where(f"{cites} AND {named(ids).to_sql()}")
+        query = query.select(checksums.columns(Part.LINKS))
+        sound: list[str] = []
+        async for batch in await query.to_batches(max_batch_length=_BATCH):
+            rows = await index.sound(pa.Table.from_batches([batch]), Part.LINKS)
+            sound += rows["id"].to_pylist()
+        names += sorted(sound)
+        if len(ids) < wanted or len(names) == most:
+            return names
+        after = ids[-1]
