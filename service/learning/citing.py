@@ -128,16 +128,22 @@ async def examples(graph: Graph) -> tuple[list[Candidates], int, int]:
     index = graph.index
     links = await graph.citations()
     citing = sorted(links)
-    popularity: dict[str, int] = {}
-    for cited in links.values():
-        for name in cited:
-            popularity[name] = popularity.get(name, 0) + 1
+    popularity = await executors.STORE.run(_popularity, links)
     found = []
     for name in sample(citing, index.schema.field("vector").type.list_size):
         one = await search_of(index, name, links[name], popularity)
         if one is not None and one.linked.any() and not one.linked.all():
             found.append(one)
-    return found, sum(map(len, links.values())), len(citing)
+    return found, sum(popularity.values()), len(citing)
+
+
+def _popularity(links: Mapping[str, set[str]]) -> dict[str, int]:
+    """How many documents cite each document."""
+    counts: dict[str, int] = {}
+    for cited in links.values():
+        for name in cited:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 async def search_of(

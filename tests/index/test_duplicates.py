@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,8 +14,11 @@ import numpy as np
 import pytest
 
 from ranking import duplicates
+from service.index.indexes import Indexes, Model, connect
+from service.index.query.duplicates import Group, groups
 from tests.conftest import Server
 from tests.index.conftest import call, count, upsert
+from tests.index.processes import record
 
 SHARES = (0.01, 0.05, 0.2)
 
@@ -175,3 +181,29 @@ def test_one_text_in_many_documents_makes_few_candidates() -> None:
     found = duplicates.pairs(same)
     assert len(found) == 499
     assert duplicates.groups(500, [tuple(pair) for pair in found.tolist()]) == [list(range(500))]
+
+
+def test_groups_are_compared_and_made_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[str]] = {"resemblance": set(), "groups": set()}
+    for name, seen in threads.items():
+        call = getattr(duplicates, name)
+
+        def noted(*given: Any, call: Any = call, seen: set[str] = seen) -> Any:
+            seen.add(threading.current_thread().name.partition("_")[0])
+            return call(*given)
+
+        monkeypatch.setattr(duplicates, name, noted)
+
+    async def scenario() -> None:
+        databases = [await connect(f"{tmp_path}/{part}") for part in ("indexes", "leases")]
+        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        words = " ".join(f"word{number}" for number in range(50))
+        await index.put([record(name, words) for name in "abc"] + [record("d", "another text")])
+        assert await groups(index, 0.5) == [Group(["a", "b", "c"], 1.0)]
+
+    asyncio.run(scenario())
+    assert threads == {"resemblance": {"words"}, "groups": {"words"}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
@@ -220,5 +221,28 @@ def test_pages_of_a_hub_read_few_links_at_a_time(
         assert [entry.id for entry in first.entries] == ["citing 001"]
         # its own links, and a few of the others
         assert sum(read) <= 5
+
+    asyncio.run(run())
+
+
+def test_the_links_of_an_index_do_not_delay_other_requests(tmp_path: Path) -> None:
+    links = {
+        f"document {n:04}": [f"document {n * m % 3000:04}" for m in range(60)] for n in range(3000)
+    }
+
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await index.put([Record(n, "x", None, {}, own, encoding()) for n, own in links.items()])
+        held = await index.table.query().select(["id", "links"]).to_arrow()
+        began = time.thread_time()
+        ids = held["id"].to_pylist()
+        pairs = zip(ids, map(set, held["links"].to_pylist()), strict=True)
+        there = set(ids)
+        expected = {name: (cited & there) - {name} for name, cited in pairs}
+        plain = time.thread_time() - began
+        began = time.thread_time()
+        made = await Graph(index, indexes.found_links, "both").citations()
+        assert time.thread_time() - began < plain / 2
+        assert made == {name: cited for name, cited in expected.items() if cited}
 
     asyncio.run(run())

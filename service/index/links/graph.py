@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
+
+from service import executors
 from service.index.documents import LIVE, Index
 from service.index.links.found import FoundLinks
 from service.index.query import links
@@ -17,6 +20,8 @@ Source = Literal["given", "found", "both"]
 
 # documents whose links are in memory at a time; each has up to 10,000 from each source
 _CHUNK = 32
+# documents whose digests are converted at a time
+_IDS = 4096
 # citing documents, or found links, that are read to count links; an index counts more of them
 MOST_READ = 10_000
 
@@ -44,10 +49,10 @@ class Graph:
         found = {} if self.source == "found" else await links.citations(self.index)
         if self.source == "given":
             return found
+        present: dict[str, str] = {}
         query = self.index.table.query().where(LIVE).select(["id", "digest"])
-        there = await query.to_arrow()
-        digests = map(checksums.content, texts(there["digest"]))
-        present = dict(zip(texts(there["id"]), digests, strict=True))
+        async for batch in await query.to_batches(max_batch_length=_IDS):
+            present |= await executors.STORE.run(_digests, pa.Table.from_batches([batch]))
         async for link in self.held.every(self.index.identity.uid):
             if present.get(link.citing) == link.digest and link.cited in present:
                 found.setdefault(link.citing, set()).add(link.cited)
@@ -80,8 +85,7 @@ class Graph:
             chunk = ids[start : start + _CHUNK]
             rows = await self.index.read(chunk, checksums.columns(Part.LINKS))
             rows = await self.index.sound(rows, Part.LINKS)
-            names = texts(rows["id"])
-            digests = dict(zip(names, map(checksums.content, texts(rows["digest"])), strict=True))
+            names, digests = texts(rows["id"]), _digests(rows)
             cited: dict[str, set[str]] = {name: set() for name in names}
             if self.source != "found":
                 for name, own in zip(names, rows["links"].to_pylist(), strict=True):
@@ -127,3 +131,9 @@ class Graph:
             found = await self.held.counts_to(self.index.identity.uid, ids, citing)
             counts |= Counter(dict(zip(ids, found, strict=True)))
         return counts
+
+
+def _digests(rows: pa.Table) -> dict[str, str]:
+    """Digests of the contents of documents, by id."""
+    digests = map(checksums.content, texts(rows["digest"]))
+    return dict(zip(texts(rows["id"]), digests, strict=True))

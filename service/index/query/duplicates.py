@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from ranking import duplicates
 from ranking.duplicates import Shingles
@@ -105,6 +106,10 @@ async def groups(index: Index, threshold: float) -> list[Group]:
         return []
     candidates = await executors.WORDS.run(duplicates.pairs, np.stack(found))
     shares = await _confirmed(index, ids, candidates, threshold)
+    return await executors.WORDS.run(_grouped, ids, shares)
+
+
+def _grouped(ids: Sequence[str], shares: Mapping[tuple[int, int], float]) -> list[Group]:
     members = sorted(duplicates.groups(len(ids), list(shares)), key=len, reverse=True)
     group_of = {one: number for number, group in enumerate(members) for one in group}
     lowest = [1.0] * len(members)
@@ -117,14 +122,14 @@ async def groups(index: Index, threshold: float) -> list[Group]:
 
 
 async def _confirmed(
-    index: Index, ids: Sequence[str], candidates: Iterable[Sequence[int]], threshold: float
+    index: Index, ids: Sequence[str], candidates: NDArray[np.int64], threshold: float
 ) -> dict[tuple[int, int], float]:
     """Candidates whose resemblance reaches ``threshold``, with their resemblance."""
     held: LRUCache[str, Shingles] = LRUCache(_KEPT_BYTES, getsizeof=lambda own: own.nbytes + 256)
     shares: dict[tuple[int, int], float] = {}
-    pairs = [(int(one), int(other)) for one, other in candidates]
-    for at in range(0, len(pairs), CHUNK):
-        chunk = pairs[at : at + CHUNK]
+    for at in range(0, len(candidates), CHUNK):
+        # only these: a large index has millions of pairs
+        chunk: list[tuple[int, int]] = [(a, b) for a, b in candidates[at : at + CHUNK].tolist()]
         names = {ids[place] for pair in chunk for place in pair}
         near = {name: held[name] for name in names if name in held}
         async for part in index.contents(sorted(names - near.keys()), Part.TEXT):
@@ -132,13 +137,17 @@ async def _confirmed(
         for name, own in near.items():
             if own.nbytes < _KEPT_BYTES // CHUNK:
                 held[name] = own
-        for one, other in chunk:
-            # a document may have been deleted since
-            if ids[one] in near and ids[other] in near:
-                share = duplicates.resemblance(near[ids[one]], near[ids[other]])
-                if share >= threshold:
-                    shares[one, other] = share
+        # a document may have been deleted since
+        chunk = [(a, b) for a, b in chunk if ids[a] in near and ids[b] in near]
+        sets = [(near[ids[a]], near[ids[b]]) for a, b in chunk]
+        found = await executors.WORDS.run(_resemblances, sets)
+        pairs = zip(chunk, found, strict=True)
+        shares |= {pair: share for pair, share in pairs if share >= threshold}
     return shares
+
+
+def _resemblances(sets: Sequence[tuple[Shingles, Shingles]]) -> list[float]:
+    return [duplicates.resemblance(one, other) for one, other in sets]
 
 
 def _shingles(part: pa.Table) -> dict[str, Shingles]:

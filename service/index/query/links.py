@@ -9,11 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lancedb.expr import lit
 
+from service import executors
 from service.index.documents import LIVE, Index
 from service.index.rows import checksums
 
 # rows in memory at a time; each has up to 10,000 links
 _BATCH = 256
+# ids that are converted at a time
+_IDS = 4096
 
 
 async def links_to(
@@ -64,14 +67,24 @@ async def citations(index: Index) -> dict[str, set[str]]:
 
     Leaves out links to missing documents, and of a document to itself.
     """
-    found = await index.table.query().where(LIVE).select(["id", "links"]).to_arrow()
-    ids = found["id"].to_pylist()
-    there = set(ids)
-    links = {
-        name: (there & set(cited)) - {name}
-        for name, cited in zip(ids, found["links"].to_pylist(), strict=True)
-    }
-    return {name: cited for name, cited in links.items() if cited}
+    there: set[str] = set()
+    query = index.table.query().where(LIVE)
+    async for batch in await query.select(["id"]).to_batches(max_batch_length=_IDS):
+        there.update(await executors.STORE.run(_texts, batch["id"]))
+    found: dict[str, set[str]] = {}
+    query = index.table.query().where(LIVE)
+    async for batch in await query.select(["id", "links"]).to_batches(max_batch_length=_BATCH):
+        found |= await executors.STORE.run(_within, batch, there)
+    return found
+
+
+def _within(batch: pa.RecordBatch, there: set[str]) -> dict[str, set[str]]:
+    """The links of a batch to documents that are there."""
+    # one list at a time: Arrow lets no other thread run while it converts a column
+    lists = (links.as_py() for links in batch["links"])
+    pairs = zip(_texts(batch["id"]), lists, strict=True)
+    own = ((name, there.intersection(cited) - {name}) for name, cited in pairs)
+    return {name: cited for name, cited in own if cited}
 
 
 def _listed(ids: Iterable[str]) -> str:
