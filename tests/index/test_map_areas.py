@@ -112,3 +112,31 @@ async def test_a_condition_waits_for_the_places_of_new_documents(place: Place) -
         patch.setattr(currents, "MOST_NEW", 2)
         numbers = [len(await found(place, areas, area)) for _ in range(2)]
     assert numbers == [EACH + 2, EACH + 3]
+
+
+@scenario
+async def test_a_condition_is_kept_when_no_further_document_gets_a_place(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    area, areas = await around(place, "bread"), Areas(place.maps)
+    index = await place.indexes.open("x")
+    await place.put(*(document(f"bread-{at}", at) for at in (96, 97, 98, 99)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(currents, "MOST_NEW", 2)
+        patch.setattr(currents, "_KEPT_NEW", 3)
+        made = [await areas.where(place.indexes.maps, index, area) for _ in range(4)]
+        assert [one is made[-1] for one in made] == [False, True, True, True]
+        assert await found(place, areas, area) >= {f"bread-{at}" for at in (96, 97, 98)}
+        # the index changes
+        await index.tombstone({"bread-96": 2**60})
+        assert "bread-99" in await found(place, areas, area)
+
+
+@scenario
+async def test_a_damaged_document_does_not_make_each_search_read_all_ids(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    area, areas = await around(place, "bread"), Areas(place.maps)
+    index = await place.indexes.open("x")
+    await place.put(document("bread-98", 98), document("bread-99", 99))
+    await index.table.update({"vector": [0.25] * DIMENSIONS}, where="id = 'bread-98'")
+    made = [await areas.where(place.indexes.maps, index, area) for _ in range(3)]
+    assert made[1] is made[2]

@@ -167,6 +167,32 @@ async def test_one_call_places_a_bounded_number_of_documents(place: Place) -> No
 
 
 @scenario
+async def test_former_documents_leave_room_for_the_places_of_new_ones(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    index = await place.indexes.open("x")
+
+    async def counts() -> tuple[int, int, bool]:
+        current = await place.current()
+        assert current is not None
+        return current.placed, current.unplaced, current.growing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(currents, "_KEPT_NEW", 4)
+        patch.setattr(currents, "MOST_NEW", 3)
+        await place.put(*(document(f"chess-{at}", at) for at in range(80, 87)))
+        assert [await counts() for _ in range(3)] == [(3, 4, True), (4, 3, False), (4, 3, False)]
+        await index.tombstone({"chess-80": 2**60, "chess-81": 2**60})
+        # written again, with another time
+        await place.put(document("chess-82", 99))
+        assert [await counts() for _ in range(2)] == [(4, 1, False), (4, 1, False)]
+        await index.tombstone({"chess-83": 2**60})
+        assert await counts() == (4, 0, False)
+        # another process places the same number
+        place.maps = CurrentMaps()
+        assert [await counts() for _ in range(2)] == [(3, 1, True), (4, 0, False)]
+
+
+@scenario
 async def test_a_larger_index_is_computed_from_a_sample(place: Place) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(computing, "MOST_COMPUTED", 75)

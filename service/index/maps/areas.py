@@ -72,7 +72,7 @@ class Areas:
             )
         made = await executors.STORE.run(_where, current, area)
         # otherwise the next call places further documents
-        if not current.unplaced:
+        if not current.growing:
             self._known[key] = made
         return made
 

@@ -62,6 +62,7 @@ class Current:
         rows: position of each document in the table (``_rowid``) when it was read, ``[n]``.
         placed: how many of them are new to the map.
         unplaced: further new documents, which have no place yet.
+        growing: whether a later call may place some of these.
         values: of the field that was asked for, of each document; None without a field.
     """
 
@@ -74,6 +75,7 @@ class Current:
     rows: NDArray[np.int64]
     placed: int
     unplaced: int
+    growing: bool
     values: list[Any] | None
 
     @property
@@ -92,7 +94,8 @@ class CurrentMaps:
     async def get(self, maps: Maps, index: Index, field: str | None = None) -> Current | None:
         """The documents of an index on its map; None without a map.
 
-        It places up to ``MOST_NEW`` new documents; later calls place further ones.
+        It places up to ``MOST_NEW`` new documents; later calls place further ones, until the
+        process remembers as many as it may.
 
         Args:
             maps: the stored ones.
@@ -111,14 +114,24 @@ class CurrentMaps:
         query = index.table.query().where(LIVE).select(columns).with_row_id()
         found = await query.to_arrow()
         known = self._placed.setdefault(held.version, {})
-        new = await executors.STORE.run(_new, held, found, known)
+        # other calls change it meanwhile
+        snapshot = dict(known)
+        new, gone = await executors.STORE.run(_new, held, found, snapshot)
+        for name in gone:
+            if known.get(name) is snapshot[name]:
+                del known[name]
+        placed = 0
         if wanted := new[: max(0, min(MOST_NEW, _KEPT_NEW - len(known)))]:
             space = await maps.space(index.table.name, held.version)
             if space is not None and len(space.points):
                 for start in range(0, len(wanted), _PAGE):
                     part = wanted[start : start + _PAGE]
-                    known.update(await _placed(index, held, space, part))
-        return await executors.STORE.run(_current, index, held, found, known, field)
+                    made = await _placed(index, held, space, part)
+                    placed += len(made)
+                    known.update(made)
+        # damaged documents get no place
+        growing = placed > 0 and len(known) < _KEPT_NEW
+        return await executors.STORE.run(_current, index, held, found, known, growing, field)
 
 
 def _check(index: Index, field: str) -> None:
@@ -131,12 +144,13 @@ def _check(index: Index, field: str) -> None:
         )
 
 
-def _new(held: Map, found: pa.Table, known: dict[str, Placed]) -> list[str]:
-    """Ids of the documents without a place, in ascending order."""
+def _new(held: Map, found: pa.Table, known: dict[str, Placed]) -> tuple[list[str], list[str]]:
+    """Ids of the documents without a place, in ascending order, and of places of former ones."""
     there = dict(zip(held.ids, held.updated.tolist(), strict=True))
     there |= {name: one.updated for name, one in known.items()}
-    rows = zip(texts(found["id"]), found["updated"].to_pylist(), strict=True)
-    return sorted(name for name, updated in rows if there.get(name) != updated)
+    rows = dict(zip(texts(found["id"]), found["updated"].to_pylist(), strict=True))
+    new = sorted(name for name, updated in rows.items() if there.get(name) != updated)
+    return new, [name for name, one in known.items() if rows.get(name) != one.updated]
 
 
 async def _placed(index: Index, held: Map, space: Space, ids: Sequence[str]) -> dict[str, Placed]:
@@ -187,7 +201,12 @@ def _most(topics: Integers) -> int:
 
 
 def _current(
-    index: Index, held: Map, found: pa.Table, known: dict[str, Placed], field: str | None
+    index: Index,
+    held: Map,
+    found: pa.Table,
+    known: dict[str, Placed],
+    growing: bool,
+    field: str | None,
 ) -> Current:
     place_of = {name: place for place, name in enumerate(held.ids)}
     times = held.updated.tolist()
@@ -222,5 +241,6 @@ def _current(
         np.array(found["_rowid"], dtype=np.int64)[rows],
         len(new),
         len(names) - len(ids),
+        growing and len(ids) < len(names),
         None if values is None else [values[row] for row in rows],
     )

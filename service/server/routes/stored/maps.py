@@ -53,7 +53,9 @@ class MapHead(BaseModel):
         description="of these, documents that are newer than the map; their neighbours give their "
         "places"
     )
-    unplaced: int = Field(description="further new documents; later requests place them")
+    unplaced: int = Field(
+        description="further new documents; later requests place the first 20,000"
+    )
     stale: float = Field(description="share of the index's documents that are newer than the map")
 
 
