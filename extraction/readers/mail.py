@@ -147,7 +147,7 @@ def _is_attached(part: MIMEPart) -> bool:
 
 
 def _is_no_form(part: MIMEPart) -> bool:
-    """Whether a part among forms of a body is an attachment; some programs name bodies, too."""
+    """Whether a part within several forms of a body is an attachment; a form may have a name."""
     is_text = part.get_content_maintype() == "text"
     return _is_attached(part) and not (is_text and part.get_content_disposition() is None)
 

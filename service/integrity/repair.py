@@ -237,10 +237,10 @@ class Repair:
         if former.num_rows:
             with pa.ipc.new_file(aside / "rows.arrow", former.schema) as stream:
                 stream.write_table(former)
-        told = Outcome(said.repaired, [*said.lost, *lost])
-        plan = await self._plans.make(aside, index, written, judged.tombstones, told)
+        report = Outcome(said.repaired, [*said.lost, *lost])
+        plan = await self._plans.make(aside, index, written, judged.tombstones, report)
         await index.table.delete(where)
-        await self._plans.carry_out(index, plan, told)
+        await self._plans.carry_out(index, plan, report)
         self.outcome.lost += said.lost
         self.outcome.repaired += said.repaired
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -61,8 +62,10 @@ async def gather(
     latest: dict[bytes, float] = {}
     left = sources.MOST_CHARACTERS
     model = None if stored is None else indexes.served.named(stored.model)
-    for name in sorted({aliases.get(one.index, one.index) for one in labelled}):
-        own = {one.id: one for one in labelled if aliases.get(one.index, one.index) == name}
+    of: dict[str, dict[str, Labelled]] = defaultdict(dict)
+    for one in labelled:
+        of[aliases.get(one.index, one.index)][one.id] = one
+    for name, own in sorted(of.items()):
         try:
             index = await indexes.open(name)
         except NotFoundError:
