@@ -63,8 +63,8 @@ async def gather(
     left = sources.MOST_CHARACTERS
     model = None if stored is None else indexes.served.named(stored.model)
     of: dict[str, dict[str, Labelled]] = defaultdict(dict)
-    for one in labelled:
-        of[aliases.get(one.index, one.index)][one.id] = one
+    for label in labelled:
+        of[aliases.get(label.index, label.index)][label.id] = label
     for name, own in sorted(of.items()):
         try:
             index = await indexes.open(name)
