@@ -2,10 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -32,6 +33,14 @@ LossName = Literal["infonce", "nt_xent"]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], BeforeValidator(_listed)]
 
 
 class _Section(BaseModel):
@@ -95,10 +104,10 @@ class ObjectiveSettings(_Section):
 
     view: ViewName = "docsplit"
     """how a document's two views are made"""
-    mix: ViewName | None = None
-    """a second kind of views, which some documents get instead"""
+    mix: Several[ViewName] = ()
+    """further kinds of views, which some documents get instead; repeatable"""
     mix_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """probability that a document gets the second kind of views"""
+    """probability that a document gets one of the further kinds, each as often as the others"""
     loss: Literal["auto", "infonce", "nt_xent"] = "auto"
     """auto is nt_xent for span, slice and span+slice and infonce for the others, as in their
     papers"""
@@ -133,9 +142,10 @@ class ObjectiveSettings(_Section):
     """times the anchor is repeated (laser-self, laser-intra); 0 draws it each time, up to what the
     window holds"""
 
-    teacher: str | None = None
+    teacher: Several[str] = ()
     """folder or hub name of a frozen encoder, whose vectors of first views both views approach; its
-    vocabulary must have all tokens of the start weights"""
+    vocabulary must have all tokens of the start weights; repeatable with similarities, whose mean
+    over the teachers then counts"""
     teacher_match: Literal["vectors", "similarities"] = "vectors"
     """what approaches the teacher's: vectors by 1 - cosine, which needs the same width, or the
     distribution of similarities to the other documents of the batch by KL divergence"""
@@ -160,13 +170,15 @@ class ObjectiveSettings(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.mix is not None and "mlm" in (self.view, self.mix):
+        if self.mix and "mlm" in (self.view, *self.mix):
             raise ValueError("mix needs two kinds of views; mlm makes only one view of a document")
-        if self.teacher is not None and self.view == "mlm":
+        if self.teacher and self.view == "mlm":
             raise ValueError("teacher needs two views; mlm makes only one view of a document")
+        if len(self.teacher) > 1 and self.teacher_match == "vectors":
+            raise ValueError("several teachers need teacher_match similarities")
         if self.symmetric and self.contrastive == "nt_xent":
             raise ValueError("symmetric has no meaning for nt_xent, which is symmetric already")
-        if self.mix == "links":
+        if "links" in self.mix:
             raise ValueError("name links as view, and the views of documents without links as mix")
         if self.view == "links" and self.contrastive == "nt_xent":
             raise ValueError("loss must be infonce for the view links")
@@ -313,7 +325,7 @@ class Settings(_Section):
             ("objective.teacher", self.objective.teacher),
             ("backbone.extend_to", self.backbone.extend_to),
         ):
-            if given is not None:
+            if given:
                 raise ValueError(f"backbone.static_width trains no encoder; leave out {name}")
         return self
 

@@ -26,7 +26,7 @@ from transformers import (
 
 from tests.training.conftest import PIECES, MakeSettings, make_tokenizer, save_tiny_model
 from training.backbones.encoder import open_start, pool
-from training.backbones.teacher import Teacher, open_teacher
+from training.backbones.teacher import Teacher, open_teachers
 from training.errors import SettingsError
 from training.settings import BackboneSettings, Settings
 
@@ -192,14 +192,15 @@ def test_unusable_start_weights_are_named(
         open_start(BackboneSettings(path=path, max_tokens=300))
 
 
-def opened_teacher(settings: Settings) -> Teacher | None:
-    return open_teacher(settings, open_start(settings.backbone), torch.device("cpu"))
+def opened_teacher(settings: Settings) -> Teacher:
+    [teacher] = open_teachers(settings, open_start(settings.backbone), torch.device("cpu"))
+    return teacher
 
 
 def test_a_teacher_must_have_the_tokens_and_where_it_matters_the_width(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    def opened(path: str | Path, **objective: Any) -> Teacher | None:
+    def opened(path: str | Path, **objective: Any) -> Teacher:
         return opened_teacher(make_settings(objective={"teacher": str(path), **objective}))
 
     wide = save_tiny_model(tmp_path / "wide", make_tokenizer(), seed=0, width=64)
@@ -208,7 +209,7 @@ def test_a_teacher_must_have_the_tokens_and_where_it_matters_the_width(
         match=r"objective.teacher '.*wide': it has 64 dimensions.* has 32; set objective.teacher_m",
     ):
         opened(wide)
-    assert opened(wide, teacher_match="similarities") is not None
+    assert opened(wide, teacher_match="similarities").width == 64
     fewer = save_tiny_model(tmp_path / "fewer", make_tokenizer(PIECES[:-3]), seed=0, width=32)
     with pytest.raises(
         SettingsError, match=r"'.*fewer': its vocabulary lacks 3 of the 98 tokens .* such as '\.'"
@@ -216,8 +217,9 @@ def test_a_teacher_must_have_the_tokens_and_where_it_matters_the_width(
         opened(fewer)
     with pytest.raises(ValidationError, match="mlm makes only one"):
         make_settings(objective={"view": "mlm", "teacher": str(wide)})
+    with pytest.raises(ValidationError, match="several teachers need teacher_match similarities"):
+        make_settings(objective={"teacher": [str(wide), str(wide)]})
     same = opened(save_tiny_model(tmp_path / "same", make_tokenizer(), seed=1, width=32))
-    assert same is not None
     assert not same.encoder.training
     assert same.ids is None
     assert not any(weight.requires_grad for weight in same.encoder.parameters())
@@ -228,7 +230,6 @@ def test_a_teacher_of_another_vocabulary_reads_the_same_text(
 ) -> None:
     objective = {"teacher": str(wide_teacher), "teacher_match": "similarities"}
     teacher = opened_teacher(make_settings(objective=objective))
-    assert teacher is not None
     assert teacher.ids is not None
     text = "Bal dem kir kol. Dus [MASK] balx zzz."
     own = AutoTokenizer.from_pretrained(wide_teacher)

@@ -19,7 +19,7 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(
         "data: {path: a.jsonl, held_out: 0.3}\n"
-        "objective: {view: simcse, temperature: 0.1}\n"
+        "objective: {view: simcse, temperature: 0.1, mix: coco}\n"
         "backbone: {path: m}\nrun: {output: o}\n",
         encoding="utf-8",
     )
@@ -29,13 +29,16 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
     assert settings.data.path == "b.jsonl"
     assert settings.data.held_out == 0.3
     assert settings.objective.view == "span+slice"
+    assert settings.objective.mix == ("coco",)
     assert settings.objective.temperature == 0.1
     assert settings.optimisation.batch_size == 36
 
 
 def test_flags_without_a_file() -> None:
     switches = ["--run.resume", "false", "--objective.symmetric", "true"]
+    switches += ["--objective.mix", "coco", "--objective.mix", "laser-window"]
     settings = parse([*NEEDED, *switches, "--text-field", "body", "--id-field", "key"])
+    assert settings.objective.mix == ("coco", "laser-window")
     assert (settings.data.text_field, settings.data.id_field) == ("body", "key")
     assert not settings.run.resume
     assert settings.objective.symmetric

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from torch.multiprocessing.spawn import spawn
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 from tests.conftest import free_port
 from training.backbones.encoder import open_start
-from training.backbones.teacher import open_teacher
+from training.backbones.teacher import open_teachers
 from training.data.build import open_cache
 from training.losses.contrastive import info_nce, nt_xent, pool_windows
 from training.losses.masked_lm import MaskedLMHead
@@ -39,7 +39,7 @@ class Bench:
         self.processes = processes or Processes(cpu=True)
         start = open_start(settings.backbone)
         self.encoder = start.encoder.train()
-        self.teacher = open_teacher(settings, start, self.processes.device)
+        self.teachers = open_teachers(settings, start, self.processes.device)
         cache = open_cache(settings.data, start.tokenizer)
         torch.manual_seed(1)
         self.head: MaskedLMHead | None = None
@@ -68,7 +68,7 @@ class Bench:
             self.processes,
             seed=5,
             cached=cached,
-            teacher=self.teacher,
+            teachers=self.teachers,
             reseed=reseed,
         ).accumulate(self.batch)
         parameters = [(n, p) for m in modules for n, p in m.named_parameters()]
@@ -90,9 +90,10 @@ OBJECTIVES = [
     {"view": "docsplit", "mlm_inputs": "shared"},
     {"view": "span+slice", "span_tokens": 16},
     {"view": "docsplit", "windows": 3},
-    {"view": "simcse", "teacher": "", "mlm_weight": 0.0},
-    {"view": "docsplit", "teacher": "", "teacher_weight": 3.0, "windows": 3},
-    {"view": "docsplit", "teacher": "wide", "teacher_match": "similarities", "windows": 3},
+    {"view": "simcse", "teacher": [""], "mlm_weight": 0.0},
+    {"view": "docsplit", "teacher": [""], "teacher_weight": 3.0, "windows": 3},
+    {"view": "docsplit", "teacher": ["wide"], "teacher_match": "similarities", "windows": 3},
+    {"view": "docsplit", "teacher": ["", "wide"], "teacher_match": "similarities", "windows": 3},
 ]
 
 
@@ -100,7 +101,7 @@ OBJECTIVES = [
 def objective(request: pytest.FixtureRequest, teacher: Path, wide_teacher: Path) -> dict[str, Any]:
     asked: dict[str, Any] = request.param
     folders = {"": teacher, "wide": wide_teacher}
-    return asked | {"teacher": str(folders[asked["teacher"]])} if "teacher" in asked else asked
+    return asked | {"teacher": [str(folders[name]) for name in asked.get("teacher", ())]}
 
 
 def test_cached_gradients_equal_plain_ones_with_dropout(
@@ -143,14 +144,20 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
         total = nt_xent(views[:8], views[8:], settings.temperature)
     else:
         total = info_nce(views[:8], views[8:], settings.temperature, symmetric=settings.symmetric)
-    if whole.teacher is not None:
+    if whole.teachers:
         plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
-        teacher_vectors = whole.teacher.vectors(plain, chunk.attention_mask)
-        rows = torch.zeros_like(teacher_vectors).index_copy(0, chunk.rows, teacher_vectors)
-        target = pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)[:8]
+        targets = []
+        for teacher in whole.teachers:
+            vectors = teacher.vectors(plain, chunk.attention_mask)
+            rows = torch.zeros_like(vectors).index_copy(0, chunk.rows, vectors)
+            targets.append(pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)[:8])
         if settings.teacher_match == "vectors":
+            [target] = targets
             apart = torch.stack([1 - cosine_similarity(v, target).mean() for v in views.split(8)])
         else:
+            cosines = torch.stack([normalize(t) @ normalize(t).T for t in targets]).mean(0)
+            # vectors of these cosines
+            target = torch.linalg.cholesky(cosines)
             apart = similarity_loss(views[:8], views[8:], target, settings.teacher_temperature)
         assert loss.teacher == pytest.approx(float(apart.detach().mean()), rel=1e-5)
         total = total + settings.teacher_weight * apart.mean()
@@ -167,10 +174,12 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
     assert distance(expected, found) < 1e-5
     assert loss.total == pytest.approx(float(total.detach()), rel=1e-5)
 
-    # Control: without its teacher the gradient differs.
-    taught, bench.teacher = bench.teacher, None
-    if taught is not None:
-        assert distance(expected, bench.gradients(cached=False)[1]) > 0.05
+    # Control: without any one of its teachers the gradient differs.
+    for taught in list(bench.teachers):
+        rest = [one for one in bench.teachers if one is not taught]
+        other = Bench(make_settings(objective=objective, backbone=quiet))
+        other.teachers = rest
+        assert distance(expected, other.gradients(cached=False)[1]) > 0.01
 
 
 def test_masked_lm_without_contrast(make_settings: MakeSettings) -> None:

@@ -235,7 +235,7 @@ def test_passages_begin_with_a_word() -> None:
 
 def test_a_mixture_draws_each_kind_by_its_share() -> None:
     document = np.split(np.arange(40), 8)
-    settings = ObjectiveSettings(view="docsplit", mix="laser-self", mix_share=0.25)
+    settings = ObjectiveSettings(view="docsplit", mix=("laser-self",), mix_share=0.25)
 
     def elongated(objective: ObjectiveSettings, seed: int) -> bool:
         view = view_of(objective)
@@ -245,14 +245,16 @@ def test_a_mixture_draws_each_kind_by_its_share() -> None:
 
     assert sum(elongated(settings, seed) for seed in range(2000)) == pytest.approx(500, abs=60)
     # one in 254 splits has a half that is only the first sentence
-    pure = settings.model_copy(update={"mix": None})
+    pure = settings.model_copy(update={"mix": ()})
     assert sum(elongated(pure, seed) for seed in range(2000)) < 30
+    both = settings.model_copy(update={"mix": ("simcse", "laser-self"), "mix_share": 0.5})
+    assert sum(elongated(both, seed) for seed in range(2000)) == pytest.approx(500, abs=60)
 
 
 @pytest.mark.parametrize("kinds", [("mlm", "docsplit"), ("docsplit", "mlm")])
 def test_a_mixture_needs_two_views(kinds: tuple[Any, Any]) -> None:
     with pytest.raises(ValidationError, match="mlm makes only one"):
-        ObjectiveSettings(view=kinds[0], mix=kinds[1])
+        ObjectiveSettings(view=kinds[0], mix=(kinds[1],))
 
 
 @given(document=documents(), seed=seeds)

@@ -42,20 +42,21 @@ class Teacher:
         return pooled
 
 
-def open_teacher(settings: Settings, start: Start, device: torch.device) -> Teacher | None:
-    """The teacher of the objective; None if it names none.
+def open_teachers(settings: Settings, start: Start, device: torch.device) -> list[Teacher]:
+    """The teachers of the objective.
 
     Raises:
-        SettingsError: the teacher cannot be opened, lacks tokens of the encoder, or has another
+        SettingsError: a teacher cannot be opened, lacks tokens of the encoder, or has another
             width where the objective compares vectors.
     """
-    objective = settings.objective
-    if objective.teacher is None:
-        return None
-    named = f"objective.teacher {objective.teacher!r}"
+    return [_open(path, settings, start, device) for path in settings.objective.teacher]
+
+
+def _open(path: str, settings: Settings, start: Start, device: torch.device) -> Teacher:
+    named = f"objective.teacher {path!r}"
     asked = settings.backbone.model_copy(
         update={
-            "path": objective.teacher,
+            "path": path,
             "revision": None,
             "extend_to": None,
             "static_width": None,
@@ -68,7 +69,7 @@ def open_teacher(settings: Settings, start: Start, device: torch.device) -> Teac
         _ids(named, start.tokenizer, opened.tokenizer, device),
     )
     wanted = start.encoder.backbone.config.hidden_size
-    if objective.teacher_match == "vectors" and teacher.width != wanted:
+    if settings.objective.teacher_match == "vectors" and teacher.width != wanted:
         raise SettingsError(
             f"{named}: it has {teacher.width} dimensions, backbone.path has {wanted}; set "
             "objective.teacher_match to similarities"

@@ -12,7 +12,7 @@ the same random state when its gradient is known. A second copy with masked toke
 other chunk, so its activations are never kept.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ class BatchLoss:
     Attributes:
         total: the minimised loss.
         contrastive: its contrastive part; 0 without one.
-        teacher: mean distance to the teacher, unweighted; 0 without one.
+        teacher: mean distance to the teachers, unweighted; 0 without one.
         mlm: mean cross entropy of the predicted tokens, unweighted; 0 without any.
         accuracy: share of documents whose own second view is the nearest to the first.
     """
@@ -73,7 +73,7 @@ class BatchGradients:
         *,
         seed: int,
         cached: bool,
-        teacher: Teacher | None = None,
+        teachers: Sequence[Teacher] = (),
         reseed: Callable[[int, int, int], None] = seed_dropout,
     ) -> None:
         """Gradients of ``objective`` with respect to ``encoder`` and ``head``.
@@ -85,7 +85,7 @@ class BatchGradients:
             processes: the processes that share each batch.
             seed: the run's seed.
             cached: keep no activations and encode twice.
-            teacher: the teacher of the objective, if it names one.
+            teachers: the teachers of the objective.
             reseed: sets the random state before a chunk is encoded.
         """
         self._encoder = encoder
@@ -95,7 +95,7 @@ class BatchGradients:
         self._seed = seed
         # Without a contrastive loss no chunk waits for another, so none keeps its activations.
         self._cached = cached or objective.contrastive is None
-        self._teacher = teacher
+        self._teachers = teachers
         self._reseed = reseed
 
     def accumulate(self, batch: Batch, share: float = 1.0) -> BatchLoss:
@@ -197,8 +197,9 @@ class BatchGradients:
             symmetric = self._objective.symmetric
             loss = info_nce(first, second, temperature, symmetric=symmetric, left_out=left_out)
         taught = torch.zeros((), device=device)
-        if self._teacher is not None:
-            targets = self._pool(batch, self._taught(batch, chunks, self._teacher))[:documents]
+        if self._teachers:
+            # cosines of joined unit vectors are the means of the teachers' cosines
+            targets = torch.cat([self._taught(batch, chunks, one) for one in self._teachers], 1)
             taught = self._distance(first, second[:documents], targets)
         total = loss + self._objective.teacher_weight * taught
         (total * share).backward()  # type: ignore[no-untyped-call]
@@ -221,7 +222,7 @@ class BatchGradients:
         return similarity_loss(first, second, target, self._objective.teacher_temperature)
 
     def _taught(self, batch: Batch, chunks: list[Chunk], teacher: Teacher) -> Tensor:
-        """The teacher's vectors of the rows of first views; other rows are zero."""
+        """A teacher's unit vectors of the first views, float ``[documents, width]``."""
         vectors = []
         for chunk in chunks:
             plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
@@ -231,7 +232,9 @@ class BatchGradients:
                 with self._processes.autocast():
                     pooled[first] = teacher.vectors(plain[first], chunk.attention_mask[first])
             vectors.append(pooled)
-        return self._gather(batch, chunks, vectors, teacher.width)
+        rows = self._gather(batch, chunks, vectors, teacher.width)
+        targets = self._pool(batch, rows)[: len(batch.documents)]
+        return torch.nn.functional.normalize(targets, dim=-1)
 
     def _gather(
         self, batch: Batch, chunks: list[Chunk], vectors: list[Tensor], width: int

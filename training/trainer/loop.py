@@ -153,7 +153,7 @@ class TrainingRun:
             self.processes,
             seed=run.seed,
             cached=optimisation.gradient_cache,
-            teacher=self._opened.teacher,
+            teachers=self._opened.teachers,
         )
         if start == 0:
             self._first = self._validate(0, curve, progress)

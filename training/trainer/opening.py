@@ -11,7 +11,7 @@ from rich.console import Console
 
 from training.backbones.encoder import Encoder, Start, open_start
 from training.backbones.static import StaticBackbone
-from training.backbones.teacher import Teacher, open_teacher
+from training.backbones.teacher import Teacher, open_teachers
 from training.data.build import open_cache
 from training.data.cache import Numbers, TokenCache
 from training.errors import SettingsError
@@ -33,7 +33,7 @@ class Opened:
         held: numbers of the held-out documents.
         head: the masked-LM head; None if the objective has no masked-LM part.
         head_origin: ``checkpoint`` if the start weights contain the head, else its initialisation.
-        teacher: frozen encoder; None if the objective names none.
+        teachers: frozen encoders that the objective names.
     """
 
     cache: TokenCache
@@ -45,7 +45,7 @@ class Opened:
     encoder: Encoder
     head: MaskedLMHead | None
     head_origin: str | None
-    teacher: Teacher | None
+    teachers: list[Teacher]
 
     @property
     def modules(self) -> list[torch.nn.Module]:
@@ -71,7 +71,7 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
     head, origin = _open_head(settings, start)
     if head is not None:
         head.to(processes.device)
-    teacher = open_teacher(settings, start, processes.device)
+    teachers = open_teachers(settings, start, processes.device)
     return Opened(
         cache,
         train,
@@ -82,7 +82,7 @@ def open_run(settings: Settings, processes: Processes) -> Opened:
         start.encoder.to(processes.device),
         head,
         origin,
-        teacher,
+        teachers,
     )
 
 

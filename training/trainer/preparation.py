@@ -61,7 +61,7 @@ class Chunk:
         rows: int64 ``[n]``, the rows' numbers in the batch.
         input_ids: int64 ``[n, tokens]``, the contrasted inputs.
         attention_mask: int64 ``[n, tokens]``.
-        plain_ids: int64 ``[n, tokens]``, a teacher's inputs if ``input_ids`` are masked, else None.
+        plain_ids: int64 ``[n, tokens]``, teachers' inputs if ``input_ids`` are masked, else None.
         disguised_ids: int64 ``[n, tokens]``, inputs of a separate masked LM pass, else None.
         positions: int64 ``[m]`` into the flattened rows, positions of the tokens to predict.
         labels: int64 ``[m]``, the tokens there.
@@ -259,7 +259,7 @@ class Preparation:
             rows=torch.tensor(members),
             input_ids=disguised if shared and disguised is not None else plain,
             attention_mask=mask,
-            plain_ids=plain if shared and self._objective.teacher is not None else None,
+            plain_ids=plain if shared and self._objective.teacher else None,
             disguised_ids=None if shared else disguised,
             positions=torch.from_numpy(np.concatenate(positions or none)),
             labels=torch.from_numpy(np.concatenate(labels or none)),

@@ -33,8 +33,12 @@ VIEWS: dict[ViewName, ViewFunction] = {
 
 def view_of(objective: ObjectiveSettings) -> ViewFunction | None:
     """The function that draws views of single documents; None if all views are of linked ones."""
-    mix = None if objective.mix is None else VIEWS[objective.mix]
+    kinds = [VIEWS[name] for name in objective.mix]
+    if objective.view != "links":
+        kinds = [VIEWS[objective.view], *kinds]
+    if len(kinds) < 2:
+        return kinds[0] if kinds else None
     if objective.view == "links":
-        return mix
-    view = VIEWS[objective.view]
-    return view if mix is None else Mixture(view, mix, objective.mix_share)
+        # the share of documents without links is settled before one of these kinds is drawn
+        return Mixture(kinds[0], kinds[1:], 1 - 1 / len(kinds))
+    return Mixture(kinds[0], kinds[1:], objective.mix_share)

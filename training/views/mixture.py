@@ -1,4 +1,6 @@
-"""Two objectives in one batch."""
+"""Several objectives in one batch."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -6,20 +8,21 @@ from training.views.types import Document, Pair, ViewContext, ViewFunction
 
 
 class Mixture:
-    """Views of one of two kinds, chosen at random for each document of a batch.
+    """Views of one of several kinds, chosen at random for each document of a batch.
 
     All documents of a batch remain negatives of each other, independent of the kind.
 
     Args:
         view: the first kind.
-        other: the second kind.
-        share: probability of ``other``.
+        others: the other kinds.
+        share: probability of one of ``others``, each of which is as likely.
     """
 
-    def __init__(self, view: ViewFunction, other: ViewFunction, share: float) -> None:
-        self._view, self._other, self._share = view, other, share
+    def __init__(self, view: ViewFunction, others: Sequence[ViewFunction], share: float) -> None:
+        self._view, self._others, self._share = view, others, share
 
     def __call__(self, document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
         """Views of one document."""
-        view = self._other if rng.random() < self._share else self._view
+        drawn = rng.random() / self._share
+        view = self._others[int(drawn * len(self._others))] if drawn < 1 else self._view
         return view(document, rng, context)
