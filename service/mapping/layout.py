@@ -74,7 +74,8 @@ def positions(points: Floats, progress: Callable[[float], None]) -> Floats:
     number = len(points)
     start = np.zeros((number, 2))
     start[:, : min(2, points.shape[1])] = points[:, :2]
-    if number < LEAST_DOCUMENTS:
+    # openTSNE divides by the spread, which equal documents lack
+    if number < LEAST_DOCUMENTS or np.ptp(start[:, 0]) == 0:
         return start.astype(np.float32)
     # this import takes a second
     from openTSNE import TSNEEmbedding

@@ -250,6 +250,23 @@ def test_a_small_index_has_a_map_without_topics(tmp_path: Path, number: int) -> 
     small(tmp_path)
 
 
+@scenario
+async def test_equal_documents_have_one_position(place: Place) -> None:
+    same = np.ones(DIMENSIONS)
+    names = [f"{group}-{at:02}" for at in range(EACH) for group in GROUPS]
+    await place.put(*(document(name, 1, same) for name in names))
+    await place.indexes.maps.put(await place.made())
+    current = await place.current()
+    assert current is not None
+    assert (len(current.ids), current.unplaced) == (3 * EACH, 0)
+    assert np.isfinite(current.positions).all()
+    assert (current.positions == current.positions[0]).all()
+    await place.put(document("chess-99", 99))
+    later = await place.current()
+    assert later is not None
+    assert (later.placed, later.unplaced) == (1, 0)
+
+
 def test_words_that_all_topics_share_name_none() -> None:
     one = naming.counted("the quick star stars 42 a star")
     two = naming.counted("the slow bread breads 43 a")
