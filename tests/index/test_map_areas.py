@@ -104,6 +104,18 @@ async def test_an_area_of_another_map_or_of_too_many_documents_is_refused(place:
 
 
 @scenario
+async def test_an_area_of_the_former_map_is_refused_right_after_a_new_one(place: Place) -> None:
+    await place.indexes.maps.put(await place.made())
+    index, areas = await place.indexes.open("x"), Areas(place.maps)
+    area = await around(place, "bread")
+    await areas.where(place.indexes.maps, index, area)
+    await place.indexes.maps.put(await place.made())
+    with pytest.raises(ConflictError, match="another map now, or none"):
+        await areas.where(place.indexes.maps, index, area)
+    await areas.where(place.indexes.maps, index, await around(place, "bread"))
+
+
+@scenario
 async def test_a_condition_waits_for_the_places_of_new_documents(place: Place) -> None:
     await place.indexes.maps.put(await place.made())
     area, areas = await around(place, "bread"), Areas(place.maps)

@@ -62,7 +62,8 @@ class Areas:
             InvalidError: too many documents are inside.
         """
         key = (index.table.name, await index.table.version(), area)
-        if key in self._known:
+        # a new map leaves the version of the index as it is
+        if key in self._known and await maps.version(index.table.name) == area.map:
             return self._known[key]
         current = await self._current.get(maps, index)
         if current is None or current.map.version != area.map:

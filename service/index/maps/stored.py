@@ -115,6 +115,11 @@ class Maps:
         await self._table.sync()
         await self._table.tidy()
 
+    async def version(self, table: str) -> str | None:
+        """The version of the map of a generation; None without one."""
+        held = await self._table.get(table, ["version"])
+        return None if held is None else held["version"]
+
     async def get(self, table: str) -> Map | None:
         """The map of a generation; None if there is none or it is damaged."""
         held = await self._table.get(table, ["table", *_TOPICS, "documents", "checksum"])
