@@ -8,6 +8,7 @@ Datasets", section 3.4) give the candidates, and the sets themselves confirm the
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -17,12 +18,17 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ranking.tokens import MOST_WORDS
+from ranking.tokens import LETTERS, MARKS, MOST_WORDS, UNSPACED
 
 # a set that shares half of its shingles with another has one of its bands with probability .986
 BANDS = 32
 _ROWS = 3
-_WORD = re.compile(r"\w+")
+_RUN = re.compile(rf"[\w{MARKS}{UNSPACED}]+")
+_PART = re.compile(rf"([{LETTERS}]+)|([{UNSPACED}]+)|[^{UNSPACED}]+")
+# characters that count as a word in scripts without blanks: a word of letters is longer
+_OF_LETTERS, _OF_OTHERS = 3, 2
+# characters of a run that is composed: the time grows with the square of a run of marks
+_COMPOSED = 100
 # words that one step splits, so that no step grows with the text
 _STEP = 1 << 16
 _random = np.random.default_rng(0)
@@ -41,8 +47,9 @@ Keys = NDArray[np.uint32]
 def shingles(text: str) -> Shingles:
     """Hashes of the distinct words and pairs of adjacent words, ascending.
 
-    Case and punctuation do not count, nor words after the first ``MOST_WORDS``. A text without
-    words has none.
+    Case, punctuation and the composition of characters do not count, nor words after the first
+    ``MOST_WORDS``. In a script without blanks all runs of some characters are the words. A text
+    without words has none.
     """
     found: list[Shingles] = []
     last = np.zeros(0, dtype=np.uint32)
@@ -56,13 +63,30 @@ def shingles(text: str) -> Shingles:
 
 def _words(text: str) -> Iterator[list[str]]:
     words: list[str] = []
-    for match in islice(_WORD.finditer(text), MOST_WORDS):
-        words.append(match[0].lower())
+    for word in islice(_every(text), MOST_WORDS):
+        words.append(word)
         if len(words) == _STEP:
             yield words
             words = []
     if words:
         yield words
+
+
+def _every(text: str) -> Iterator[str]:
+    for match in _RUN.finditer(text):
+        run = match[0].lower()
+        if run.isascii():
+            yield run
+        else:
+            yield from _parts(unicodedata.normalize("NFC", run) if len(run) <= _COMPOSED else run)
+
+
+def _parts(run: str) -> Iterator[str]:
+    for match in _PART.finditer(run):
+        part = match[0]
+        size = _OF_LETTERS if match[1] else _OF_OTHERS if match[2] else len(part)
+        for at in range(max(1, len(part) - size + 1)):
+            yield part[at : at + size]
 
 
 def resemblance(one: Shingles, other: Shingles) -> float:

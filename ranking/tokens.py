@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 # a text of a million tokens may have more, and its later words add little to what it is about
 MOST_WORDS = 500_000
-# scripts without blanks: Thai, Lao, Burmese, Khmer, kana and Han
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-UNSPACED += "\U00020000-\U0003ffff"
+# scripts without blanks: Thai, Lao, Burmese and Khmer have letters, kana and Han more than these
+LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+UNSPACED = LETTERS + "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # vowel signs of Arabic, Hebrew and the Indian scripts, which ``\w`` lacks
 MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 # sets of characters only: a group would keep a state for each character of an endless word

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import httpx
 import numpy as np
@@ -156,6 +158,55 @@ def test_resemblance_and_containment_are_those_of_the_sets() -> None:
     assert duplicates.resemblance(one, other) == pytest.approx(5 / 7)
     assert duplicates.containment(one, other) == 1
     assert duplicates.resemblance(one, duplicates.shingles("d c b a")) == pytest.approx(4 / 10)
+
+
+def letters(first: int, many: int) -> list[str]:
+    return [chr(first + place) for place in range(many)]
+
+
+SCRIPTS = {
+    "Hindi": ([c + v for c in letters(0x915, 36) for v in ("", "\u093f", "\u0940", "\u0947")], " "),
+    "Arabic": ([c + v for c in letters(0x628, 19) for v in ("", "\u064e", "\u0650")], " "),
+    "Thai": ([c + v for c in letters(0xE01, 40) for v in ("", "\u0e32", "\u0e34")], ""),
+    "Chinese": (letters(0x4E00, 900), ""),
+    "Japanese": (letters(0x3041, 80) + letters(0x4E00, 400), ""),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_copies_resemble_and_other_texts_do_not_in_any_script(script: str) -> None:
+    syllables, blank = SCRIPTS[script]
+    draw = random.Random(0)
+    # real texts repeat short words
+    known = ["".join(draw.choices(syllables, k=draw.choice((1, 2, 2)))) for _ in range(3000)]
+
+    def drawn() -> list[str]:
+        return [known[int(3000 ** draw.random()) - 1] for _ in range(1000)]
+
+    one, other = drawn(), drawn()
+    copy = [draw.choice(known) if draw.random() < 0.05 else word for word in one]
+    sets = [duplicates.shingles(blank.join(words)) for words in (one, other, copy)]
+    assert duplicates.resemblance(sets[0], sets[1]) < 0.2
+    assert duplicates.resemblance(sets[0], sets[2]) > 0.6
+
+
+def test_the_composition_of_characters_does_not_count() -> None:
+    text = "L'\u00e9t\u00e9 \u00e0 Li\u00e8ge, \u304c\u304e"
+    one, other = (duplicates.shingles(normalize(form, text)) for form in ("NFC", "NFD"))
+    assert np.array_equal(one, other)
+
+
+def test_an_endless_run_takes_no_more_time_than_its_length() -> None:
+    marks = "a" + "\u0323\u0301" * 100_000
+    assert len(duplicates.shingles(marks)) == 1
+    run = "".join(letters(0x4E00, 51)) * 2000
+    seconds = []
+    for text, words in ((run, 0), (f"a{run}", 2)):
+        started = time.perf_counter()
+        # 51 runs of two characters and as many of three; a, and a with the first of two
+        assert len(duplicates.shingles(text)) == 2 * 51 + words
+        seconds.append(time.perf_counter() - started)
+    assert seconds[1] < 10 * seconds[0] + 1
 
 
 def test_keys_meet_as_often_as_documents_resemble() -> None:
