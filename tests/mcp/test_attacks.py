@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+from mcp.client.client import Client as Agent
+from mcp.shared.exceptions import MCPError
 
 from service.keys.rights import Rights
 from service.server.edge.keys import KEY, RIGHTS
@@ -239,6 +241,29 @@ def test_errors_name_the_arguments(site: Site) -> None:
     said = site.tool("boss", "find_documents", index="mine", txt="a")
     assert said == '"txt" is not known; did you mean text?'
     assert site.tool("boss", "get_document", index="mine") == "id: Field required"
+    assert site.tool("boss", "list_indexes", no="a") == '"no" is not known; leave it out'
+
+
+def test_refusals_of_http_reach_the_agent(site: Site) -> None:
+    async def ask(agent: Agent) -> str:
+        with pytest.raises(MCPError) as caught:
+            await agent.call_tool("classify", {"text": "a" * (1 << 18)})
+        assert (await agent.list_tools()).tools
+        return str(caught.value)
+
+    assert "262144 bytes: send less" in site.asked("boss", ask)
+    listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    refused = site.post("revoked", listing).json()
+    assert (refused["jsonrpc"], refused["id"], refused["error"]["code"]) == ("2.0", None, -32600)
+    assert "revoked" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("address", ["docsplit://[mine", "http://[::1", "x", "mine"])
+def test_a_wrong_address_says_its_form(site: Site, address: str) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": address}}
+    error = site.post("boss", body).json()["error"]
+    assert error["code"] == -32602
+    assert "docsplit://{index}/{id}" in error["message"]
 
 
 def test_without_the_setting_there_is_no_such_route(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Errors in three dialects: native (that of text-embeddings-inference), OpenAI's, Cohere's."""
+"""Errors in four dialects: native (text-embeddings-inference's), OpenAI's, Cohere's, MCP's."""
 
 from collections.abc import Container
 from itertools import pairwise
@@ -28,6 +28,9 @@ from service.unknown import misspelt
 log = structlog.get_logger("docsplit")
 
 COHERE_ROUTES = {"/v1/rerank", "/v2/rerank", "/v2/embed"}
+MCP_ROUTE = "/mcp"
+# of JSON-RPC: an invalid request, and an internal error
+_INVALID, _INTERNAL = -32600, -32603
 
 
 class NativeError(BaseModel):
@@ -58,11 +61,29 @@ class CohereError(BaseModel):
     message: str
 
 
+class McpErrorDetail(BaseModel):
+    """The error in JSON-RPC's terms."""
+
+    code: int
+    message: str
+
+
+class McpError(BaseModel):
+    """Body of an error at /mcp; agents' programs pass on only such messages."""
+
+    jsonrpc: str = "2.0"
+    id: None = None
+    error: McpErrorDetail
+
+
 def response(path: str, error: ServiceError) -> Response:
     """The error in the dialect of ``path``."""
     body: BaseModel = NativeError(error=error.message, error_type=error.kind)
     if path in COHERE_ROUTES:
         body = CohereError(message=error.message)
+    elif path == MCP_ROUTE:
+        code = _INVALID if error.status < ServiceError.status else _INTERNAL
+        body = McpError(error=McpErrorDetail(code=code, message=error.message))
     elif path.startswith("/v1/"):
         detail = OpenAIErrorDetail(
             message=error.message, type=error.openai, param=error.param, code=error.code

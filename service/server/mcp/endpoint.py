@@ -26,12 +26,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import precedence
 from service.errors import ForbiddenError, MethodError, ServiceError, TooLargeError
+from service.server.edge.errors import MCP_ROUTE as PATH
 from service.server.edge.errors import response, translate
 from service.server.mcp import resources
 from service.server.mcp.inner import Caller, RefusedError
 from service.server.mcp.tools import Tool, offered
 
-PATH = "/mcp"
 # the SDK parses a body on the event loop, which a larger one would block
 MOST_BYTES = precedence.LARGE
 # for the answer that says that the deadline has passed

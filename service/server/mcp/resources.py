@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from service.server.bodies.names import Identifier
 from service.server.mcp.arguments import IndexName
@@ -36,14 +36,15 @@ async def read(caller: Caller, address: str) -> tuple[str, str]:
     Raises:
         RefusedError: the address is wrong, or a route refused the request.
     """
-    parts = urlsplit(address)
     try:
+        # of a wrong host, urlsplit raises ValueError, as a ValidationError is
+        parts = urlsplit(address)
         index = _INDEX.validate_python(parts.netloc)
         name = _ID.validate_python(unquote(parts.path[1:])) if parts.path[1:] else None
-    except ValidationError:
-        index = ""
-        name = None
-    if not index or parts.scheme != SCHEME or parts.query or parts.fragment:
+        other = parts.scheme != SCHEME or bool(parts.query or parts.fragment)
+    except ValueError:
+        other = True
+    if other:
         raise RefusedError(f"give an address of the form {TEMPLATE}, percent-encoded") from None
     if name is None:
         return "application/json", json.dumps(await caller.get("indexes", index))
