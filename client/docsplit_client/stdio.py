@@ -22,6 +22,10 @@ from mcp.shared.exceptions import MCPError
 
 KEY = "DOCSPLIT_KEY"
 TIMEOUT = httpx2.Timeout(610.0, connect=10.0)
+LOST = (
+    "no answer came from the service: it is away, or the connection broke; a write may have taken "
+    "effect; try again"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,11 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+class Lasting(httpx2.AsyncClient):
+    """A client that answers for a service that does not, so that a lost request ends no program."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request; without an answer, an error of JSON-RPC is the answer."""
+        try:
+            answer = await super().send(request, **options)
+            await answer.aread()
+        except httpx2.TransportError:
+            error = {"code": types.INTERNAL_ERROR, "message": LOST}
+            body = {"jsonrpc": "2.0", "id": None, "error": error}
+            return httpx2.Response(503, json=body, request=request)
+        return answer
+
+
 async def serve(url: str, key: str | None) -> None:
     """Pass requests from standard input to the service, and its answers to standard output."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=TIMEOUT) as http,
+        Lasting(headers=headers, timeout=TIMEOUT) as http,
         Client(streamable_http_client(f"{url.rstrip('/')}/mcp", http_client=http)) as service,
         stdio_server() as (incoming, outgoing),
     ):

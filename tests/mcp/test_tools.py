@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from docsplit_client import stdio
 from tests.conftest import ROOT, free_port
+from tests.fault_proxy import FaultProxy
 from tests.mcp.conftest import MODES, TEXTS, TOKENS, Site
 
 READING = [
@@ -154,6 +155,27 @@ def test_a_program_passes_everything_on(site: Site) -> None:
             assert read.contents[0].uri == f"{SCHEME}mine/tax"
 
     asyncio.run(run())
+
+
+def test_the_program_outlives_an_absence_of_the_service(site: Site) -> None:
+    proxy = FaultProxy(int(site.server.url.rpartition(":")[2]))
+    command = ["-m", "docsplit_client.stdio", f"http://127.0.0.1:{proxy.port}"]
+    env = {"PYTHONPATH": f"{ROOT}/client", "DOCSPLIT_KEY": TOKENS["reader"]}
+    program = StdioServerParameters(command=sys.executable, args=command, env=env)
+
+    async def run() -> None:
+        async with Agent(stdio_client(program)) as agent:
+            assert (await agent.call_tool("list_indexes", {})).structured_content
+            proxy.mode = "refuse"
+            with pytest.raises(MCPError, match="no answer came from the service"):
+                await asyncio.wait_for(agent.call_tool("list_indexes", {}), 20)
+            proxy.mode = "pass"
+            assert (await agent.call_tool("list_indexes", {})).structured_content
+
+    try:
+        asyncio.run(run())
+    finally:
+        proxy.close()
 
 
 def test_the_program_says_why_it_has_no_connection(capsys: pytest.CaptureFixture[str]) -> None:
