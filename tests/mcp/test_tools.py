@@ -47,11 +47,22 @@ def test_searches_are_those_of_the_routes(site: Site, mode: str) -> None:
 
 
 def test_a_pair_is_explained_by_places(site: Site) -> None:
+    before = site.server.metric("docsplit_tokens_total")
     by_id = site.tool("reader", "explain_pair", index="mine", document="kitten", id="cats")
+    # the stored windows are compared
+    assert site.server.metric("docsplit_tokens_total") == before
     by_text = site.tool(
         "reader", "explain_pair", index="mine", document="kitten", text=TEXTS["cats"]
     )
-    assert by_id["pairs"] == by_text["pairs"]
+    places = [
+        [(pair["query"]["text"], pair["document"]["text"]) for pair in found["pairs"]]
+        for found in (by_id, by_text)
+    ]
+    assert places[0] == places[1]
+    with site.client("reader") as client:
+        compared = client.compare("mine", id="cats", other="kitten", top_k=3)
+    assert by_id["cosine"] == compared["cosine"]
+    assert [one["cosine"] for one in by_id["pairs"]] == [one["cosine"] for one in compared["pairs"]]
     first = by_id["pairs"][0]
     assert (
         TEXTS["kitten"][first["document"]["start"] : first["document"]["end"]]

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from service.server.bodies.document_bodies import DocumentOut
-from service.server.bodies.similar_bodies import HitOut, Span
+from service.server.bodies.similar_bodies import HitOut, Place
 from service.server.routes.classify import Explained
 from service.server.routes.stored.indexes import IndexOut
 from service.server.routes.stored.passages import PassagesOut
@@ -40,7 +40,7 @@ class DocumentPart(DocumentOut):
     end: int
 
 
-class WindowOut(Span):
+class WindowOut(Place):
     """A window."""
 
     text: str

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel
 
 from service.server.mcp import arguments, resources, results
 from service.server.mcp.inner import Caller, RefusedError
-from windowing.pooling import Vectors
 
 PAIRS = 3
 
@@ -66,33 +63,22 @@ async def explain_pair(caller: Caller, given: arguments.Pair) -> dict[str, Any]:
     """The windows of two documents that resemble each other most."""
     if (given.text is None) == (given.id is None):
         raise RefusedError("give either text or id")
+    body = {**given.model_dump(include={"text", "id"}), "other": given.document, "top_k": PAIRS}
+    # of the stored windows, which cost nothing to compare
+    found = await caller.post("indexes", given.index, "compare", body=body)
     document = (await resources.document(caller, given.index, given.document))["text"]
     query = given.text or ""
     if given.id is not None:
         query = (await resources.document(caller, given.index, given.id))["text"]
-    model = (await caller.get("indexes", given.index))["served_by"]
-    body = {"inputs": [query, document], "windows": True, "encoding_format": "base64"}
-    body |= {"model": model}
-    embedded = await caller.post("embed", body=body)
-    from service.index.query import pairs
-    from service.index.rows.record import Windows
-
-    first, second = (
-        Windows(_vectors([one["embedding"] for one in windows]), [one["end"] for one in windows])
-        for windows in embedded["windows"]
-    )
-    vectors = _vectors(embedded["embeddings"])
-    return {
-        "cosine": float(vectors[0] @ vectors[1]),
-        "pairs": [
-            {
-                "cosine": pair.cosine,
-                "query": _part(query, first.span(pair.query)),
-                "document": _part(document, second.span(pair.document)),
-            }
-            for pair in pairs.best(first, second, PAIRS)
-        ],
-    }
+    pairs = [
+        {
+            "cosine": pair["cosine"],
+            "query": _part(query, pair["query"]),
+            "document": _part(document, pair["document"]),
+        }
+        for pair in found["pairs"]
+    ]
+    return {"cosine": found["cosine"], "pairs": pairs}
 
 
 async def classify(caller: Caller, given: arguments.Classify) -> dict[str, Any]:
@@ -126,11 +112,7 @@ async def delete_documents(caller: Caller, given: arguments.Delete) -> dict[str,
     return {"documents": answer["deleted"], "done": "deleted"}
 
 
-def _vectors(rows: list[str]) -> Vectors:
-    return np.stack([np.frombuffer(base64.b64decode(row), "<f4") for row in rows])
-
-
-def _part(text: str, span: dict[str, int]) -> dict[str, Any]:
+def _part(text: str, span: dict[str, Any]) -> dict[str, Any]:
     return {**span, "text": text[span["start"] : span["end"]]}
 
 
