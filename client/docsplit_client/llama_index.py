@@ -197,15 +197,17 @@ class DocsplitVectorStore(BasePydanticVectorStore):
         self._client.delete_documents(self._index, filter={"field": SOURCE, "eq": ref_doc_id})
 
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
-        """The nodes that fit the text of a query."""
+        """The nodes that fit the text of a query, by its filters and source documents."""
         if query.query_str is None:
             raise ValueError("query_str: the service searches by text, not by vector")
+        if query.node_ids:
+            raise ValueError("node_ids: the service has no filter by ids; give doc_ids or filters")
         hits = self._client.retrieve(
             self._index,
             query.query_str,
             query.similarity_top_k,
             mode=self._mode,
-            filter=None if query.filters is None else _condition(query.filters),
+            filter=_within(query),
         )
         nodes = [TextNode(id_=hit.id, text=hit.text, metadata=hit.metadata) for hit in hits]
         for node in nodes:
@@ -216,6 +218,14 @@ class DocsplitVectorStore(BasePydanticVectorStore):
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
+
+
+def _within(query: VectorStoreQuery) -> Filter | None:
+    given = None if query.filters is None else _condition(query.filters)
+    if not query.doc_ids:
+        return given
+    sources: Filter = {"field": SOURCE, "in": query.doc_ids}
+    return sources if given is None else {"and": [given, sources]}
 
 
 def _condition(filters: MetadataFilters) -> Filter | None:

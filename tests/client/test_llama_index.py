@@ -98,6 +98,21 @@ def test_filters_and_deletions_by_source(store: DocsplitVectorStore, client: Cli
     assert {one["id"] for one in client.all_documents("llama")} == {"tax"}
 
 
+def test_searches_keep_to_source_documents(store: DocsplitVectorStore, client: Client) -> None:
+    index = VectorStoreIndex.from_vector_store(store, embed_model=DocsplitEmbedding(client))
+    retriever = index.as_retriever(similarity_top_k=3, doc_ids=["animals"])
+    assert {one.node_id for one in retriever.retrieve("When are taxes due?")} == {"cat", "kitten"}
+    late = MetadataFilters(
+        filters=[MetadataFilter(key="year", value=2000, operator=FilterOperator.GT)]
+    )
+    both = VectorStoreQuery(
+        query_str="a cat", similarity_top_k=3, filters=late, doc_ids=["animals", "none"]
+    )
+    assert store.query(both).ids == ["kitten"]
+    with pytest.raises(ValueError, match="node_ids"):
+        store.query(VectorStoreQuery(query_str="a cat", node_ids=["cat"]))
+
+
 def test_the_retriever_returns_documents_or_passages(
     store: DocsplitVectorStore, server: Server, client: Client
 ) -> None:
