@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import Server, free_port
+from tests.conftest import Server, free_port, wait_until
 from tests.index.conftest import call
 from tests.page.browser import Tab, browsing, command
 from tests.page.conftest import PAYLOADS
@@ -236,6 +236,25 @@ def test_a_search_is_restricted_to_an_area(tab: Tab, server: Server) -> None:
     tab.wait("document.querySelector('.results .problem')")
     assert "another map now" in tab.text(".results")
     tab.problems[:] = [one for one in tab.problems if "status of 409" not in one]
+
+
+def test_a_map_without_points_is_shown(tab: Tab, server: Server) -> None:
+    call(server, "PUT", "/indexes/without", {}, status=201)
+    job = call(server, "POST", "/indexes/without/map", status=202)
+    wait_until(lambda: call(server, "GET", f"/jobs/{job['id']}")["ended"], 60)
+    document = {"id": "a", "text": "A document that is newer than the map."}
+    call(server, "POST", "/indexes/without/documents", {"documents": [document]})
+    tab.open(f"{server.url}/#/without/map")
+    tab.wait("document.querySelector('#map')")
+    assert "compute the map again" in tab.text("main")
+    tab.run("document.querySelector('#map').focus()")
+    tab.press("+")
+    tab.press("ArrowLeft")
+    tab.click("#visible")
+    assert tab.wait("document.querySelector('.chosen h2')?.innerText") == "0 documents in view"
+    digest(tab)
+    assert tab.problems == []
+    call(server, "DELETE", "/indexes/without", status=204)
 
 
 def test_a_service_of_one_bundle_offers_no_choice(tab: Tab, server: Server) -> None:

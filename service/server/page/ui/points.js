@@ -87,7 +87,8 @@ export class Points {
         if (value > high[axis]) high[axis] = value;
       }
     }
-    if (low[0] > high[0]) return;
+    // without a point, any place will do
+    if (low[0] > high[0]) for (const corner of [low, high]) corner.fill(0);
     this.centre = [(low[0] + high[0]) / 2, (low[1] + high[1]) / 2];
     const spans = [high[0] - low[0] || 1, high[1] - low[1] || 1];
     this.scale = 0.92 * Math.min(this.canvas.width / spans[0], this.canvas.height / spans[1]);
