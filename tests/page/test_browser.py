@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 
 from tests.conftest import NIGHTLY, Server
 from tests.page.browser import Tab, command
-from tests.page.conftest import PAYLOADS
+from tests.page.conftest import HEADERS, PAYLOADS
 
 pytestmark = pytest.mark.skipif(
     command(Path(), 0) is None,
@@ -171,6 +172,21 @@ def test_a_label_shows_the_windows_that_carried_it(tab: Tab, service: Server) ->
     tab.click("aside .part li button")
     assert tab.run("document.querySelectorAll('.window.shown.carried .share').length") == 1
     assert tab.run("window.attacked") is None
+
+
+def test_a_text_has_the_direction_of_its_script(tab: Tab, service: Server) -> None:
+    text = "\u0647\u0630\u0627 \u0646\u0635 (12)."
+    document = {"id": "arabic", "title": text, "text": text}
+    with httpx.Client(base_url=service.url, headers=HEADERS, timeout=60) as client:
+        assert client.put("/indexes/directions", json={}).is_success
+        answer = client.post("/indexes/directions/documents", json={"documents": [document]})
+        assert answer.is_success
+        tab.open(f"{service.url}/#/directions/document?id=arabic")
+        gap = "(e) => { const r = document.createRange(); r.selectNodeContents(e);"
+        gap += " return e.getBoundingClientRect().right - r.getBoundingClientRect().right; }"
+        tab.wait("document.querySelector('.words')")
+        assert tab.run(f"[...document.querySelectorAll('.words, h1')].map({gap})") == [0, 0]
+        assert client.delete("/indexes/directions").is_success
 
 
 def test_two_documents_stand_side_by_side(tab: Tab, service: Server) -> None:
