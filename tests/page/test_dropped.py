@@ -97,6 +97,17 @@ def test_a_dropped_folder_without_files_says_so(tab: Tab, service: Server, tmp_p
     tab.wait("document.querySelector('.report').innerText.includes('no file')")
 
 
+def test_a_folder_is_no_text_of_a_search(tab: Tab, service: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "minutes"
+    folder.mkdir()
+    (folder / "may.txt").write_text("The minutes of May.", encoding="utf-8")
+    tab.open(f"{service.url}/#/peps/search")
+    tab.wait("document.querySelector('.seeds li')")
+    drop(tab, "form.search", folder)
+    tab.wait("document.querySelector('.dropped [role=alert]')")
+    assert "That is a folder" in tab.text(".dropped")
+
+
 def test_a_file_that_cannot_be_read_says_why(tab: Tab, service: Server, tmp_path: Path) -> None:
     torn = tmp_path / "torn.pdf"
     torn.write_bytes(b"%PDF-1.7 torn")

@@ -17,10 +17,12 @@ export function takeFiles(box, report, form) {
   form.addEventListener("dragleave", () => form.classList.remove("over"));
   form.addEventListener("drop", (event) => {
     form.classList.remove("over");
-    const [file] = event.dataTransfer.files;
+    const { files: [file], items } = event.dataTransfer;
     if (!file) return;
     event.preventDefault();
-    take(file, box, report);
+    if ([...items].some((item) => item.webkitGetAsEntry()?.isDirectory)) {
+      fill(report, h("p.problem", { role: "alert" }, "That is a folder. Drop one file here, or the folder on the page Add."));
+    } else take(file, box, report);
   });
   return form;
 }
