@@ -8,7 +8,7 @@ from corpora.documents import Document
 from ranking.duplicates import Shingles, resemblance, shingles
 from service import executors
 from service.index.documents import Index
-from service.index.query.duplicates import CANDIDATES, like
+from service.index.query.duplicates import CANDIDATES, Held, like
 from service.index.query.reading import Query
 from service.index.rows.record import Encoding
 from service.uploads.progress import Progress
@@ -26,11 +26,12 @@ async def refuse(
     Of two such documents only the later one is refused, as if they were written one by one.
     """
     earlier: dict[str, Shingles] = {}
+    held = Held()
     for one in documents:
         if one.id not in known:
             continue
         query = Query(known[one.id].vector, one.text, one.id)
-        found = await like(index, query, threshold, 1)
+        found = await like(index, query, threshold, 1, held)
         if found:
             other: str | None = found[0].hit.id
         else:
@@ -63,8 +64,9 @@ async def mark(
     Of two such documents only the later one counts, as if they were written one by one.
     """
     later = {one.id for one in documents}
+    held = Held()
     for one in documents:
         later.remove(one.id)
         query = Query(known[one.id].vector, one.text, one.id, exclude=frozenset(later))
-        if found := await like(index, query, threshold, CANDIDATES):
+        if found := await like(index, query, threshold, CANDIDATES, held):
             progress.mark(one.id, found)

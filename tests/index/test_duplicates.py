@@ -17,7 +17,8 @@ import pytest
 
 from ranking import duplicates
 from service.index.indexes import Indexes, Model, connect
-from service.index.query.duplicates import Group, groups
+from service.index.query.duplicates import Group, Held, groups, like
+from service.index.query.reading import Query
 from tests.conftest import Server
 from tests.index.conftest import call, count, upsert
 from tests.index.processes import record
@@ -232,6 +233,37 @@ def test_one_text_in_many_documents_makes_few_candidates() -> None:
     found = duplicates.pairs(same)
     assert len(found) == 499
     assert duplicates.groups(500, [tuple(pair) for pair in found.tolist()]) == [list(range(500))]
+
+
+def test_documents_of_a_request_share_the_words_of_stored_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = {f"s{at}": f"stored{at} " + " ".join(f"w{at}x{n}" for n in range(60)) for at in (1, 2)}
+    split: list[str] = []
+    shingles = duplicates.shingles
+
+    def noted(text: str) -> duplicates.Shingles:
+        split.append(text.split()[0])
+        return shingles(text)
+
+    monkeypatch.setattr(duplicates, "shingles", noted)
+
+    async def scenario() -> list[list[str]]:
+        databases = [await connect(f"{tmp_path}/{part}") for part in ("indexes", "leases")]
+        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        await index.put([record(name, text) for name, text in stored.items()])
+        held, found = Held(), []
+        for at in range(8):
+            own = stored["s1"] if at == 7 else f"asked{at} and more"
+            query = Query(record("new", own).encoding.vector, own, "new")
+            found.append([one.hit.id for one in await like(index, query, 0.5, 9, held)])
+        return found
+
+    assert asyncio.run(scenario()) == [[]] * 7 + [["s1"]]
+    # to know it, as the query, and again with its window for what differs
+    assert (split.count("stored1"), split.count("stored2")) == (4, 1)
 
 
 def test_groups_are_compared_and_made_in_a_thread(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,8 @@ CANDIDATES = 50
 CHUNK = 16
 # a window differs if the other document has fewer of its shingles
 SAME = 0.8
-# bytes of shingles kept while candidates are confirmed
-_KEPT_BYTES = 64 * 2**20
+# bytes of shingles kept while candidates are confirmed, and while one request compares documents
+_KEPT_BYTES, _HELD_BYTES = 64 * 2**20, 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +58,63 @@ class Group:
     lowest: float
 
 
-async def like(index: Index, query: Query, threshold: float, limit: int) -> list[Match]:
-    """Documents whose resemblance to the query reaches ``threshold``, highest first."""
+class Held:
+    """The shingles of documents that queries of one request were compared with, by id."""
+
+    def __init__(self, most: int = _HELD_BYTES) -> None:
+        self._known: LRUCache[str, Shingles] = LRUCache(most, lambda own: own.nbytes + 256)
+
+    def keep(self, name: str, own: Shingles) -> None:
+        """Remember the shingles of a document, unless they are very many."""
+        if own.nbytes < self._known.maxsize // 4:
+            self._known[name] = own
+
+    def get(self, name: str) -> Shingles | None:
+        """The shingles of a document; None if they are not known."""
+        found: Shingles | None = self._known.get(name)
+        return found
+
+    def near(self, asked: Shingles, names: Iterable[str], threshold: float) -> list[str]:
+        """Those of the documents that may reach ``threshold``."""
+        pairs = [(name, self.get(name)) for name in names]
+        return [
+            name
+            for name, own in pairs
+            if own is None or duplicates.resemblance(asked, own) >= threshold
+        ]
+
+
+async def like(
+    index: Index, query: Query, threshold: float, limit: int, held: Held | None = None
+) -> list[Match]:
+    """Documents whose resemblance to the query reaches ``threshold``, highest first.
+
+    Args:
+        index: a generation.
+        query: the document to compare.
+        threshold: lowest resemblance.
+        limit: of the documents in the answer.
+        held: the same for all queries of one request, which often meet the same documents.
+    """
+    kept = Held() if held is None else held
     hits = {hit.id: hit for hit in await search.cosine(index, query, CANDIDATES, None)}
     asked = await executors.WORDS.run(duplicates.shingles, query.text)
+    near = await executors.WORDS.run(kept.near, asked, list(hits), threshold)
     found: list[Match] = []
-    async for part in index.contents(list(hits), Part.TEXT, Part.WINDOWS):
-        found += await executors.WORDS.run(_matches, asked, part, hits, threshold)
+    async for part in index.contents(near, Part.TEXT, Part.WINDOWS):
+        found += await executors.WORDS.run(_matches, asked, part, hits, threshold, kept)
     return sorted(found, key=lambda match: (-match.resemblance, match.hit.id))[:limit]
 
 
 def _matches(
-    asked: Shingles, part: pa.Table, hits: dict[str, Hit], threshold: float
+    asked: Shingles, part: pa.Table, hits: dict[str, Hit], threshold: float, held: Held
 ) -> list[Match]:
     found = []
     for name, text, ends in zip(
         texts(part["id"]), texts(part["text"]), part["window_ends"].to_pylist(), strict=True
     ):
         own = duplicates.shingles(text)
+        held.keep(name, own)
         share = duplicates.resemblance(asked, own)
         if share >= threshold:
             spans = zip([0, *ends[:-1]], ends, strict=True)
@@ -125,18 +164,18 @@ async def _confirmed(
     index: Index, ids: Sequence[str], candidates: NDArray[np.int64], threshold: float
 ) -> dict[tuple[int, int], float]:
     """Candidates whose resemblance reaches ``threshold``, with their resemblance."""
-    held: LRUCache[str, Shingles] = LRUCache(_KEPT_BYTES, getsizeof=lambda own: own.nbytes + 256)
+    held = Held(_KEPT_BYTES)
     shares: dict[tuple[int, int], float] = {}
     for at in range(0, len(candidates), CHUNK):
         # only these: a large index has millions of pairs
         chunk: list[tuple[int, int]] = [(a, b) for a, b in candidates[at : at + CHUNK].tolist()]
         names = {ids[place] for pair in chunk for place in pair}
-        near = {name: held[name] for name in names if name in held}
+        known = {name: held.get(name) for name in names}
+        near = {name: own for name, own in known.items() if own is not None}
         async for part in index.contents(sorted(names - near.keys()), Part.TEXT):
             near |= await executors.WORDS.run(_shingles, part)
         for name, own in near.items():
-            if own.nbytes < _KEPT_BYTES // CHUNK:
-                held[name] = own
+            held.keep(name, own)
         # a document may have been deleted since
         chunk = [(a, b) for a, b in chunk if ids[a] in near and ids[b] in near]
         sets = [(near[ids[a]], near[ids[b]]) for a, b in chunk]

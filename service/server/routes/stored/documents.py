@@ -123,13 +123,14 @@ async def _near(
     """Near-duplicates in the index, by position, if the request asks for them."""
     if body.on_duplicate == "allow":
         return []
-    from service.index.query.duplicates import like
+    from service.index.query.duplicates import Held, like
     from service.index.query.reading import Query
 
     found = []
+    held = Held()
     for position, one in enumerate(body.documents):
         query = Query(known[one.id].vector, one.text, one.id)
-        if matches := await like(index, query, THRESHOLD, MOST_MATCHES):
+        if matches := await like(index, query, THRESHOLD, MOST_MATCHES, held):
             pairs = [{"id": m.hit.id, "resemblance": m.resemblance} for m in matches]
             found.append({"position": position, "duplicates": pairs})
     return found
