@@ -158,9 +158,14 @@ class Mapping:
         progress = Progress(await index.count())
 
         async def work() -> None:
-            row = await _computed(self._store.path, index.table.name, progress)
-            progress.step, progress.share = "writing", 0.0
             indexes = await self._store.indexes()
+            try:
+                row = await _computed(self._store.path, index.table.name, progress)
+            except UnavailableError:
+                # the table of a deleted index cannot be read
+                (await indexes.open(name)).require(index.identity.uid)
+                raise
+            progress.step, progress.share = "writing", 0.0
             (await indexes.open(name)).require(index.identity.uid)
             await indexes.maps.put(row)
 

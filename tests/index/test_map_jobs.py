@@ -151,6 +151,22 @@ def test_a_computation_that_fails_says_so(tmp_path: Path) -> None:
         asyncio.run(background._computed(str(tmp_path), "missing", Progress(0)))
 
 
+def test_a_map_of_an_index_that_was_deleted_says_so(server: Server, index: str) -> None:
+    pytest.importorskip("openTSNE", reason="the extra map is not installed")
+    call(server, "PUT", "/indexes/soon-gone", {}, status=201)
+    # computed first, one at a time
+    other = call(server, "POST", f"/indexes/{index}/map", status=202)
+    job = call(server, "POST", "/indexes/soon-gone/map", status=202)
+    call(server, "DELETE", "/indexes/soon-gone", status=204)
+    wait_until(lambda: call(server, "GET", f"/jobs/{job['id']}")["ended"] is not None, 90)
+    ended = call(server, "GET", f"/jobs/{job['id']}")
+    assert (ended["state"], call(server, "GET", f"/jobs/{other['id']}")["state"]) == (
+        "failed",
+        "succeeded",
+    )
+    assert "no index of that name" in ended["error"]
+
+
 def test_a_cancelled_computation_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[asyncio.subprocess.Process] = []
     start = asyncio.create_subprocess_exec
