@@ -5,6 +5,7 @@ The service embeds texts itself, so the store and the retriever send texts, not 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -74,10 +75,16 @@ class DocsplitEmbedding(BaseEmbedding):
         return found
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
+        return await asyncio.to_thread(self._get_query_embedding, query)
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         vectors = self._client.embed_all(texts, prompt_name=self._text_prompt)
@@ -127,7 +134,7 @@ class DocsplitRetriever(BaseRetriever):
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         if self._async_client is None:
-            return self._retrieve(query_bundle)
+            return await asyncio.to_thread(self._retrieve, query_bundle)
         query = query_bundle.query_str
         hits = await self._async_client.retrieve(query=query, **self._search)
         return [self._node(hit) for hit in hits]
@@ -218,6 +225,18 @@ class DocsplitVectorStore(BasePydanticVectorStore):
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
+
+    async def aquery(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
+        """The same in a thread."""
+        return await asyncio.to_thread(self.query, query)
+
+    async def async_add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
+        """The same as ``add`` in a thread."""
+        return await asyncio.to_thread(self.add, nodes)
+
+    async def adelete(self, ref_doc_id: str, **_: Any) -> None:
+        """The same as ``delete`` in a thread."""
+        await asyncio.to_thread(self.delete, ref_doc_id)
 
 
 def _within(query: VectorStoreQuery) -> Filter | None:

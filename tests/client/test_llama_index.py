@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +113,32 @@ def test_searches_keep_to_source_documents(store: DocsplitVectorStore, client: C
     assert store.query(both).ids == ["kitten"]
     with pytest.raises(ValueError, match="node_ids"):
         store.query(VectorStoreQuery(query_str="a cat", node_ids=["cat"]))
+
+
+def test_other_tasks_run_while_the_service_works(
+    store: DocsplitVectorStore, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedding, retriever = DocsplitEmbedding(client), DocsplitRetriever(client, "llama")
+    threads: list[threading.Thread] = []
+    attempt = client._try
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return attempt(*given)
+
+    monkeypatch.setattr(client, "_try", noted)
+
+    async def run() -> None:
+        await embedding.aget_query_embedding("a cat")
+        await embedding.aget_text_embedding_batch(["a cat", "a tax"])
+        await retriever.aretrieve("a cat")
+        await store.aquery(VectorStoreQuery(query_str="a cat"))
+        await store.async_add([TextNode(id_="new", text="Wool is soft.")])
+        await store.adelete("taxes")
+
+    asyncio.run(run())
+    assert len(threads) >= 6
+    assert threading.main_thread() not in threads
 
 
 def test_the_retriever_returns_documents_or_passages(
