@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -129,6 +131,25 @@ def test_pooling_follows_the_hub(
         monkeypatch.setattr(f"{module}.{name}", str(tmp_path), raising=False)
     opened = open_start(BackboneSettings(path="org/model", max_tokens=64))
     assert opened.encoder.pooling == "cls"
+
+
+def test_modules_after_the_pooling_are_not_left_out_silently(
+    make_settings: MakeSettings, tiny_model: Path, tmp_path: Path
+) -> None:
+    """A map after the pooling is part of the encoder, as in the result of ``whiten``."""
+    longer = SentenceTransformer(str(tiny_model), device="cpu")
+    longer.append(Dense(32, 16, bias=False, activation_function=torch.nn.Identity()))
+    longer.append(Normalize())
+    longer.save_pretrained(str(tmp_path / "mapped"), create_model_card=False)
+    path = str(tmp_path / "mapped")
+    with pytest.raises(SettingsError, match="mapped' computes its vectors by Dense too"):
+        open_start(BackboneSettings(path=path, max_tokens=64))
+    chosen = BackboneSettings(path=path, max_tokens=64, pooling="mean")
+    assert open_start(chosen).encoder.backbone.config.hidden_size == 32
+    settings = make_settings(objective={"teacher": path})
+    start = open_start(settings.backbone)
+    with pytest.raises(SettingsError, match="mapped' computes its vectors by Dense too"):
+        open_teacher(settings, start, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

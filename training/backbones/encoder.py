@@ -24,6 +24,8 @@ _MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# modules of sentence-transformers after which a vector has the direction that the training gives it
+_KNOWN = {"Transformer", "Pooling", "Normalize", "Dropout"}
 
 
 class Encoder(nn.Module):
@@ -86,8 +88,8 @@ def open_start(settings: BackboneSettings) -> Start:
     """Open start weights.
 
     Raises:
-        SettingsError: the path holds no model or no fast tokenizer, or the model has fewer
-            positions than ``max_tokens``.
+        SettingsError: the path holds no model or no fast tokenizer, the model has fewer positions
+            than ``max_tokens``, or it changes its pooled vectors.
     """
     options: dict[str, Any] = {
         "revision": settings.revision,
@@ -148,6 +150,13 @@ def _check_length(config: Any, settings: BackboneSettings) -> None:
 def _pooling(settings: BackboneSettings) -> Pooling:
     if settings.pooling != "auto":
         return settings.pooling
+    further = _further_modules(settings)
+    if further:
+        raise SettingsError(
+            f"{settings.path!r} computes its vectors by {', '.join(further)} too, which the "
+            "training leaves out; to go on from its transformer only, set backbone.pooling to mean "
+            "or cls"
+        )
     path = _file(settings, "1_Pooling/config.json")
     if path is None:
         return "mean"
@@ -164,6 +173,16 @@ def _pooling(settings: BackboneSettings) -> Pooling:
         f"{settings.path!r} pools by {mode}; the training pools by mean or cls, which "
         "backbone.pooling chooses"
     )
+
+
+def _further_modules(settings: BackboneSettings) -> list[str]:
+    """Modules of the start weights that change the direction of a pooled vector."""
+    path = _file(settings, "modules.json")
+    if path is None:
+        return []
+    listed = json.loads(Path(path).read_text(encoding="utf-8"))
+    kinds = [str(module["type"]).rpartition(".")[2] for module in listed]
+    return [kind for kind in kinds if kind not in _KNOWN]
 
 
 def _file(settings: BackboneSettings, name: str) -> str | None:
