@@ -132,7 +132,8 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
     """A corpus, queries and judgements, in BEIR's form or with the columns of evaluation.md.
 
     If judgements have a column ``split``, only those with ``test`` count. A limited corpus keeps
-    every document that is an answer.
+    every document that is an answer. A query that is a document of the corpus, with its id and its
+    text, does not find itself (BEIR's ``ignore_identical_ids``).
 
     Raises:
         DataError: a file is not readable, or no query has an answer in the corpus.
@@ -172,9 +173,18 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
         names = [name for name in names if name in kept]
     number = {name: i for i, name in enumerate(names)}
     relevant = [{number[d]: grade for d, grade in judged.items()} for judged in grades.values()]
-    return Judged(
-        name, [texts[name] for name in names], [asked[q] for q in grades], relevant, left_out
-    )
+    itself = {
+        i: number[query]
+        for i, (query, judged) in enumerate(grades.items())
+        if query in number and query not in judged and _is(asked[query], texts[query])
+    }
+    found = [texts[name] for name in names]
+    return Judged(name, found, [asked[q] for q in grades], relevant, left_out, itself)
+
+
+def _is(query: str, document: str) -> bool:
+    """Whether a document, with or without a title, is the query."""
+    return document == query or document.endswith(f"\n\n{query}")
 
 
 def read_plain(path: Path, name: str, fields: Fields) -> Documents:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -64,6 +64,8 @@ class Judged(DataSet):
         queries: texts.
         relevant: grades above 0 by document number, for each query.
         left_out: documents without text, and judgements of missing documents.
+        itself: for queries that are documents of the corpus, as in ArguAna, the document's number
+            by the query's.
     """
 
     name: str
@@ -71,10 +73,24 @@ class Judged(DataSet):
     queries: Sequence[str]
     relevant: Sequence[Mapping[int, float]]
     left_out: int = 0
+    itself: Mapping[int, int] = field(default_factory=dict)
+
+    def without_themselves(
+        self, scores: npt.NDArray[np.floating], first: int = 0
+    ) -> npt.NDArray[np.floating]:
+        """Scores ``[queries, documents]`` from query ``first`` on, changed in place: ``-inf`` where
+        the document is the query."""
+        own = [(query - first, document) for query, document in self.itself.items()]
+        for row, column in own:
+            if 0 <= row < len(scores):
+                scores[row, column] = -np.inf
+        return scores
 
     def _content(self) -> Any:
         grades = [sorted(grades.items()) for grades in self.relevant]
-        return [list(self.documents), list(self.queries), grades]
+        content = [list(self.documents), list(self.queries), grades]
+        # digests of other sets stay as they were
+        return [*content, sorted(self.itself.items())] if self.itself else content
 
 
 @dataclass(frozen=True)

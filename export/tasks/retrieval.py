@@ -32,7 +32,9 @@ class Retrieval:
         documents, queries = vectors[: self.documents], vectors[self.documents :]
         found = [
             rank(
-                queries[start : start + _QUERIES_AT_ONCE] @ documents.T,
+                self._judged.without_themselves(
+                    queries[start : start + _QUERIES_AT_ONCE] @ documents.T, start
+                ),
                 self._judged.relevant[start : start + _QUERIES_AT_ONCE],
             ).ndcg
             for start in range(0, self.cases, _QUERIES_AT_ONCE)

@@ -115,6 +115,21 @@ def test_the_form_of_beir(data: Path) -> None:
     assert sorted(answers) == sorted(claims.documents[d] for g in claims.relevant for d in g)
 
 
+def test_a_query_that_is_a_document_is_known(tmp_path: Path) -> None:
+    """As in ArguAna; an id by itself says nothing, where both are counted from 0."""
+    corpus = [{"id": i, "title": "Title", "text": f"Text {i}"} for i in range(4)]
+    write_rows(tmp_path / "c" / "corpus.jsonl", corpus)
+    queries = [{"id": i, "text": text} for i, text in enumerate(["Text 0", "Other", "Text 2"])]
+    write_rows(tmp_path / "c" / "queries.jsonl", queries)
+    qrels = [{"query_id": i, "doc_id": d, "score": 1} for i, d in [(0, 1), (1, 2), (2, 2)]]
+    write_rows(tmp_path / "c" / "qrels.jsonl", qrels)
+    found = only(tmp_path / "c")
+    assert isinstance(found, Judged)
+    # the third counts itself as an answer
+    assert found.itself == {0: 0}
+    assert found.without_themselves(np.ones((2, 4)), 1).min() == 1
+
+
 def test_only_judgements_of_the_test_part_count(tmp_path: Path) -> None:
     write_rows(tmp_path / "c" / "corpus.jsonl", [{"id": i, "text": f"Text {i}"} for i in range(3)])
     write_rows(tmp_path / "c" / "queries.jsonl", [{"id": i, "text": f"Query {i}"} for i in "ab"])

@@ -11,7 +11,8 @@ import pytest
 
 from corpora.catalogue import discover
 from corpora.fields import Fields
-from corpora.sets import AnySet, Documents, Labelled, Linked
+from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from export.tasks.retrieval import Retrieval as Export
 from tests.training.evaluation.conftest import TOPICS
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Reading, Representation, Vectors
@@ -174,6 +175,14 @@ def test_retrieval(
     }
     assert found["random"] < 0.35 < found[model.name]
     assert found["tf-idf"] > found["random"]
+
+
+def test_a_query_in_the_corpus_does_not_find_itself(words: Representation) -> None:
+    """BEIR leaves the query out of its own ranking."""
+    documents = ["bal bem bis", "bal bem dor", "kes kul kor"]
+    data = Judged("counter", documents, documents[:1], [{1: 1.0}], itself={0: 0})
+    assert figures("retrieval", words, data)["mrr"] == 1
+    assert Export(data).figure(np.float32([[1, 0], [0.8, 0.6], [0, 1], [1, 0]])) == 1
 
 
 def test_elongation(

@@ -20,7 +20,8 @@ class Retrieval(Task):
     source = "LA(SER)³, section 4 (Tables 1 and 2; BEIR, nDCG@10)"
     differences = (
         "Queries and judgements are BEIR's test part. Title and text form one document. The paper "
-        "cuts at 256 tokens. An encoder puts its default prompt before queries and documents."
+        "cuts at 256 tokens. A query that is a document of the corpus does not find itself. An "
+        "encoder puts its default prompt before queries and documents."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "ndcg_10": "nDCG@10",
@@ -36,9 +37,8 @@ class Retrieval(Task):
         own = representation.fitted(data.documents)
         documents = own.features(data.documents, options.reading)
         product = own.features(data.queries, options.reading) @ documents.T
-        found = rank(
-            product if isinstance(product, np.ndarray) else product.toarray(), data.relevant
-        )
+        scores = product if isinstance(product, np.ndarray) else product.toarray()
+        found = rank(data.without_themselves(scores), data.relevant)
         outcomes = {
             "ndcg_10": found.ndcg,
             "recall_10": found.recall,
