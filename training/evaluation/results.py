@@ -97,8 +97,10 @@ def key(*facts: object) -> str:
 
 
 def path_of(out: Path, task: str, data: str, encoder: str) -> Path:
-    """The file of a result."""
+    """The file of a result; encoders of different names have different files."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder)
+    if name != encoder:
+        name += f"-{key(encoder)[:8]}"
     return out / FOLDER / name / f"{task}-{data}.json"
 
 
@@ -120,7 +122,13 @@ def write(path: Path, result: Result) -> None:
 
 def every(out: Path) -> Iterator[Result]:
     """All results in a folder and its subfolders, by path."""
+    found: dict[tuple[str, str, str], Result] = {}
     for path in sorted((out / FOLDER).glob("*/*.json")):
         result = read(path)
-        if result is not None:
-            yield result
+        if result is None:
+            continue
+        place = result.task, result.data, result.encoder
+        # former versions wrote some results to other files
+        if place not in found or path == path_of(out, *place):
+            found[place] = result
+    yield from found.values()

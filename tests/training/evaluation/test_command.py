@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -196,6 +197,22 @@ def test_two_encoders_with_one_name_are_refused(
     given = [f"tiny={tiny_model}", *more, "--data", str(data), "--max-tokens", "32"]
     assert main([*given, "--out", str(tmp_path), "--cache", str(tmp_path)]) == 1
     assert "both called tiny" in capsys.readouterr().err
+
+
+def test_encoders_whose_names_have_no_latin_letters_are_kept_apart(
+    tiny_model: Path, data: Path, tmp_path: Path
+) -> None:
+    names = ["модель", "кодер"]
+    for name in names:
+        shutil.copytree(tiny_model, tmp_path / name)
+        given = [str(tmp_path / name), "--data", str(data), "--tasks", "retrieval"]
+        places = ["--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+        assert main([*given, *places, "--no-controls", "--max-tokens", "32"]) == 0
+    # as a former version wrote it
+    [one, _] = sorted((tmp_path / "out" / "results").iterdir())
+    shutil.copytree(one, tmp_path / "out" / "results" / "-")
+    found = [result.encoder for result in every(tmp_path / "out")]
+    assert sorted(found) == sorted(names)
 
 
 def test_missing_data_is_named(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
