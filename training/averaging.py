@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +101,8 @@ def main(arguments: Sequence[str]) -> int:
         raise AveragingError("one model is not enough: name two or more")
     if len(shares) != len(given.models):
         raise AveragingError(f"--shares: {len(shares)} shares for {len(given.models)} models")
+    if not all(map(math.isfinite, shares)):
+        raise AveragingError("--shares must be finite numbers")
     if sum(shares) <= 0:
         raise AveragingError("--shares must have a sum above 0")
     average(given.models, shares, given.output)

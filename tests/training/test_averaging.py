@@ -57,6 +57,8 @@ def test_a_share_below_zero_subtracts(tiny_model: Path, moved: Path, tmp_path: P
         (2, ["--shares", "0", "0"], "above 0"),
         (2, ["--shares", "1", "-1"], "above 0"),
         (2, ["--shares", "1", "2", "3"], "3 shares for 2 models"),
+        (2, ["--shares", "nan", "1"], "finite"),
+        (2, ["--shares", "inf", "1"], "finite"),
         (2, [], "exists"),
     ],
 )
