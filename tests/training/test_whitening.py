@@ -201,6 +201,7 @@ def test_the_result_is_the_encoder_and_the_map(
         (["--ridge", "nan"], "--ridge must be above 0"),
         (["--prefixes"], "--prefixes needs --dimensions"),
         (["--documents", "5"], "--documents must be at least 20"),
+        (["--seed", "-1"], "--seed must be 0 or more"),
     ],
 )
 def test_flags_out_of_range_are_refused(
@@ -209,3 +210,12 @@ def test_flags_out_of_range_are_refused(
     given = ["whiten", "nowhere", str(tmp_path), "--output", str(tmp_path / "out"), *flags]
     assert main(given) == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_window_of_no_tokens_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["whiten", "nowhere", str(tmp_path), "--output", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        main([*given, "--max-tokens", "0"])
+    assert "--max-tokens: '0' is not a whole number above 0" in capsys.readouterr().err

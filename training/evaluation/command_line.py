@@ -168,6 +168,16 @@ def _counts(text: str) -> list[int]:
     return values
 
 
+def _seed(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="docsplit-evaluate",
@@ -213,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--sample", type=count, default=200, help="documents of unlabelled tasks; default: 200")
     add("--epochs", type=count, default=20, help="epochs of a probe; default: 20")
     add("--steps", type=count, default=1000, help="minimum steps of a probe; default: 1000")
-    add("--seed", type=int, default=0, help="seed of every draw; default: 0")
+    add("--seed", type=_seed, default=0, help="seed of every draw; default: 0")
     add_field_flags(parser, "text", "id", "title", "label")
     add(
         "--spacy-model",

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from corpora.fields import Fields, add_field_flags
 from export.checkpoint.own_code import only_own_code, save_with_code
+from export.checks.options import count
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
         raise SettingsError("--prefixes needs --dimensions")
     if not given.ridge > 0 or not np.isfinite(given.ridge):
         raise SettingsError(f"--ridge must be above 0, not {given.ridge}")
+    if given.seed < 0:
+        raise SettingsError(f"--seed must be 0 or more, not {given.seed}")
     if given.documents < 20:
         raise SettingsError(f"--documents must be at least 20, not {given.documents}")
     console = Console(highlight=False, markup=False)
@@ -116,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         default=0.05,
         help="added to every variance, as a share of their mean (default: 0.05)",
     )
-    parser.add_argument("--max-tokens", type=int, help="window (default: the encoder's)")
+    parser.add_argument("--max-tokens", type=count, help="window (default: the encoder's)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw and the halves")
     parser.add_argument(
         "--cache", type=Path, help="folder of computed vectors (default: OUTPUT.vectors)"

@@ -227,6 +227,12 @@ def test_counts_are_above_zero(flag: str, capsys: pytest.CaptureFixture[str]) ->
     assert "not a whole number above 0" in capsys.readouterr().err
 
 
+def test_a_seed_is_not_below_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["random", "--data", "nowhere", "--seed", "-1"])
+    assert "--seed: '-1' is not a whole number of 0 or more" in capsys.readouterr().err
+
+
 def test_tables_format_numbers() -> None:
     assert [number(v) for v in (0.9578, 1.0, -0.012, -0.0001, 12.3)] == [
         ".958",
