@@ -61,9 +61,17 @@ class Refused:
 Refuse = Callable[[Refused], None]
 
 
-def read_texts(path: Path, fields: Fields = _FIELDS) -> Iterator[Document]:
-    """Stream ids and texts in a fixed order; raises like ``read_documents``."""
-    for found in _read(path, [fields.text], [fields.id]):
+def read_texts(
+    path: Path, fields: Fields = _FIELDS, *, links: Path | None = None
+) -> Iterator[Document]:
+    """Stream ids and texts in a fixed order; raises like ``read_documents``.
+
+    Args:
+        path: a file or folder.
+        fields: names of columns.
+        links: a table in the folder that holds no documents.
+    """
+    for found in _read(path, [fields.text], [fields.id], but=links):
         yield found if isinstance(found, Document) else text_of(found[1], found[0], fields)
 
 

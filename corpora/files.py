@@ -29,13 +29,18 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    kept = [p for p in found if suffix(p) in (*TYPES, *OLD) and (but is None or p != but)]
+    kept = [p for p in found if suffix(p) in (*TYPES, *OLD) and not same(p, but)]
     if not kept:
         packed = ", ".join(COMPRESSED)
         raise DataError(
             f"{path}: no file of a known type; known are {FORMATS}, each also with {packed}"
         )
     return kept
+
+
+def same(path: Path, other: Path | None) -> bool:
+    """Whether two paths, one of them perhaps relative, name one file."""
+    return other is not None and path.name == other.name and path.resolve() == other.resolve()
 
 
 def suffix(path: Path) -> str:

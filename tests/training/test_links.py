@@ -104,6 +104,27 @@ def test_links_to_missing_documents_and_between_one_author_are_left_out(
         open_graph(Path(linked["links"]), settings.data, run.cache, run.train)
 
 
+def test_the_table_of_links_may_be_in_the_folder_of_the_documents(
+    make_settings: MakeSettings,
+    linked: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("path", "links"):
+        Path(linked[name]).rename(folder / Path(linked[name]).name)
+    monkeypatch.chdir(tmp_path)
+    places = {"path": str(folder), "links": "folder/links.csv", "author_field": "by"}
+    settings = make_settings(data=linked | places, objective=LINKS)
+    run = opened(settings)
+    assert (len(run.cache), run._opened.graph and run._opened.graph.links) == (120, 60)
+    # other links are no other documents
+    with (folder / "links.csv").open("a", encoding="utf-8") as stream:
+        stream.write("\nd0,d12")
+    assert opened(settings).cache.root == run.cache.root
+
+
 @pytest.mark.parametrize("authors", ["A. One; B. Two", ["B. Two", "A. One"], " b. two;"])
 def test_authors_are_a_list_or_a_text_with_semicolons(
     make_settings: MakeSettings, tmp_path: Path, tiny_cache: TokenCache, authors: object

@@ -10,7 +10,7 @@ import corpora.documents
 from corpora.documents import Document, read_texts, text_of
 from corpora.errors import DataError
 from corpora.fields import Fields
-from corpora.files import TYPES, suffix
+from corpora.files import TYPES, same, suffix
 from corpora.tables import check
 from training.settings import DataSettings
 
@@ -28,7 +28,7 @@ def read_documents(settings: DataSettings) -> Iterator[Document]:
     """
     path = Path(settings.path)
     if path.exists() and not _is_saved_dataset(path):
-        yield from read_texts(path, _fields(settings))
+        yield from read_texts(path, _fields(settings), links=_links(settings))
     elif path.exists():
         yield from _records(_saved_dataset(path, settings), settings)
     elif path.is_absolute() or settings.path[0] == "." or suffix(path) in TYPES:
@@ -48,7 +48,10 @@ def read_authors(settings: DataSettings, field: str) -> Iterator[tuple[str, froz
     """
     path = Path(settings.path)
     if path.exists() and not _is_saved_dataset(path):
-        for document in corpora.documents.read_documents(path, _fields(settings), typed=[field]):
+        links = _links(settings) if path.is_dir() else None
+        for document in corpora.documents.read_documents(
+            path, _fields(settings), typed=[field], links=links
+        ):
             yield document.id, _authors(document.metadata.get(field), f"{path}: {document.id}")
         return
     dataset = _saved_dataset(path, settings) if path.exists() else _hub_dataset(settings)
@@ -79,7 +82,10 @@ def fingerprint(settings: DataSettings) -> str:
         digest.update(json.dumps([settings.path, settings.hub_config, settings.revision]).encode())
         return digest.hexdigest()
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    links = _links(settings)
     for file in files:
+        if same(file, links):
+            continue
         with file.open("rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
         name = file.name if file == path else file.relative_to(path).as_posix()
@@ -131,6 +137,11 @@ def _records(dataset: Any, settings: DataSettings) -> Iterator[Document]:
         where = f"{settings.path}: row {number}"
         check(where, record, [fields.text])
         yield text_of(record, where, fields)
+
+
+def _links(settings: DataSettings) -> Path | None:
+    """The table of links, which may be in the folder of the documents."""
+    return None if settings.links is None else Path(settings.links)
 
 
 def _fields(settings: DataSettings) -> Fields:
