@@ -34,6 +34,19 @@ def contents(cache: TokenCache) -> list[list[list[int]]]:
     return [[s.tolist() for s in cache.sentences(d)] for d in range(len(cache))]
 
 
+def test_half_a_surrogate_pair_does_not_end_the_build(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """JSON that was cut within an emoji holds one."""
+    rows = [
+        {"id": f"{n}", "text": f"Bal {half} bom. Dor."} for n, half in enumerate("\ud83d\ufffd")
+    ]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    one, other = contents(open_cache(tmp_path / "d.jsonl", tokenizer, tmp_path, near_duplicates=0))
+    assert one == other
+    assert split_sentences("Bal \ud83d bom. Dor 😀.") == ["Bal \ufffd bom.", "Dor 😀."]
+
+
 def test_sentences_keep_abbreviations_together() -> None:
     text = (
         "Dr. Smith went to Washington, D.C. on Jan. 5th. She met Mr. J. Doe (cf. Fig. 3).\n\n"

@@ -25,7 +25,7 @@ from corpora.errors import DataError
 from training.data import cache as layout
 from training.data.cache import CacheCounts, TokenCache
 from training.data.near_duplicates import later_duplicates, load_signatures, signature
-from training.data.sentences import split_sentences
+from training.data.sentences import split_sentences, valid
 from training.data.sources import fingerprint, read_documents
 from training.data.specials import whole_text_tokenizer
 from training.settings import DataSettings
@@ -169,7 +169,8 @@ class _Build:
     def _append(self, block: list[Document], streams: dict[str, IO[bytes]]) -> None:
         for document in block:
             self.read += 1
-            text = self.pattern.sub("", document.text) if self.pattern else document.text
+            text = valid(document.text)
+            text = self.pattern.sub("", text) if self.pattern else text
             sentences = split_sentences(text, self.settings.language)
             encoded = self._encode(sentences)
             if len(encoded) < self.settings.min_sentences:

@@ -85,6 +85,14 @@ class TestFolder:
             FolderEncoder(str(tiny_model), "tiny", 2)
 
 
+def test_half_a_surrogate_pair_reads_as_the_replacement_character(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    with opened(str(tiny_model), tmp_path, max_tokens=32) as encoder:
+        broken, replaced = encoder.features(["Bal \ud83d bom.", "Bal \ufffd bom."])
+    assert (broken == replaced).all()
+
+
 class Counting:
     """An encoder that records its requests and can fail."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from corpora.errors import DataError
+from training.data.sentences import valid
 from training.evaluation.encoders.interface import Encoder, Reading, Vectors
 from training.evaluation.encoders.store import Store, text_digest
 from training.evaluation.progress import EmbeddingProgress
@@ -72,7 +73,7 @@ class CachedEncoder:
         total = sum(len(texts[digest]) for digest in missing)
         with self._progress.embedding(self.name, len(missing), total) as advance:
             for group in _groups(missing, texts):
-                own = [texts[digest] for digest in group]
+                own = [valid(texts[digest]) for digest in group]
                 began = self._clock()
                 vectors = self._checked(self.encoder.encode(own, reading), len(own))
                 seconds = self._clock() - began
