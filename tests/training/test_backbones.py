@@ -17,6 +17,8 @@ from transformers import (
     AutoTokenizer,
     BigBirdConfig,
     BigBirdModel,
+    ElectraConfig,
+    ElectraModel,
     LongformerConfig,
     LongformerModel,
     ModernBertConfig,
@@ -31,6 +33,7 @@ from training.backbones.encoder import open_start, pool
 from training.backbones.teacher import Teacher, open_teachers
 from training.errors import SettingsError
 from training.settings import BackboneSettings, Settings
+from training.trainer.loop import TrainingRun
 
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
@@ -201,6 +204,20 @@ def test_only_a_given_dropout_is_refused_by_a_model_without_it(
     settings = BackboneSettings(path=str(tmp_path), max_tokens=64, attention_dropout=0.0)
     with pytest.raises(SettingsError, match=r"backbone\.attention_dropout: a fnet model has no"):
         open_start(settings)
+
+
+def test_a_model_with_narrow_token_vectors_predicts_no_words(
+    make_settings: MakeSettings, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """Small ELECTRA and ALBERT models map their token vectors to wider states."""
+    config = ElectraConfig(**SIZES | {"vocab_size": len(tokenizer)}, embedding_size=8)
+    ElectraModel(config).save_pretrained(tmp_path / "electra")
+    tokenizer.save_pretrained(tmp_path / "electra")
+    start = {"path": str(tmp_path / "electra")}
+    with pytest.raises(SettingsError, match=r"mlm_weight: .* have 8 dimensions, .* have 16; set"):
+        TrainingRun(make_settings(backbone=start))
+    settings = make_settings(backbone=start, objective={"mlm_weight": 0.0})
+    assert TrainingRun(settings).run().finished
 
 
 def test_unusable_start_weights_are_named(

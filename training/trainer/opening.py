@@ -131,5 +131,13 @@ def _open_head(settings: Settings, start: Start) -> tuple[MaskedLMHead | None, s
         return None, None
     if start.tokenizer.mask_token_id is None:
         raise SettingsError("objective.mlm_weight: the tokenizer has no mask token; set it to 0")
-    head = MaskedLMHead(start.encoder.backbone.get_input_embeddings())
+    embeddings = start.encoder.backbone.get_input_embeddings()
+    states = start.encoder.backbone.config.hidden_size
+    if embeddings.embedding_dim != states:
+        raise SettingsError(
+            "objective.mlm_weight: the head predicts words by the model's token vectors; they have "
+            f"{embeddings.embedding_dim} dimensions, but its states have {states}; set it to 0, "
+            "with another view than mlm"
+        )
+    head = MaskedLMHead(embeddings)
     return head, "checkpoint" if head.adopt(start.head_weights) else "tied, fresh"
