@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from pathlib import Path
 
-from studies.encoders.objectives import RECIPES, report, settings
+import pytest
+
+from studies.encoders.objectives import RECIPES, report, settings, trained
+from training.errors import CheckpointError
 from training.evaluation.results import Figure, Measured, Result, path_of, write
+from training.trainer.output import write_record
 
 
-def test_every_recipe_is_a_separate_run(tmp_path: Path) -> None:
-    given = Namespace(
+def given_for(folder: Path) -> Namespace:
+    return Namespace(
         start="start",
-        documents=tmp_path / "d.jsonl",
-        out=tmp_path,
+        documents=folder / "d.jsonl",
+        out=folder,
         max_tokens=128,
         batch=32,
         steps=10,
@@ -23,6 +28,21 @@ def test_every_recipe_is_a_separate_run(tmp_path: Path) -> None:
         windows=1,
         static_width=None,
     )
+
+
+def test_a_finished_run_of_other_settings_is_not_taken(tmp_path: Path) -> None:
+    """Its figures would be in one table with those of the new settings."""
+    given = given_for(tmp_path)
+    made = settings(given, "docsplit", 0)
+    write_record(made.run.output / "model", {"settings": json.loads(made.model_dump_json())})
+    assert trained(given, "docsplit", 0) == made.run.output / "model"
+    longer = Namespace(**vars(given) | {"steps": 20})
+    with pytest.raises(CheckpointError, match=r"optimisation\.max_steps was 10, is 20"):
+        trained(longer, "docsplit", 0)
+
+
+def test_every_recipe_is_a_separate_run(tmp_path: Path) -> None:
+    given = given_for(tmp_path)
     made = [settings(given, recipe, seed) for recipe in RECIPES for seed in (0, 1)]
     assert len({str(run.run.output) for run in made}) == len(made)
     assert len({run.objective.model_dump_json() for run in made}) == len(RECIPES)

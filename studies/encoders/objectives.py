@@ -19,6 +19,7 @@ encoder with random weights, whose tokenizer is all that matters.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ from training.evaluation.tasks.registry import TASKS, chosen
 from training.evaluation.tasks.task import Options
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
+from training.trainer.output import RECORD
+from training.trainer.resumption import check_settings, fixed_settings
 
 RECIPES: dict[str, dict[str, Any]] = {
     "mlm": {"view": "mlm"},
@@ -88,10 +91,19 @@ def settings(given: argparse.Namespace, recipe: str, seed: int) -> Settings:
 
 
 def trained(given: argparse.Namespace, recipe: str, seed: int) -> Path | None:
-    """The encoder of a recipe and seed; None if its training was interrupted."""
+    """The encoder of a recipe and seed; None if its training was interrupted.
+
+    Raises:
+        CheckpointError: the folder holds an encoder that was trained by other settings.
+    """
     made = settings(given, recipe, seed)
     model = made.run.output / "model"
     if model.is_dir():
+        record = json.loads((model / RECORD).read_text(encoding="utf-8"))
+        held, mine = (
+            fixed_settings(one, "") for one in (Settings.model_validate(record["settings"]), made)
+        )
+        check_settings(made.run.output, held, mine)
         return model
     result = TrainingRun(made).run()
     return result.model if result.finished else None
