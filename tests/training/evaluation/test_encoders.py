@@ -186,6 +186,10 @@ class TestControls:
         with pytest.raises(ValueError, match="no windows"):
             own.features(["red"], "first")
 
+    def test_tf_idf_counts_words_of_one_letter_if_there_are_no_others(self) -> None:
+        own = TfIdf().fitted(["a b", "a 我"])
+        assert own.features(["b", "我", "c"]).toarray().sum(axis=1).tolist() == [1, 1, 0]
+
 
 class TestService:
     def test_vectors_equal_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from training.evaluation.encoders.interface import Features, Reading
 
 _REVISION = "tf-idf-1"
+_ANY_WORD = r"\w+"
 
 
 class TfIdf:
@@ -28,7 +29,11 @@ class TfIdf:
         """Learn the words of these texts."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        return TfIdf(TfidfVectorizer(sublinear_tf=True).fit(texts))
+        try:
+            return TfIdf(TfidfVectorizer(sublinear_tf=True).fit(texts))
+        except ValueError:
+            # no word has two letters
+            return TfIdf(TfidfVectorizer(sublinear_tf=True, token_pattern=_ANY_WORD).fit(texts))
 
     def features(self, texts: Sequence[str], reading: Reading = "whole") -> Features:
         """Sparse rows ``[texts, words]``."""
