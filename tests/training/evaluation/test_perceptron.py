@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from corpora.sets import Linked
+from training.evaluation.encoders.cached import CachedEncoder
+from training.evaluation.encoders.random_vectors import RandomVectors
+from training.evaluation.encoders.store import Store
 from training.evaluation.probes import perceptron
 from training.evaluation.probes.classifier import classify, drawn
 from training.evaluation.probes.perceptron import Schedule, predict, scores, train
+from training.evaluation.tasks.citation_retrieval import CitationRetrieval
+from training.evaluation.tasks.task import Options
 
 
 def problem(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -131,3 +139,13 @@ def test_a_draw_has_equally_many_of_each_class() -> None:
         assert len(set(pool.tolist())) == 6
     assert len({tuple(pool) for pool in pools}) == 5
     assert drawn(labels, 5, draws=1, seed=0) is None
+
+
+def test_a_ranking_without_a_trained_perceptron_has_no_figures(tmp_path: Path) -> None:
+    """The only citing document is in one fold, whose training part then has no link."""
+    encoder = CachedEncoder(RandomVectors(), Store(tmp_path, "r"))
+    texts = [f"text {number}" for number in range(30)]
+    for links, held in (({0: frozenset({1, 2})}, False), ({i: {i + 1} for i in range(20)}, True)):
+        data = Linked("papers", texts, {one: frozenset(cited) for one, cited in links.items()})
+        found = CitationRetrieval().run(encoder, data, Options(epochs=1, steps=10)).figures
+        assert ("mlp_mrr" in found, "mrr" in found) == (held, True)

@@ -30,8 +30,9 @@ class CitationRetrieval(Task):
         "There are two rankings: by cosine, and by cosine + MLP. The second ranks the best 100 by "
         "cosine again, by the sum of cosine and the logit of an MLP on [u; v; u·v], each "
         "standardised over the 100. The MLP is trained on balanced pairs; in each of five folds "
-        "no pair contains a citing document of the fold. TF-IDF has only cosine. --mask deletes "
-        "identifiers that name the cited document; some known sets have a mask by default."
+        "no pair contains a citing document of the fold. TF-IDF has only cosine, as have sets too "
+        "small for the folds. --mask deletes identifiers that name the cited document; some known "
+        "sets have a mask by default."
     )
     columns: ClassVar[Mapping[str, str]] = {
         "mrr": "MRR",
@@ -53,8 +54,9 @@ class CitationRetrieval(Task):
         queries = np.asarray(sorted(data.links))
         similar = cosines(vectors, queries)
         outcomes = _outcomes(rank(similar, _relevant(data, queries)), "")
-        if not own.sparse:
-            outcomes |= _outcomes(_reranked(vectors, data, queries, similar, options), "mlp_")
+        reranked = None if own.sparse else _reranked(vectors, data, queries, similar, options)
+        if reranked is not None:
+            outcomes |= _outcomes(reranked, "mlp_")
         return Measured(
             figures={name: Figure(value=float(v.mean())) for name, v in outcomes.items()},
             counts={
@@ -84,7 +86,8 @@ def _reranked(
     queries: npt.NDArray[np.int64],
     similar: npt.NDArray[np.float32],
     options: Options,
-) -> Ranked:
+) -> Ranked | None:
+    """The ranking by cosine and MLP; None if a fold leaves no pair to train it."""
     draw = np.random.default_rng(options.seed)
     fold = draw.permutation(len(queries)) % _FOLDS
     trained = []
@@ -93,7 +96,7 @@ def _reranked(
         trained.append(balanced(data, seen, draw))
     least = min(map(len, trained))
     if least < 2:
-        return rank(similar, _relevant(data, queries))
+        return None
     # linked and unlinked pairs in turn, so that a truncated pool stays balanced
     turns = [pairs.reshape(2, -1, 2).transpose(1, 0, 2).reshape(-1, 2) for pairs in trained]
     labels = np.concatenate([halves(p).reshape(2, -1).T.ravel() for p in trained])
