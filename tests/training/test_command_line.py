@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
 
+from tests.training.conftest import make_documents
 from training.__main__ import main
 from training.command_line import parse, setting_names
 from training.errors import SettingsError
@@ -108,3 +111,25 @@ def test_error_of_the_data_ends_the_program_with_a_message(
     ]  # fmt: skip
     assert main(arguments) == 1
     assert "d.jsonl:2: no valid JSON" in capsys.readouterr().err
+
+
+def test_a_full_disk_ends_the_program_with_a_message_and_the_command_goes_on(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "d.jsonl"
+    data.write_text("\n".join(map(json.dumps, make_documents(200))), encoding="utf-8")
+    arguments = [
+        "--data.path", str(data), "--data.cache", str(tmp_path / "cache"),
+        "--backbone.path", str(tiny_model), "--backbone.max_tokens", "32",
+        "--run.output", str(tmp_path / "run"), "--run.tensorboard", "false",
+        "--optimisation.max_steps", "1",
+    ]  # fmt: skip
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        assert main(arguments) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = "docsplit-train: [Errno 27] File too large; free space or correct the path, then repeat"
+    assert said in capsys.readouterr().err
+    assert main(arguments) == 0
