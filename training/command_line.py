@@ -99,6 +99,8 @@ def _read(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"--config {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"--config {path}: not UTF-8 ({error.reason})") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"--config {path}: not valid YAML ({error})") from None
     if content is None:

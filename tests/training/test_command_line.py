@@ -84,6 +84,13 @@ def test_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--run.sed" in capsys.readouterr().err
 
 
+def test_a_file_of_settings_is_utf_8(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_bytes("data: {path: büro}".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"--config .*run\.yaml: not UTF-8"):
+        parse(["--config", str(config)])
+
+
 def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(["--help"])
