@@ -15,13 +15,16 @@ from transformers import PreTrainedTokenizerFast
 
 from corpora.documents import Document
 from corpora.errors import DataError
-from tests.training.conftest import make_documents
+from tests.training.conftest import MakeSettings, make_documents
 from training.data import build
 from training.data.cache import TokenCache
 from training.data.sentences import split_sentences
 from training.data.sources import read_documents
 from training.data.specials import Specials, whole_text_tokenizer
+from training.errors import CheckpointError
+from training.processes import Processes
 from training.settings import DataSettings
+from training.trainer.loop import TrainingRun
 
 
 def open_cache(
@@ -45,6 +48,20 @@ def test_half_a_surrogate_pair_does_not_end_the_build(
     one, other = contents(open_cache(tmp_path / "d.jsonl", tokenizer, tmp_path, near_duplicates=0))
     assert one == other
     assert split_sentences("Bal \ud83d bom. Dor 😀.") == ["Bal \ufffd bom.", "Dor 😀."]
+
+
+def test_a_run_does_not_go_on_with_other_documents(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "d.jsonl"
+    documents = make_documents(30)
+    for rows in (documents, documents[1:]):
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        run = TrainingRun(make_settings(data={"path": str(path)}), Processes(cpu=True))
+        if rows is documents:
+            run.run(stop_after=1)
+    with pytest.raises(CheckpointError, match=r"settings \(the documents, .* changed\)"):
+        run.run()
 
 
 def test_sentences_keep_abbreviations_together() -> None:

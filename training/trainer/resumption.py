@@ -35,7 +35,13 @@ def check_settings(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> 
     """Raise ``CheckpointError`` if the settings of a checkpoint differ from the run's."""
     different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)]
     if different:
-        shown = "; ".join(f"{k} was {held.get(k)!r}, is {mine.get(k)!r}" for k in different)
+        shown = "; ".join(_said(k, held.get(k), mine.get(k)) for k in different)
         raise CheckpointError(
             f"{output}: its checkpoint belongs to other settings ({shown}); name another run.output"
         )
+
+
+def _said(name: str, held: object, mine: object) -> str:
+    if name == "cache":
+        return "the documents, the tokenizer or how they are read changed"
+    return f"{name} was {held!r}, is {mine!r}"
