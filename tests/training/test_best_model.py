@@ -65,3 +65,14 @@ def test_early_stop_and_best_model(
     again = TrainingRun(settings, Processes(cpu=True)).run()
     assert (again.step, again.stopped_early) == (3, True)
     assert torch.equal(weights(tmp_path / "run")[name], kept[1][name])
+
+
+def test_a_run_does_not_go_on_without_its_best_model(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """Else the last model would be written as the best one."""
+    settings = make_settings(run={"evaluate_every": 1, "keep_best": True})
+    assert TrainingRun(settings, Processes(cpu=True)).run().finished
+    (tmp_path / "run" / "best.pt").unlink()
+    with pytest.raises(CheckpointError, match=r"best\.pt is missing"):
+        TrainingRun(settings, Processes(cpu=True)).run()

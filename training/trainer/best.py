@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from training.errors import CheckpointError
 from training.evaluation.validation import Validation
 from training.settings import RunSettings
 from training.trainer.checkpoint import write
@@ -63,7 +64,16 @@ class BestModel:
         return {"best": self._value, "since_best": self._since, "stopped": self.stopped}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continue from the ``state`` of a checkpoint."""
+        """Continue from the ``state`` of a checkpoint.
+
+        Raises:
+            CheckpointError: the file of the best weights is missing.
+        """
+        if self._settings.keep_best and state["best"] > -math.inf and not self._path.is_file():
+            raise CheckpointError(
+                f"{self._path} is missing, which holds the best model so far; put it back, or name "
+                "another run.output"
+            )
         self._value, self._since = state["best"], state["since_best"]
         # former checkpoints do not say it
         self.stopped = state.get("stopped", False)
