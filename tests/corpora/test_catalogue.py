@@ -121,7 +121,10 @@ def test_a_query_that_is_a_document_is_known(tmp_path: Path) -> None:
     write_rows(tmp_path / "c" / "corpus.jsonl", corpus)
     queries = [{"id": i, "text": text} for i, text in enumerate(["Text 0", "Other", "Text 2"])]
     write_rows(tmp_path / "c" / "queries.jsonl", queries)
-    qrels = [{"query_id": i, "doc_id": d, "score": 1} for i, d in [(0, 1), (1, 2), (2, 2)]]
+    pairs = [(0, 1), (1, 2), (2, 2)]
+    qrels: list[dict[str, object]] = [
+        {"query_id": query, "doc_id": document, "score": 1} for query, document in pairs
+    ]
     write_rows(tmp_path / "c" / "qrels.jsonl", qrels)
     found = only(tmp_path / "c")
     assert isinstance(found, Judged)

@@ -182,7 +182,8 @@ def test_a_query_in_the_corpus_does_not_find_itself(words: Representation) -> No
     documents = ["bal bem bis", "bal bem dor", "kes kul kor"]
     data = Judged("counter", documents, documents[:1], [{1: 1.0}], itself={0: 0})
     assert figures("retrieval", words, data)["mrr"] == 1
-    assert Export(data).figure(np.float32([[1, 0], [0.8, 0.6], [0, 1], [1, 0]])) == 1
+    vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [1, 0]], dtype=np.float32)
+    assert Export(data).figure(vectors) == 1
 
 
 def test_elongation(
