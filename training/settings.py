@@ -45,7 +45,11 @@ Several = Annotated[tuple[T, ...], BeforeValidator(_listed)]
 
 class _Section(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
     )
 
 

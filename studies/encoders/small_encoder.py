@@ -1,6 +1,6 @@
 """Make a small BERT with random weights to pretrain by masked LM. Used on 2026-11-22.
 
-    python -m studies.encoders.small_encoder --documents wiki.jsonl --out runs/small/start
+    python -m studies.encoders.small_encoder --documents wiki.jsonl --out runs/small
     docsplit-train --data.path wiki.jsonl --backbone.path runs/small/start --objective.view mlm ...
 
 Its vocabulary comes from the documents. ``studies.encoders.objectives`` starts from it, so that the

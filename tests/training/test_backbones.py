@@ -152,7 +152,7 @@ def test_modules_after_the_pooling_are_not_left_out_silently(
     settings = make_settings(objective={"teacher": path})
     start = open_start(settings.backbone)
     with pytest.raises(SettingsError, match="mapped' computes its vectors by Dense too"):
-        open_teacher(settings, start, torch.device("cpu"))
+        open_teachers(settings, start, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ def test_flags_without_a_file() -> None:
         ("data: {pth: x}", r"data\.pth: no such setting; did you mean data\.path\?"),
         ("dta: {}", r"dta: no such setting"),
         ("run: {seed: -1}", r"run\.seed: .*greater than or equal to 0, not -1"),
+        ("optimisation: {epochs: .inf}", r"optimisation\.epochs: .*finite number, not inf"),
+        ("objective: {temperature: .nan}", r"objective\.temperature: .*finite number, not nan"),
         ("optimisation: {batch_size: many}", r"optimisation\.batch_size: .*integer.*, not 'many'"),
         ("objective: {view: halves}", r"objective\.view: .*'docsplit'.*, not 'halves'"),
         ("objective: {view: span, symmetric: true}", "symmetric has no meaning for nt_xent"),
