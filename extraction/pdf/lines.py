@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 # lines at each edge of a page that may repeat
 _EDGE = 3
+_EDGES = (0, -1)
 # pages that must repeat a line, and their share of all pages: left and right pages may differ
 _LEAST, _SHARE = 2, 0.3
 # a shorter line, such as a brace, may stand at the edge of two pages by chance
@@ -23,28 +24,41 @@ _WHOLE = re.compile(r"\b\w+-\w+")
 
 
 def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
-    """The lines of each page without headers, footers and page numbers."""
-    return [lines[own] for lines, own in zip(pages, bodies(pages), strict=True)]
+    """The lines of each page without headers, footers and page numbers; see ``bodies``."""
+    return [
+        [lines[number] for number in own] for lines, own in zip(pages, bodies(pages), strict=True)
+    ]
 
 
-def bodies(pages: Sequence[list[str]]) -> list[slice]:
-    """The lines of each page between its headers and its footers.
+def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
+    """The numbers of the lines of each page that are neither headers nor footers.
 
     A line at the edge of a page is one of them if it stands at the same edge of many pages, with
-    nothing different but a number that counts the pages. The first or last line is one, too, if it
-    is the page's number.
+    nothing different but a number that counts the pages. Where most lines at the edges of a page
+    repeat, each stays where it first stands: they are text, such as a slide that is shown in steps.
+    The first or last line of a page goes if it is the page's number.
     """
-    counts = {
-        edge: Counter(
+    repeated = []
+    for edge in _EDGES:
+        counted = Counter(
             key for place, lines in enumerate(pages) for key in _keys_of(lines, place, edge)
         )
-        for edge in (0, -1)
-    }
-    repeated = {
-        edge: {key for key, count in counted.items() if count >= _needed(key, len(pages))}
-        for edge, counted in counts.items()
-    }
-    return [_body(lines, place, repeated) for place, lines in enumerate(pages)]
+        repeated.append(
+            {key for key, count in counted.items() if count >= _needed(key, len(pages))}
+        )
+    found: list[list[int]] = []
+    # lines of the former pages
+    stay: set[str] = set()
+    for place, lines in enumerate(pages):
+        is_text = _is_text(lines, repeated)
+        gone = {
+            number
+            for edge, keys in zip(_EDGES, repeated, strict=True)
+            for number in _gone(lines, place, edge, keys, stay, is_text=is_text)
+        }
+        found.append([number for number in range(len(lines)) if number not in gone])
+        stay.update(_plain(lines[number]) for number in found[-1])
+    return found
 
 
 def _needed(key: str, pages: int) -> float:
@@ -54,15 +68,38 @@ def _needed(key: str, pages: int) -> float:
     return least if _MARK in key else max(least, _SHARE * pages)
 
 
-def _body(lines: list[str], place: int, repeated: dict[int, set[str]]) -> slice:
-    first, last = 0, len(lines)
-    for number, line in enumerate(lines[:_EDGE]):
-        if not repeated[0].isdisjoint(_keys(line, place)) or (not number and _counts(line, place)):
-            first = number + 1
-    for number, line in enumerate(reversed(lines[first:][-_EDGE:])):
-        if not repeated[-1].isdisjoint(_keys(line, place)) or (not number and _counts(line, place)):
-            last = len(lines) - number - 1
-    return slice(first, last)
+def _is_text(lines: list[str], repeated: Sequence[set[str]]) -> bool:
+    """Whether most lines at the edges of a page repeat."""
+    share = {
+        number
+        for edge, keys in zip(_EDGES, repeated, strict=True)
+        for number in _edge(lines, edge)
+        if _plain(lines[number]) in keys
+    }
+    return 2 * len(share) > min(len(lines), 2 * _EDGE)
+
+
+def _edge(lines: list[str], edge: int) -> list[int]:
+    """The numbers of the lines at an edge, the outermost first."""
+    numbers = range(len(lines))
+    return list(numbers[:_EDGE] if edge == 0 else reversed(numbers[-_EDGE:]))
+
+
+def _gone(
+    lines: list[str], place: int, edge: int, repeated: set[str], stay: set[str], *, is_text: bool
+) -> Iterator[int]:
+    """The lines at an edge that repeat, and those outside of them that a former page has too."""
+    outside = False
+    for depth, number in reversed(list(enumerate(_edge(lines, edge)))):
+        plain, *counted = _keys(lines[number], place)
+        if (
+            not repeated.isdisjoint(counted)
+            or (plain in repeated and not is_text)
+            or (plain in stay and (plain in repeated or outside))
+            or (not depth and _counts(lines[number], place))
+        ):
+            outside = True
+            yield number
 
 
 def _counts(line: str, place: int) -> bool:
@@ -71,17 +108,20 @@ def _counts(line: str, place: int) -> bool:
 
 
 def _keys_of(lines: list[str], place: int, edge: int) -> set[str]:
-    found = lines[-_EDGE:] if edge else lines[:_EDGE]
-    return {key for line in found for key in _keys(line, place)}
+    return {key for number in _edge(lines, edge) for key in _keys(lines[number], place)}
 
 
 def _keys(line: str, place: int) -> Iterator[str]:
     """The line, and the line with its first or its last number counted from that of the page."""
-    line = " ".join(line.split())
+    line = _plain(line)
     yield line
     numbers = list(_NUMBER.finditer(line))
     for found in {numbers[0], numbers[-1]} if numbers else ():
         yield f"{line[: found.start()]}{_MARK}{int(found[0]) - place}{_MARK}{line[found.end() :]}"
+
+
+def _plain(line: str) -> str:
+    return " ".join(line.split())
 
 
 def joined(pages: Sequence[str]) -> list[str]:

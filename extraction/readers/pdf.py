@@ -70,7 +70,7 @@ def bodies_of(pages: list[list[Line]]) -> list[list[Line]]:
         for page in pages
     ]
     own = bodies([[one.text for one in page] for page in pages])
-    return [page[part] for page, part in zip(pages, own, strict=True)]
+    return [[page[number] for number in one] for page, one in zip(pages, own, strict=True)]
 
 
 def _text(pages: Sequence[Sequence[Line]]) -> tuple[str, list[list[int]]]:

@@ -30,6 +30,23 @@ def test_the_header_of_a_short_chapter_goes_if_it_counts_the_pages() -> None:
     assert without_repeated(pages) == pages
 
 
+def test_no_line_goes_that_is_nowhere_else() -> None:
+    steps = ["The plan", "A first point", "A second point", "A third point"]
+    # a slide that is shown in steps, tickets, and a line above a header
+    assert without_repeated([steps[:2], steps[:3], steps, ["The end"]]) == [
+        steps[:2],
+        steps[2:3],
+        steps[3:],
+        ["The end"],
+    ]
+    assert without_repeated([["Ticket to the fair", "Row seven, seat five"]] * 2) == [
+        ["Ticket to the fair", "Row seven, seat five"],
+        [],
+    ]
+    pages = [[f"Part {letter}", "A header", f"Words {letter}"] for letter in "abcd"]
+    assert without_repeated(pages) == [[f"Part {one}", f"Words {one}"] for one in "abcd"]
+
+
 @pytest.mark.parametrize(
     "pages",
     [
