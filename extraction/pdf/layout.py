@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from extraction.pdf.columns import Cell, Row, ordered
 from extraction.pdf.lines import HYPHEN
 
 _WORD = re.compile(f"[^ \r\n{HYPHEN}]+|\r\n|{HYPHEN}")
+_ENDS = ("\r\n", HYPHEN)
 # a blank wider than this part of the letters' size stands between cells or columns
 _WIDE = 1.0
 _BOLD = re.compile(rb"(?i)bold|black|heavy|demi|^[A-Z]{6}\+(?:CM|SF|EC)B|BX\d|^(?:CM|SF|EC)B")
@@ -20,6 +22,8 @@ _NAME_BYTES = 64
 # what leads the eye to the page number in a table of contents
 _LEADERS = re.compile(r"[ \t]?(?:\.[ \t]?){5,}(?=\w{0,6}$)")
 _LEAST_DOTS = 5
+# words of a page that say how it is turned
+_SAMPLE = 15
 
 
 class Line(NamedTuple):
@@ -29,13 +33,28 @@ class Line(NamedTuple):
         text: cells apart by tabs; ends with ``HYPHEN`` if the next line goes on with its last word.
         size: of its longest word's letters in points; 0 if it is not known.
         bold: whether its first and its longest word are.
-        bottom: of its first letter, in points from that of the page.
+        bottom: of its first letter, in points from a line below all, as the page is read.
     """
 
     text: str
     size: float = 0.0
     bold: bool = False
     bottom: float = 0.0
+
+
+class Turn(NamedTuple):
+    """Which way lines run: the sine and the cosine of their angle to the page's lower edge."""
+
+    sine: int = 0
+    cosine: int = 1
+
+    def box(
+        self, left: float, bottom: float, right: float, top: float
+    ) -> tuple[float, float, float]:
+        """Left, right and bottom of a box, for a reader of these lines."""
+        along = [self.cosine * x + self.sine * y for x, y in ((left, bottom), (right, top))]
+        across = [self.cosine * y - self.sine * x for x, y in ((left, bottom), (right, top))]
+        return min(along), max(along), min(across)
 
 
 class Layout:
@@ -46,6 +65,7 @@ class Layout:
         self._matrix = pdfium_c.FS_MATRIX()
         self._name = ctypes.create_string_buffer(_NAME_BYTES)
         self._flags = ctypes.c_int()
+        self._turn = Turn()
         self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
         self._at_flags = ctypes.byref(self._flags)
 
@@ -55,6 +75,7 @@ class Layout:
         if len(text) != words.count_chars():
             # places in the text are not those of the letters
             return plain(words)
+        self._turn = self._turned(words.raw, text)
         rows = self._rows(words.raw, text)
         return _whole(ordered(rows))
 
@@ -62,7 +83,7 @@ class Layout:
         rows: list[Row] = []
         line: list[tuple[int, int]] = []
         for found in _WORD.finditer(text):
-            if found[0] in ("\r\n", HYPHEN):
+            if found[0] in _ENDS:
                 row = self._row(page, text, line)
                 rows.append(_divided(row) if found[0] == HYPHEN else row)
                 line = []
@@ -78,20 +99,36 @@ class Layout:
         cells: list[Cell] = []
         first, start, right, bottom = 0, 0.0, 0.0, 0.0
         for number, (begin, end) in enumerate(words):
-            left = self._edges(page, begin)[0]
+            left, _, low = self._edges(page, begin)
             if number and left - right > _WIDE * size:
                 cells.append(Cell(text[words[first][0] : words[number - 1][1]], start, right))
                 first = number
             if number == first:
-                start, bottom = left, bottom or self._box.bottom
+                start, bottom = left, bottom or low
             right = self._edges(page, end - 1)[1]
         cells.append(Cell(text[words[first][0] : words[-1][1]], start, right))
         bold = self._is_bold(page, words[0][0]) and self._is_bold(page, longest)
         return Row(cells, size, bold, bottom)
 
-    def _edges(self, page: object, place: int) -> tuple[float, float]:
+    def _edges(self, page: object, place: int) -> tuple[float, float, float]:
+        """Left, right and bottom of a letter, as the page is read."""
         pdfium_c.FPDFText_GetLooseCharBox(page, place, self._at_box)
-        return self._box.left, self._box.right
+        box = self._box
+        return self._turn.box(box.left, box.bottom, box.right, box.top)
+
+    def _turned(self, page: object, text: str) -> Turn:
+        """The way in which most of a page's lines run."""
+        places = [found.start() for found in _WORD.finditer(text) if found[0] not in _ENDS]
+        ways = Counter(self._way(page, place) for place in places[:: 1 + len(places) // _SAMPLE])
+        return max(ways, key=lambda way: ways[way], default=Turn())
+
+    def _way(self, page: object, place: int) -> Turn:
+        if not pdfium_c.FPDFText_GetMatrix(page, place, self._at_matrix):
+            return Turn()
+        a, b, d = self._matrix.a, self._matrix.b, self._matrix.d
+        if abs(b) > abs(a):
+            return Turn(1 if b > 0 else -1, 0)
+        return Turn(0, -1 if a < 0 and d < 0 else 1)
 
     def _size(self, page: object, place: int) -> float:
         size: float = pdfium_c.FPDFText_GetFontSize(page, place)

@@ -66,6 +66,27 @@ def test_the_cells_of_a_table_stand_apart_and_its_rows_together(read: Read) -> N
     assert "\t" not in content_of(read(".pdf", prose)).text
 
 
+@pytest.mark.parametrize(
+    ("turn", "stated"), [(90, True), (180, True), (270, True), (90, False), (270, False)]
+)
+def test_turned_pages_are_read_as_upright_ones(read: Read, turn: int, stated: bool) -> None:
+    def turned(draw: Callable[[Canvas], None]) -> Callable[[Canvas], None]:
+        def page(canvas: Canvas) -> None:
+            # of a table that lies on its side, as LaTeX turns it, the page may know nothing
+            canvas.setPageRotation(turn if stated else 0)
+            canvas.translate(420, 420)
+            canvas.rotate(turn)
+            canvas.translate(-420, -420)
+            draw(canvas)
+
+        return page
+
+    for draw in (table, across, contract) if stated else (table, across):
+        upright, found = (content_of(read(".pdf", drawn(one))) for one in (draw, turned(draw)))
+        assert found.text == upright.text
+        assert found.headings == upright.headings
+
+
 def contract(canvas: Canvas) -> None:
     canvas.setFont("Helvetica-Bold", 20)
     lines(canvas, ["Supply of steel"], 50, 780)
