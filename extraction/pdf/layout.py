@@ -10,6 +10,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from extraction.pdf.columns import Cell, Row, ordered
+from extraction.pdf.entries import Box, Entry, placed
 from extraction.pdf.lines import HYPHEN
 
 _WORD = re.compile(f"[^ \r\n{HYPHEN}]+|\r\n|{HYPHEN}")
@@ -48,13 +49,12 @@ class Turn(NamedTuple):
     sine: int = 0
     cosine: int = 1
 
-    def box(
-        self, left: float, bottom: float, right: float, top: float
-    ) -> tuple[float, float, float]:
-        """Left, right and bottom of a box, for a reader of these lines."""
-        along = [self.cosine * x + self.sine * y for x, y in ((left, bottom), (right, top))]
-        across = [self.cosine * y - self.sine * x for x, y in ((left, bottom), (right, top))]
-        return min(along), max(along), min(across)
+    def box(self, box: Box) -> Box:
+        """A box as a reader of these lines sees it."""
+        corners = ((box.left, box.bottom), (box.right, box.top))
+        along = [self.cosine * x + self.sine * y for x, y in corners]
+        across = [self.cosine * y - self.sine * x for x, y in corners]
+        return Box(min(along), min(across), max(along), max(across))
 
 
 class Layout:
@@ -69,15 +69,21 @@ class Layout:
         self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
         self._at_flags = ctypes.byref(self._flags)
 
-    def lines(self, words: pdfium.PdfTextPage) -> list[Line]:
-        """The lines of a page in the order of reading; divided words are one line still."""
+    def lines(self, words: pdfium.PdfTextPage, entries: Sequence[Entry] = ()) -> list[Line]:
+        """The lines of a page in the order of reading; divided words are one line still.
+
+        Args:
+            words: of the page.
+            entries: what is typed into the page.
+        """
         text: str = words.get_text_range()
         if len(text) != words.count_chars():
             # places in the text are not those of the letters
-            return plain(words)
+            return plain(words, entries)
         self._turn = self._turned(words.raw, text)
         rows = self._rows(words.raw, text)
-        return _whole(ordered(rows))
+        seen = [one._replace(box=self._turn.box(one.box)) for one in entries]
+        return _whole(ordered(placed(rows, seen) if seen else rows))
 
     def _rows(self, page: object, text: str) -> list[Row]:
         rows: list[Row] = []
@@ -114,7 +120,10 @@ class Layout:
         """Left, right and bottom of a letter, as the page is read."""
         pdfium_c.FPDFText_GetLooseCharBox(page, place, self._at_box)
         box = self._box
-        return self._turn.box(box.left, box.bottom, box.right, box.top)
+        if self._turn.cosine == 1:
+            return box.left, box.right, box.bottom
+        left, bottom, right, _ = self._turn.box(Box(box.left, box.bottom, box.right, box.top))
+        return left, right, bottom
 
     def _turned(self, page: object, text: str) -> Turn:
         """The way in which most of a page's lines run."""
@@ -144,10 +153,11 @@ class Layout:
         return _BOLD.search(self._name.value) is not None
 
 
-def plain(words: pdfium.PdfTextPage) -> list[Line]:
-    """The lines of a page as PDFium orders them, without places."""
+def plain(words: pdfium.PdfTextPage, entries: Sequence[Entry] = ()) -> list[Line]:
+    """The lines of a page as PDFium orders them, without places, and then its entries."""
     text: str = words.get_text_range()
-    return [Line(line) for line in text.split("\r\n") if line.strip()]
+    texts = [*text.split("\r\n"), *(one.text for one in entries)]
+    return [Line(line) for line in texts if line.strip()]
 
 
 def _divided(row: Row) -> Row:

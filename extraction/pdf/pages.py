@@ -9,6 +9,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from extraction.content import Limits, UnreadableError
+from extraction.pdf.entries import entries
 from extraction.pdf.layout import Layout, Line, plain
 
 # what fonts without a map to Unicode give: controls, private use, replacement
@@ -42,7 +43,10 @@ def opened(stream: BinaryIO) -> pdfium.PdfDocument:
     if b"%PDF-" not in content[:1024]:
         raise UnreadableError("no PDF file")
     try:
-        return pdfium.PdfDocument(content)
+        document = pdfium.PdfDocument(content)
+        # PDFium tells and draws the values of fields only then
+        document.init_forms()
+        return document
     except pdfium.PdfiumError as error:
         if "assword" in str(error):
             raise UnreadableError("encrypted; save it without a password") from error
@@ -69,11 +73,15 @@ def pages_of(document: pdfium.PdfDocument, limits: Limits) -> Pages:
             found.append([])
             continue
         words = page.get_textpage()
-        lines = layout.lines(words) if time.process_time() < end else plain(words)
+        read = layout.lines if time.process_time() < end else plain
+        typed = entries(page)
+        lines = read(words, typed)
         words.close()
         own = sum(len(one.text) for one in lines)
         strange = sum(len(_UNMAPPED.findall(one.text)) for one in lines)
         size += own
+        # a scan may be filled in
+        own -= sum(len(one.text) for one in typed)
         unmapped += strange
         if size > limits.characters:
             raise UnreadableError(f"more than {limits.characters:,} characters of text; split it")
@@ -89,7 +97,7 @@ def pages_of(document: pdfium.PdfDocument, limits: Limits) -> Pages:
 
 def _is_picture(page: pdfium.PdfPage, letters: int) -> bool:
     """Whether a page may show text as a picture: in an image, or in curves if it has no letters."""
-    if not letters:
+    if letters <= 0:
         return next(page.get_objects(max_depth=1), None) is not None
     width, height = page.get_size()
     images = page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE])

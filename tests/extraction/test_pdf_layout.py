@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import textwrap
 from collections.abc import Callable
 
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
@@ -134,6 +137,37 @@ def test_an_outline_prefers_the_line_with_its_capitals(read: Read) -> None:
     found = content_of(read(".pdf", drawn(outlined)))
     places = [found.text[one.start :].partition("\n")[0] for one in found.headings]
     assert places == ["Strings", "1.2 Numbers", "Numbers"]
+
+
+def test_what_is_typed_into_a_page_is_read_in_its_place(read: Read) -> None:
+    def form(canvas: Canvas) -> None:
+        lines(
+            canvas, ["Name:", "", "", "Country:", "", "", "Remarks", "", "", "", "Signed"], 50, 700
+        )
+        for top, name, value in [(690, "n", "Ada Lovelace"), (590, "r", "by post")]:
+            canvas.acroForm.textfield(name=name, value=value, x=120, y=top, width=200, height=22)
+        countries = ["France", "Spain"]
+        canvas.acroForm.choice(
+            name="c", value="France", options=countries, x=120, y=650, width=99, height=22
+        )
+        canvas.acroForm.textfield(
+            name="p", value="a password", fieldFlags="password", x=120, y=500, width=99, height=22
+        )
+
+    text = "Name:\tAda Lovelace\nCountry:\tFrance\nRemarks\nby post\nSigned"
+    assert content_of(read(".pdf", drawn(form))).text == text
+    document = pdfium.PdfDocument(drawn(lambda canvas: lines(canvas, ["Over", "Under"], 50, 700)))
+    page = document[0]
+    annotation = pdfium_c.FPDFPage_CreateAnnot(page, pdfium_c.FPDF_ANNOT_FREETEXT)
+    box = pdfium_c.FS_RECTF(100, 712, 300, 697)
+    pdfium_c.FPDFAnnot_SetRect(annotation, ctypes.byref(box))
+    remark = ctypes.create_string_buffer("a remark\0".encode("utf-16-le"))
+    pointer = ctypes.cast(remark, ctypes.POINTER(pdfium_c.FPDF_WCHAR))
+    pdfium_c.FPDFAnnot_SetStringValue(annotation, b"Contents", pointer)
+    pdfium_c.FPDFPage_CloseAnnot(annotation)
+    target = io.BytesIO()
+    document.save(target)
+    assert content_of(read(".pdf", target.getvalue())).text == "Over\ta remark\nUnder"
 
 
 BODY = [Line("a text in plain letters that goes on for a while", 10)] * 8
