@@ -38,6 +38,8 @@ _EQUAL = 0.1
 _SAMPLE = 4096
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _MOST_CONTROLS = 0.02
+# wrong places of a text in UTF-8 for each letter beyond ASCII
+_MOST_WRONG = 0.25
 _BINARY = "binary content, no text"
 
 
@@ -76,6 +78,8 @@ def _decoded(content: bytes, declared: str | None) -> str:
             return content.decode(likely)
     if b"\0" in sample:
         raise UnreadableError(_BINARY)
+    if (mended := _mended(content)) is not None:
+        return mended
     found = from_bytes(content)
     best = found.best()
     if best is None:
@@ -87,6 +91,19 @@ def _decoded(content: bytes, declared: str | None) -> str:
         ):
             return content.decode(_WESTERN)
     return str(best)
+
+
+def _mended(content: bytes) -> str | None:
+    """UTF-8 with a few wrong bytes, as of a text that was cut within a character; None for others.
+
+    Few letters of another encoding look like those of UTF-8.
+    """
+    text = content.decode("utf-8", "ignore")
+    right = len(text) - len(text.encode("ascii", "ignore"))
+    if not right:
+        return None
+    mended = content.decode("utf-8", "replace")
+    return mended if _MOST_WRONG * right >= mended.count("\ufffd") else None
 
 
 def _shifted(content: bytes, declared: str | None) -> str | None:

@@ -101,6 +101,15 @@ def test_a_text_in_any_common_encoding(read: Read, encoding: str) -> None:
     assert content_of(read(".txt", text.encode(encoding))).text == text
 
 
+@pytest.mark.parametrize("text", ["Größe und Übung der schönen Straße", "東京に行きました。" * 9])
+def test_a_few_wrong_bytes_leave_the_others_in_utf_8(read: Read, text: str) -> None:
+    # cut within the last letter, which has two bytes or three
+    cut = f"{text} €".encode()[:-1]
+    assert content_of(read(".txt", cut)).text == f"{text} \ufffd"
+    mixed = f"{text}\n".encode() * 9 + b"caf\xe9\n" + text.encode()
+    assert content_of(read(".txt", mixed)).text == f"{text}\n" * 9 + f"caf\ufffd\n{text}"
+
+
 def mail(kind: str, charset: str, body: bytes) -> bytes:
     """An e-mail in 8 bits."""
     head = f"Subject: Hi\nMIME-Version: 1.0\nContent-Type: text/{kind}; charset={charset}\n"
