@@ -1,7 +1,7 @@
 """DOCX: paragraphs, lists, tables, notes, headings, and pages as Word last laid them out."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
@@ -13,7 +13,7 @@ from extraction.office.word_lists import Lists
 _MAIN = "word/document.xml"
 # deleted text, and the copy of a text box for older versions
 _SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr"}
-_WRAPPERS = {"sdt", "sdtContent", "ins"}
+_WRAPPERS = {"sdt", "sdtContent", "ins", "customXml"}
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _DEEPEST = 9
 # columns of a table that one cell may span
@@ -73,7 +73,7 @@ class _Text:
                 case "p":
                     self._paragraph(element)
                 case "tbl":
-                    self._builder.add("\n".join(map(_row, _rows(element))))
+                    self._builder.add("\n".join(map(_row, _below(element, {"tr"}))))
                 case name if name not in _SKIPPED:
                     # content controls, notes and insertions hold paragraphs
                     self.add(element)
@@ -94,18 +94,18 @@ class _Text:
             self._builder.heading(level, text)
 
 
-def _rows(parent: Element) -> Iterator[Element]:
-    """The rows of a table, without those of tables in its cells."""
+def _below(parent: Element, names: Container[str]) -> Iterator[Element]:
+    """The rows of a table or the cells of a row, without those of tables in its cells."""
     for element in parent:
-        if local(element) == "tr":
+        if local(element) in names:
             yield element
         elif local(element) in _WRAPPERS:
-            yield from _rows(element)
+            yield from _below(element, names)
 
 
 def _row(row: Element) -> str:
     cells: list[str] = []
-    for cell in row:
+    for cell in _below(row, {"trPr", "tc"}):
         if local(cell) == "trPr":
             before = number(attribute(child(cell, "gridBefore"), "val"))
             cells += [""] * min(before, _WIDEST)
