@@ -11,7 +11,17 @@ from extraction.office.numbers import LEVELS, Counter, Level
 from extraction.office.package import Package, attribute, below, child, local, number
 
 # comments, deleted text, and what the file holds about its own form
-_SKIPPED = {"annotation", "tracked-changes", "forms", "sequence-decls", "note-citation"}
+_SKIPPED = {
+    "annotation",
+    "tracked-changes",
+    "forms",
+    "sequence-decls",
+    "note-citation",
+}
+# what stands apart from the words around it; a frame has a title and a description
+_SHAPES = {"frame", "custom-shape", "g"}
+_LINES = {"p", "h", *_SHAPES}
+_STATED = {"title", "desc"}
 _SPACES = {"tab": "\t", "line-break": "\n"}
 _STYLE = "list-level-style-number"
 _MOST_SPACES = 100
@@ -142,6 +152,7 @@ def _row(row: Element) -> str:
 def text_of(element: Element) -> str:
     """The text of a paragraph or a cell."""
     parts = [element.text or ""]
+    lines = _LINES | _STATED if local(element) in _SHAPES else _LINES
     for one in element:
         name = local(one)
         if name in _SPACES:
@@ -150,7 +161,11 @@ def text_of(element: Element) -> str:
             parts.append(" " * min(number(attribute(one, "c"), 1), _MOST_SPACES))
         elif name == "note-body":
             parts.append(f" ({text_of(one).strip()}) ")
+        elif name in lines:
+            text = text_of(one).strip("\n")
+            before = "\n" if text and any(parts) and not parts[-1].endswith("\n") else ""
+            parts.append(f"{before}{text}\n" if text else "")
         elif name not in _SKIPPED:
-            parts.append(text_of(one) + ("\n" if name in ("p", "h") else ""))
-        parts.append(one.tail or "")
+            parts.append(text_of(one))
+        parts += [one.tail] if one.tail else []
     return "".join(parts)

@@ -11,7 +11,7 @@ from extraction.office.package import Package, attribute, below, child, local, n
 from extraction.office.word_lists import Lists
 
 _MAIN = "word/document.xml"
-# deleted text, and the copy of a text box for older versions
+# deleted text and the copy of a text box for older versions
 _SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr"}
 _WRAPPERS = {"sdt", "sdtContent", "ins", "customXml"}
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
@@ -120,18 +120,22 @@ def _row(row: Element) -> str:
 def _text(element: Element) -> str:
     """The text of an element; ``PAGE`` where Word began a page."""
     parts: list[str] = []
-    stack = [element]
+    stack: list[Element | None] = [element]
+    # whether a paragraph within, such as one of a text box, began or ended
+    apart = False
     while stack:
         one = stack.pop()
-        name = local(one)
-        if name == "t":
-            parts.append(one.text or "")
-        elif name in _SPACES:
-            parts.append(_SPACES[name])
-        elif name == "lastRenderedPageBreak":
-            parts.append(PAGE)
-        elif name not in _SKIPPED:
-            if name == "p" and parts:
+        name = "" if one is None else local(one)
+        if one is None:
+            apart = True
+        elif name == "t" or name in _SPACES or name == "lastRenderedPageBreak":
+            if apart and parts:
                 parts.append("\n")
+            apart = False
+            parts.append(one.text or "" if name == "t" else _SPACES.get(name, PAGE))
+        elif name not in _SKIPPED:
+            if name == "p" and one is not element:
+                apart = True
+                stack.append(None)
             stack.extend(reversed(one))
     return "".join(parts)

@@ -27,6 +27,15 @@ def word(body: str, **parts: str) -> bytes:
     return packed(word__document=main, **parts)
 
 
+def opendocument(body: str, kind: str = "text") -> bytes:
+    spaces = " ".join(
+        f'xmlns:{name}="urn:{name}"'
+        for name in ("office", "text", "draw", "svg", "presentation", "manifest")
+    )
+    whole = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+    return packed(content=f"<office:document-content {spaces}>{whole}</office:document-content>")
+
+
 def paragraph(text: str, style: str = "") -> str:
     stated = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
     return f"<w:p>{stated}<w:r><w:t>{text}</w:t></w:r></w:p>"
@@ -46,3 +55,25 @@ def test_only_the_cells_of_a_row_take_columns(read: Read) -> None:
     table = "".join(f"<w:tr>{row}</w:tr>" for row in rows)
     found = content_of(read(".docx", word(f"<w:tbl>{table}</w:tbl>")))
     assert found.text == "Item\tPrice\nBeam\t10\nRope\t11\nNail\t12"
+
+
+def test_text_boxes_stand_apart_from_the_words_around_them(read: Read) -> None:
+    box = "".join(map(paragraph, ["Box one", "Box two"]))
+    shape = (
+        f"<mc:AlternateContent><mc:Choice><w:txbxContent>{box}</w:txbxContent></mc:Choice>"
+        f"<mc:Fallback><w:txbxContent>{box}</w:txbxContent></mc:Fallback></mc:AlternateContent>"
+    )
+    body = f"<w:p><w:r><w:t>before</w:t></w:r><w:r>{shape}</w:r><w:r><w:t>after</w:t></w:r></w:p>"
+    assert content_of(read(".docx", word(body))).text == "before\nBox one\nBox two\nafter"
+    frame = (
+        "<draw:frame><draw:text-box><text:p>Box one</text:p><text:p>Box two</text:p>"
+        "</draw:text-box></draw:frame>"
+    )
+    found = content_of(read(".odt", opendocument(f"<text:p>before{frame}after</text:p>")))
+    assert found.text == "before\nBox one\nBox two\nafter"
+    image = (
+        "<draw:frame><draw:image/><svg:title>A chart</svg:title><svg:desc>of sales</svg:desc>"
+        "</draw:frame>"
+    )
+    found = content_of(read(".odt", opendocument(f"<text:p>before{image}after</text:p>")))
+    assert found.text == "before\nA chart\nof sales\nafter"
