@@ -10,13 +10,14 @@ from extraction.content import Content, Limits
 from extraction.office.numbers import LEVELS, Counter, Level
 from extraction.office.package import Package, attribute, below, child, local, number
 
-# comments, deleted text, and what the file holds about its own form
+# comments, deleted text, what the file holds about its own form, and how to pronounce a word
 _SKIPPED = {
     "annotation",
     "tracked-changes",
     "forms",
     "sequence-decls",
     "note-citation",
+    "ruby-text",
 }
 # what stands apart from the words around it; a frame has a title and a description
 _SHAPES = {"frame", "custom-shape", "g"}

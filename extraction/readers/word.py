@@ -11,8 +11,8 @@ from extraction.office.package import Package, attribute, below, child, local, n
 from extraction.office.word_lists import Lists
 
 _MAIN = "word/document.xml"
-# deleted text and the copy of a text box for older versions
-_SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr"}
+# deleted text, the copy of a text box for older versions, and how to pronounce a word
+_SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr", "rt"}
 _WRAPPERS = {"sdt", "sdtContent", "ins", "customXml"}
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _DEEPEST = 9

@@ -77,3 +77,18 @@ def test_text_boxes_stand_apart_from_the_words_around_them(read: Read) -> None:
     )
     found = content_of(read(".odt", opendocument(f"<text:p>before{image}after</text:p>")))
     assert found.text == "before\nA chart\nof sales\nafter"
+
+
+def test_words_do_not_mix_with_their_pronunciation(read: Read) -> None:
+    ruby = (
+        "<w:ruby><w:rt><w:r><w:t>とうきょう</w:t></w:r></w:rt>"
+        "<w:rubyBase><w:r><w:t>東京</w:t></w:r></w:rubyBase></w:ruby>"
+    )
+    body = f"<w:p><w:r>{ruby}</w:r><w:r><w:t>に</w:t></w:r></w:p>"
+    assert content_of(read(".docx", word(body))).text == "東京に"
+    ruby = (
+        "<text:ruby><text:ruby-base>東京</text:ruby-base>"
+        "<text:ruby-text>とうきょう</text:ruby-text></text:ruby>"
+    )
+    found = content_of(read(".odt", opendocument(f"<text:p>{ruby}に</text:p>")))
+    assert found.text == "東京に"
