@@ -25,8 +25,11 @@ class Package:
     Args:
         stream: of the file.
         limits: of parts and bytes.
-        needed: a part that every file of this kind has.
+        needed: a part that every file of this kind has, perhaps under another name.
         kind: its name in messages.
+
+    Attributes:
+        main: the name of this part.
 
     Raises:
         UnreadableError: another kind of file, an encrypted or a damaged one.
@@ -49,8 +52,14 @@ class Package:
         if len(names) > limits.members:
             raise UnreadableError(f"more than {limits.members:,} parts")
         self.names = frozenset(names)
-        if needed not in self.names:
-            raise UnreadableError(f"no {kind} file: it lacks {needed}")
+        self.main = needed if needed in self.names else self._stated(needed)
+
+    def _stated(self, needed: str) -> str:
+        """The part that an Office file says to be the main one, if it is of the needed kind."""
+        for name in self.related("", "/officeDocument").values():
+            if local(self.xml(name)) == posixpath.splitext(posixpath.basename(needed))[0]:
+                return name
+        raise UnreadableError(f"no {self._kind} file: it lacks {needed}")
 
     def content(self, name: str) -> bytes:
         """The bytes of a part; empty if the file lacks it.

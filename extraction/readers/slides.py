@@ -17,8 +17,8 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     """The text of the slides in their order; titles are headings."""
     package = Package(stream, limits, _MAIN, "PPTX")
     builder = Builder(limits)
-    parts = package.related(_MAIN, "/slide")
-    for slide in below(package.xml(_MAIN), "sldId"):
+    parts = package.related(package.main, "/slide")
+    for slide in below(package.xml(package.main), "sldId"):
         # two attributes are called id: that of the relationship begins with letters
         name = next((parts[value] for value in slide.attrib.values() if value in parts), "")
         builder.page()

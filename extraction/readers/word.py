@@ -24,16 +24,21 @@ _BLANKS = re.compile(r"\s+")
 def read(stream: BinaryIO, limits: Limits) -> Content:
     """The text of the document and then of its notes, without headers and footers."""
     package = Package(stream, limits, _MAIN, "DOCX")
-    styles = package.xml("word/styles.xml")
+
+    def part(name: str) -> Element:
+        stated = package.related(package.main, f"/{name}").values()
+        return package.xml(next(iter(stated), f"word/{name}.xml"))
+
+    styles = part("styles")
     builder = Builder(limits)
-    text = _Text(builder, _levels(styles), Lists(package.xml("word/numbering.xml"), styles))
-    body = child(package.xml(_MAIN), "body")
+    text = _Text(builder, _levels(styles), Lists(part("numbering"), styles))
+    body = child(package.xml(package.main), "body")
     if body is not None:
         if next(below(body, "lastRenderedPageBreak"), None) is not None:
             builder.page()
         text.add(body)
-    for notes in ("word/footnotes.xml", "word/endnotes.xml"):
-        text.add(package.xml(notes))
+    for notes in ("footnotes", "endnotes"):
+        text.add(part(notes))
     return package.finished(builder)
 
 

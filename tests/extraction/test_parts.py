@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 
-from tests.extraction.conftest import Read, content_of
+from tests.extraction.conftest import Read, content_of, reason_of
 
 WORD = (
     'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
@@ -15,11 +16,29 @@ WORD = (
 
 def packed(**parts: str | bytes) -> bytes:
     """A zip archive of parts, whose names have ``__`` for a slash and end with ``.xml``."""
+    return archived({f"{name.replace('__', '/')}.xml": held for name, held in parts.items()})
+
+
+def archived(parts: Mapping[str, str | bytes]) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in parts.items():
-            archive.writestr(f"{name.replace('__', '/')}.xml", content)
+            archive.writestr(name, content)
     return target.getvalue()
+
+
+def relations(**targets: str) -> str:
+    kinds = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    return "".join(
+        [
+            "<Relationships>",
+            *(
+                f'<Relationship Id="{name}" Type="{kinds}/{name}" Target="{target}"/>'
+                for name, target in targets.items()
+            ),
+            "</Relationships>",
+        ]
+    )
 
 
 def word(body: str, **parts: str) -> bytes:
@@ -92,3 +111,23 @@ def test_words_do_not_mix_with_their_pronunciation(read: Read) -> None:
     )
     found = content_of(read(".odt", opendocument(f"<text:p>{ruby}に</text:p>")))
     assert found.text == "東京に"
+
+
+def test_the_parts_of_a_file_may_have_other_names(read: Read) -> None:
+    parts = {
+        "_rels/.rels": relations(officeDocument="word/document2.xml"),
+        "word/_rels/document2.xml.rels": relations(styles="styles2.xml", footnotes="/word/n.xml"),
+        "word/document2.xml": (
+            f"<w:document {WORD}><w:body>{paragraph('Steel', 'Own')}</w:body></w:document>"
+        ),
+        "word/styles2.xml": (
+            f'<w:styles {WORD}><w:style w:styleId="Own"><w:name w:val="heading 1"/></w:style>'
+            "</w:styles>"
+        ),
+        "word/n.xml": f"<w:footnotes {WORD}>{paragraph('A note')}</w:footnotes>",
+    }
+    found = content_of(read(".docx", archived(parts)))
+    assert found.text == "Steel\n\nA note"
+    assert [one.title for one in found.headings] == ["Steel"]
+    # slides are no document
+    assert "lacks ppt/presentation.xml" in reason_of(read(".pptx", archived(parts)))
