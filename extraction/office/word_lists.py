@@ -14,6 +14,23 @@ _STYLES = {
     "decimalZero": "01",
 }
 _WITHOUT = {"bullet", "none"}
+# styles that a style is based on, one after the other
+_MOST_BASES = 20
+
+
+def lineages(styles: Element) -> dict[str, list[str]]:
+    """For the id of each style itself, and then the styles that it is based on in turn."""
+    based = {
+        attribute(style, "styleId"): attribute(child(style, "basedOn"), "val")
+        for style in below(styles, "style")
+    }
+    found = {}
+    for name in based:
+        line = [name]
+        while len(line) < _MOST_BASES and line[-1] in based and based[line[-1]]:
+            line.append(based[line[-1]])
+        found[name] = line
+    return found
 
 
 class Lists:
@@ -39,9 +56,15 @@ class Lists:
             for override in below(one, "lvlOverride"):
                 if start := attribute(child(override, "startOverride"), "val"):
                     self._starts[name, number(attribute(override, "ilvl")) + 1] = number(start, 1)
-        self._styles = {
+        own = {
             attribute(style, "styleId"): _place(child(style, "pPr", "numPr"))
             for style in below(styles, "style")
+        }
+        numbered = {name for name, (listed, _) in own.items() if listed}
+        self._styles = {
+            name: (base, *own[base])
+            for name, line in lineages(styles).items()
+            if (base := next((one for one in line if one in numbered), None)) is not None
         }
         # a level may name the style of the headings that it numbers
         self._of_style = {
@@ -54,8 +77,8 @@ class Lists:
         style = attribute(child(paragraph, "pPr", "pStyle"), "val")
         name, level = _place(child(paragraph, "pPr", "numPr"))
         if not name:
-            name, stated = self._styles.get(style, ("", 0))
-            level = level or self._of_style.get(style, 0) or stated
+            base, name, stated = self._styles.get(style, ("", "", 0))
+            level = level or self._of_style.get(style, 0) or self._of_style.get(base, 0) or stated
         counter = self._counters.get(name)
         if counter is None:
             return ""

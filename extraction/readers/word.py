@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from extraction.building import PAGE, Builder
 from extraction.content import Content, Limits
 from extraction.office.package import Package, attribute, below, child, local, number
-from extraction.office.word_lists import Lists
+from extraction.office.word_lists import Lists, lineages
 
 _MAIN = "word/document.xml"
 # deleted text, the copy of a text box for older versions, and how to pronounce a word
@@ -43,18 +43,28 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 
 
 def _levels(styles: Element) -> dict[str, int]:
-    """Levels of headings by the id of the style."""
-    found = {}
+    """Levels of headings by the id of the style, or of one that it is based on."""
+    own: dict[str, int | None] = {}
     for style in below(styles, "style"):
         name = attribute(child(style, "name"), "val").lower()
         outline = attribute(child(style, "pPr", "outlineLvl"), "val")
         if name == "title":
-            found[attribute(style, "styleId")] = 1
-        elif outline.isdecimal() and int(outline) < _DEEPEST:
-            found[attribute(style, "styleId")] = int(outline) + 1
+            own[attribute(style, "styleId")] = 1
+        elif outline.isdecimal():
+            own[attribute(style, "styleId")] = _level(outline)
         elif name.startswith("heading ") and name[8:].isdecimal():
-            found[attribute(style, "styleId")] = int(name[8:])
+            own[attribute(style, "styleId")] = int(name[8:])
+    found = {}
+    for name, line in lineages(styles).items():
+        level = next((own[one] for one in line if one in own), None)
+        if level is not None:
+            found[name] = level
     return found
+
+
+def _level(outline: str) -> int | None:
+    """The level of a heading; None for body text."""
+    return int(outline) + 1 if outline.isdecimal() and int(outline) < _DEEPEST else None
 
 
 class _Text:
@@ -91,8 +101,7 @@ class _Text:
             text = text[:first] + self._lists.before(element) + text[first:]
         outline = attribute(child(element, "pPr", "outlineLvl"), "val")
         level = self._levels.get(attribute(child(element, "pPr", "pStyle"), "val"))
-        if level is None and outline.isdecimal() and int(outline) < _DEEPEST:
-            level = int(outline) + 1
+        level = _level(outline) if level is None else level
         if level is None:
             self._builder.add(text)
         else:

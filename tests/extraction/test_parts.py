@@ -131,3 +131,37 @@ def test_the_parts_of_a_file_may_have_other_names(read: Read) -> None:
     assert [one.title for one in found.headings] == ["Steel"]
     # slides are no document
     assert "lacks ppt/presentation.xml" in reason_of(read(".pptx", archived(parts)))
+
+
+def test_a_style_has_the_level_and_the_number_of_the_style_it_is_based_on(read: Read) -> None:
+    def style(name: str, base: str, more: str = "") -> str:
+        based = f'<w:basedOn w:val="{base}"/>' if base else ""
+        return f'<w:style w:styleId="{name}"><w:name w:val="{name}"/>{based}<w:pPr>{more}</w:pPr></w:style>'
+
+    numbers = '<w:numPr><w:numId w:val="1"/></w:numPr>'
+    styles = [
+        style("Base", "", f'<w:outlineLvl w:val="0"/>{numbers}'),
+        style("House", "Base"),
+        style("Client", "House"),
+        style("Body", "Base", '<w:outlineLvl w:val="9"/><w:numPr><w:numId w:val="0"/></w:numPr>'),
+        style("Round", "About"),
+        style("About", "Round"),
+    ]
+    numbering = (
+        f'<w:numbering {WORD}><w:abstractNum w:abstractNumId="5"><w:lvl w:ilvl="0">'
+        '<w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="§ %1"/></w:lvl>'
+        '</w:abstractNum><w:num w:numId="1"><w:abstractNumId w:val="5"/></w:num></w:numbering>'
+    )
+    names = ["Base", "House", "Client", "Body", "Round"]
+    found = content_of(
+        read(
+            ".docx",
+            word(
+                "".join(paragraph(f"of {name}", name) for name in names),
+                word__styles=f"<w:styles {WORD}>{''.join(styles)}</w:styles>",
+                word__numbering=numbering,
+            ),
+        )
+    )
+    assert found.text == "§ 1 of Base\n\n§ 2 of House\n\n§ 3 of Client\n\nof Body\n\nof Round"
+    assert [one.title for one in found.headings] == ["§ 1 of Base", "§ 2 of House", "§ 3 of Client"]
