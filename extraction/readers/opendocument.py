@@ -53,14 +53,14 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 
 
 def _slide(slide: Element, text: "_Text", builder: Builder) -> None:
-    """The frames of a slide and then its notes; its title is a heading."""
+    """The title of a slide, which is a heading, its other frames and then its notes."""
     for shape in slide:
-        kind = attribute(shape, "class")
+        if attribute(shape, "class") == "title":
+            builder.heading(1, " ".join(map(text_of, below(shape, "p"))))
+    for shape in slide:
         if local(shape) == "notes":
             _slide(shape, text, builder)
-        elif kind == "title":
-            builder.heading(1, " ".join(map(text_of, below(shape, "p"))))
-        elif kind not in _REPEATED:
+        elif attribute(shape, "class") not in {"title", *_REPEATED}:
             text.add(shape)
 
 

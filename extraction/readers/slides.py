@@ -1,5 +1,6 @@
 """PPTX: the text of each slide, its charts and its notes; a page is a slide."""
 
+from collections.abc import Iterator
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
@@ -33,16 +34,31 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 
 
 def _shapes(slide: Element, builder: Builder) -> None:
-    for shape in slide.iter():
-        if local(shape) == "sp":
-            kind = attribute(next(below(shape, "ph"), None), "type")
-            text = "\n".join(map(_paragraph, below(shape, "p")))
-            if kind in _TITLES:
-                builder.heading(1, text)
-            elif kind not in _REPEATED:
-                builder.add(text)
-        elif local(shape) == "tbl":
+    """The title of a slide and then its other shapes, wherever the file has it."""
+    shapes = [(shape, attribute(next(below(shape, "ph"), None), "type")) for shape in _seen(slide)]
+    for shape, kind in shapes:
+        if kind in _TITLES:
+            builder.heading(1, _lines(shape))
+    for shape, kind in shapes:
+        if local(shape) == "tbl":
             builder.add("\n".join(map(_row, below(shape, "tr"))))
+        elif kind not in _TITLES | _REPEATED:
+            builder.add(_lines(shape))
+
+
+def _seen(slide: Element) -> Iterator[Element]:
+    """The shapes and tables of a slide."""
+    stack = [slide]
+    while stack:
+        one = stack.pop()
+        if local(one) in ("sp", "tbl"):
+            yield one
+        else:
+            stack.extend(reversed(one))
+
+
+def _lines(shape: Element) -> str:
+    return "\n".join(map(_paragraph, below(shape, "p")))
 
 
 def _chart(chart: Element, builder: Builder) -> None:

@@ -136,7 +136,8 @@ def test_the_parts_of_a_file_may_have_other_names(read: Read) -> None:
 def test_a_style_has_the_level_and_the_number_of_the_style_it_is_based_on(read: Read) -> None:
     def style(name: str, base: str, more: str = "") -> str:
         based = f'<w:basedOn w:val="{base}"/>' if base else ""
-        return f'<w:style w:styleId="{name}"><w:name w:val="{name}"/>{based}<w:pPr>{more}</w:pPr></w:style>'
+        inner = f'<w:name w:val="{name}"/>{based}<w:pPr>{more}</w:pPr>'
+        return f'<w:style w:styleId="{name}">{inner}</w:style>'
 
     numbers = '<w:numPr><w:numId w:val="1"/></w:numPr>'
     styles = [
@@ -165,3 +166,38 @@ def test_a_style_has_the_level_and_the_number_of_the_style_it_is_based_on(read: 
     )
     assert found.text == "§ 1 of Base\n\n§ 2 of House\n\n§ 3 of Client\n\nof Body\n\nof Round"
     assert [one.title for one in found.headings] == ["§ 1 of Base", "§ 2 of House", "§ 3 of Client"]
+
+
+POWERPOINT = " ".join(f'xmlns:{name}="urn:{name}"' for name in ("p", "a", "mc", "c"))
+
+
+def powerpoint(shapes: str, chart: str = "") -> bytes:
+    parts = {
+        "ppt/presentation.xml": f'<p:presentation {POWERPOINT}><p:sldId id="slide"/>'
+        "</p:presentation>",
+        "ppt/_rels/presentation.xml.rels": relations(slide="slides/slide1.xml"),
+        "ppt/slides/slide1.xml": f"<p:sld {POWERPOINT}><p:spTree>{shapes}</p:spTree></p:sld>",
+    }
+    if chart:
+        parts["ppt/slides/_rels/slide1.xml.rels"] = relations(chart="../charts/chart1.xml")
+        parts["ppt/charts/chart1.xml"] = f"<c:chartSpace {POWERPOINT}>{chart}</c:chartSpace>"
+    return archived(parts)
+
+
+def shape(text: str, kind: str = "") -> str:
+    place = f'<p:ph type="{kind}"/>' if kind else ""
+    return f"<p:sp>{place}<a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:sp>"
+
+
+def test_the_title_of_a_slide_comes_before_the_shapes_that_are_drawn_first(read: Read) -> None:
+    found = content_of(read(".pptx", powerpoint(shape("body") + shape("Steel", "title"))))
+    assert found.text == "Steel\n\nbody"
+    assert [(one.start, one.title) for one in found.headings] == [(0, "Steel")]
+    frames = [
+        f"<draw:frame{stated}><draw:text-box><text:p>{text}</text:p></draw:text-box></draw:frame>"
+        for stated, text in [("", "body"), (' presentation:class="title"', "Steel")]
+    ]
+    slide = f"<draw:page>{''.join(frames)}</draw:page>"
+    found = content_of(read(".odp", opendocument(slide, "presentation")))
+    assert found.text == "Steel\n\nbody"
+    assert [(one.start, one.title) for one in found.headings] == [(0, "Steel")]
