@@ -47,13 +47,13 @@ def _shapes(slide: Element, builder: Builder) -> None:
 
 
 def _seen(slide: Element) -> Iterator[Element]:
-    """The shapes and tables of a slide."""
+    """The shapes and tables of a slide, without the copies for older versions."""
     stack = [slide]
     while stack:
         one = stack.pop()
         if local(one) in ("sp", "tbl"):
             yield one
-        else:
+        elif local(one) != "Fallback":
             stack.extend(reversed(one))
 
 

@@ -201,3 +201,11 @@ def test_the_title_of_a_slide_comes_before_the_shapes_that_are_drawn_first(read:
     found = content_of(read(".odp", opendocument(slide, "presentation")))
     assert found.text == "Steel\n\nbody"
     assert [(one.start, one.title) for one in found.headings] == [(0, "Steel")]
+
+
+def test_a_slide_has_no_copies_of_shapes_for_older_versions(read: Read) -> None:
+    both = (
+        f"<mc:AlternateContent><mc:Choice>{shape('new')}</mc:Choice>"
+        f"<mc:Fallback>{shape('old')}</mc:Fallback></mc:AlternateContent>"
+    )
+    assert content_of(read(".pptx", powerpoint(both + shape("other")))).text == "new\n\nother"
