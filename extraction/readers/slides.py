@@ -6,10 +6,12 @@ from xml.etree.ElementTree import Element
 
 from extraction.building import Builder
 from extraction.content import Content, Limits
-from extraction.office.package import Package, attribute, below, child, local
+from extraction.office.package import Package, attribute, below, child, local, number
 
 _MAIN = "ppt/presentation.xml"
 _TITLES = {"title", "ctrTitle"}
+# of a series, as in Excel
+_MOST_POINTS = 32_000
 # the slide's number, its date, and what the notes repeat of the slide
 _REPEATED = {"sldNum", "dt", "ftr", "hdr", "sldImg"}
 
@@ -66,16 +68,42 @@ def _chart(chart: Element, builder: Builder) -> None:
     title = child(chart, "chart", "title")
     builder.add("" if title is None else "\n".join(map(_paragraph, below(title, "p"))))
     rows: list[str] = []
+    former: list[str] = []
     for series in below(chart, "ser"):
-        names, columns, values = (_values(child(series, part)) for part in ("tx", "cat", "val"))
-        if not rows and columns:
+        columns = _values(series, "cat", "xVal")
+        if columns and columns != former:
             rows.append("\t".join(["", *columns]))
-        rows.append("\t".join([" ".join(names), *values]))
+            former = columns
+        name = " ".join(_values(series, "tx"))
+        rows.append("\t".join([name, *_values(series, "val", "yVal")]).rstrip("\t"))
     builder.add("\n".join(rows))
 
 
-def _values(part: Element | None) -> list[str]:
-    return [] if part is None else [" ".join((one.text or "").split()) for one in below(part, "v")]
+def _values(series: Element, *names: str) -> list[str]:
+    """The values of a part of a series that has one of some names, each in its place."""
+    part = next((found for name in names if (found := child(series, name)) is not None), None)
+    if part is None:
+        return []
+    # categories may have groups, the inmost ones first
+    levels = [_points(level) for level in below(part, "lvl")] or [_points(part)]
+    count = 1 + max((place for level in levels for place in level), default=-1)
+    for groups in levels[1:]:
+        for place in range(count):
+            groups.setdefault(place, groups.get(place - 1, ""))
+    levels.reverse()
+    return [" ".join(level.get(place, "") for level in levels).strip() for place in range(count)]
+
+
+def _points(part: Element) -> dict[int, str]:
+    """Values by their places; a place without one is empty."""
+    found = {}
+    # a name may be a value without a place
+    for point in list(below(part, "pt")) or [part]:
+        place = number(attribute(point, "idx"))
+        value = next(below(point, "v"), None)
+        if value is not None and place < _MOST_POINTS:
+            found[place] = " ".join((value.text or "").split())
+    return found
 
 
 def _row(row: Element) -> str:

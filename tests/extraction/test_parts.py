@@ -209,3 +209,32 @@ def test_a_slide_has_no_copies_of_shapes_for_older_versions(read: Read) -> None:
         f"<mc:Fallback>{shape('old')}</mc:Fallback></mc:AlternateContent>"
     )
     assert content_of(read(".pptx", powerpoint(both + shape("other")))).text == "new\n\nother"
+
+
+def test_the_values_of_a_chart_stand_below_their_categories(read: Read) -> None:
+    def cached(*values: str) -> str:
+        points = "".join(
+            f'<c:pt idx="{place}"><c:v>{value}</c:v></c:pt>'
+            for place, value in enumerate(values)
+            if value
+        )
+        return f'<c:ptCount val="{len(values)}"/>{points}'
+
+    def series(name: str, **parts: str) -> str:
+        whole = "".join(f"<c:{part}>{held}</c:{part}>" for part, held in parts.items())
+        return f"<c:ser><c:tx><c:v>{name}</c:v></c:tx>{whole}</c:ser>"
+
+    months = cached("Jan", "Feb", "Mar")
+    chart = series("Rome", cat=months, val=cached("1", "", "3"))
+    chart += series("Bonn", cat=months, val=cached("", "5"))
+    found = content_of(read(".pptx", powerpoint("", chart)))
+    assert found.text == "\tJan\tFeb\tMar\nRome\t1\t\t3\nBonn\t\t5"
+    levels = [cached("Q1", "Q2", "Q1", "Q2"), cached("2024", "", "2025")]
+    groups = "".join(f"<c:lvl>{level}</c:lvl>" for level in levels)
+    chart = series("Rome", cat=groups, val=cached("1", "2", "3", "4"))
+    found = content_of(read(".pptx", powerpoint("", chart)))
+    assert found.text == "\t2024 Q1\t2024 Q2\t2025 Q1\t2025 Q2\nRome\t1\t2\t3\t4"
+    chart = series("Rome", xVal=cached("1", "2"), yVal=cached("10", "20"))
+    chart += series("Bonn", xVal=cached("3"), yVal=cached("30"))
+    found = content_of(read(".pptx", powerpoint("", chart)))
+    assert found.text == "\t1\t2\nRome\t10\t20\n\t3\nBonn\t30"
