@@ -16,6 +16,7 @@ from extraction.content import Content, Limits, UnreadableError
 
 # a compound file, the old format of Office, and the wrapping of encrypted new files
 COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1")
+_MANIFEST = "META-INF/manifest.xml"
 _CORE = "docProps/core.xml"
 
 
@@ -52,6 +53,9 @@ class Package:
         if len(names) > limits.members:
             raise UnreadableError(f"more than {limits.members:,} parts")
         self.names = frozenset(names)
+        # of OpenDocument
+        if b"encryption-data" in self.content(_MANIFEST):
+            raise UnreadableError("encrypted; save it without a password")
         self.main = needed if needed in self.names else self._stated(needed)
 
     def _stated(self, needed: str) -> str:

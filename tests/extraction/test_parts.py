@@ -6,6 +6,8 @@ import io
 import zipfile
 from collections.abc import Mapping
 
+import pytest
+
 from tests.extraction.conftest import Read, content_of, reason_of
 
 WORD = (
@@ -238,3 +240,15 @@ def test_the_values_of_a_chart_stand_below_their_categories(read: Read) -> None:
     chart += series("Bonn", xVal=cached("3"), yVal=cached("30"))
     found = content_of(read(".pptx", powerpoint("", chart)))
     assert found.text == "\t1\t2\nRome\t10\t20\n\t3\nBonn\t30"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(".odt", "content.xml"), (".ods", "content.xml"), (".odp", "encrypted-package")],
+)
+def test_an_encrypted_file_is_refused_with_the_remedy(read: Read, kind: str, name: str) -> None:
+    manifest = (
+        '<m:manifest xmlns:m="urn:m"><m:file-entry><m:encryption-data/></m:file-entry></m:manifest>'
+    )
+    file = archived({"META-INF/manifest.xml": manifest, name: bytes(range(256))})
+    assert reason_of(read(kind, file)) == "encrypted; save it without a password"
