@@ -18,14 +18,20 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     book = package.xml(main)
     folder = main.rpartition("/")[0]
     held = {
-        attribute(item, "id"): path(folder, attribute(item, "href")) for item in below(book, "item")
+        attribute(item, "id"): path(folder, attribute(item, "href"))
+        for item in below(book, "item")
+        if not attribute(item, "media-type").startswith("image/")
+    }
+    # fonts may be encrypted in any book
+    locked = {
+        path("", attribute(one, "URI")) for one in below(package.xml(_LOCKED), "CipherReference")
     }
     builder = Builder(limits)
     for item in below(book, "itemref"):
         name = held.get(attribute(item, "idref"), "")
+        if name in locked:
+            raise UnreadableError("encrypted; save it without protection")
         builder.append(content_of(package.content(name), limits, xml=True))
-    if not builder.size and _LOCKED in package.names:
-        raise UnreadableError("encrypted; save it without protection")
     metadata = child(book, "metadata")
     stated: dict[str, str] = {}
     for one in metadata if metadata is not None else ():

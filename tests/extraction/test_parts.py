@@ -252,3 +252,23 @@ def test_an_encrypted_file_is_refused_with_the_remedy(read: Read, kind: str, nam
     )
     file = archived({"META-INF/manifest.xml": manifest, name: bytes(range(256))})
     assert reason_of(read(kind, file)) == "encrypted; save it without a password"
+
+
+def epub(encrypted: str) -> bytes:
+    items = [("a.xhtml", "application/xhtml+xml"), ("cover.jpg", "image/jpeg")]
+    held = "".join(f'<item id="{name}" href="{name}" media-type="{kind}"/>' for name, kind in items)
+    spine = "".join(f'<itemref idref="{name}"/>' for name, _ in reversed(items))
+    return archived(
+        {
+            "META-INF/container.xml": '<c><rootfile full-path="O/book.opf"/></c>',
+            "META-INF/encryption.xml": f'<e><CipherReference URI="{encrypted}"/></e>',
+            "O/book.opf": f"<package><manifest>{held}</manifest><spine>{spine}</spine></package>",
+            "O/a.xhtml": "<html><body><p>A chapter</p></body></html>",
+            "O/cover.jpg": bytes(range(256)),
+        }
+    )
+
+
+def test_a_book_may_have_pictures_as_chapters_and_encrypted_fonts(read: Read) -> None:
+    assert content_of(read(".epub", epub("O/font.otf"))).text == "A chapter"
+    assert reason_of(read(".epub", epub("O/a.xhtml"))) == "encrypted; save it without protection"
