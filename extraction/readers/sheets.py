@@ -47,18 +47,18 @@ def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
 
 
 def _sheets(stream: BinaryIO, builder: Builder, kind: str) -> str | None:
-    """Add the sheets; the name of the first one."""
+    """Add the visible sheets; the name of the first one."""
     try:
         book = CalamineWorkbook.from_filelike(stream)
-        for sheet in book.sheets_metadata:
-            if sheet.visible == SheetVisibleEnum.Visible:
-                rows = book.get_sheet_by_name(sheet.name).iter_rows()
-                _sheet(sheet.name, [cells for row in rows if (cells := _row(row))], builder)
+        visible = [one for one in book.sheets_metadata if one.visible == SheetVisibleEnum.Visible]
+        for sheet in visible:
+            rows = book.get_sheet_by_name(sheet.name).iter_rows()
+            _sheet(sheet.name, [cells for row in rows if (cells := _row(row))], builder)
     except CalamineError as error:
         locked = "assword" in str(error)
         reason = "encrypted; save it without a password" if locked else f"a damaged {kind} file"
         raise UnreadableError(reason) from error
-    return next((one.name for one in book.sheets_metadata), None)
+    return next((one.name for one in visible), None)
 
 
 def _sheet(name: str, rows: Sequence[list[str]], builder: Builder) -> None:

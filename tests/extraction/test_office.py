@@ -166,6 +166,17 @@ def test_the_heading_of_a_sheet_without_names_of_columns_is_its_name(read: Read)
     ]
 
 
+def test_a_hidden_sheet_gives_no_title(read: Read) -> None:
+    book = xlsxwriter.Workbook(target := io.BytesIO(), {"in_memory": True})
+    hidden, sheet = book.add_worksheet("Salaries"), book.add_worksheet("Prices")
+    sheet.activate()
+    hidden.hide()
+    for one in (hidden, sheet):
+        one.write(0, 0, "a cell")
+    book.close()
+    assert content_of(read(".xlsx", target.getvalue())).title == "Prices"
+
+
 def test_slides_have_tables_charts_groups_and_notes(read: Read) -> None:
     found = stored(read, "deck.odp")
     assert found.text.startswith(
