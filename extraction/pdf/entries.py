@@ -1,4 +1,4 @@
-"""What is typed into a PDF's page: values of form fields, and remarks that stand on the page."""
+"""What is typed into a PDF's page: values of form fields, and remarks that the page shows."""
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ def entries(page: pdfium.PdfPage) -> list[Entry]:
 
     PDFium's text of a page lacks them.
     """
-    found = []
+    found: list[Entry] = []
     for number in range(pdfium_c.FPDFPage_GetAnnotCount(page)):
         annotation = pdfium_c.FPDFPage_GetAnnot(page, number)
         if annotation:

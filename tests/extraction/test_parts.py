@@ -277,14 +277,15 @@ def test_a_book_may_have_pictures_as_chapters_and_encrypted_fonts(read: Read) ->
 def test_rtf_has_its_notes_and_text_boxes_after_the_text(read: Read) -> None:
     # LibreOffice marks the group of a note as one that readers may leave out, Word does not
     source = r"""{\rtf1\ansi{\fonttbl{\f0\fcharset0 Arial;}}{\header page{\footnote no}}Late
- delivery costs 1 %{\super\chftn{\*\footnote\chftn\pard\plain {\loch of the \{net\} price, caf\'e9}}} a week.\par
+ delivery costs 1 %{\super\chftn{\*\footnote\chftn\pard\plain {\loch of \{net\} price, caf\'e9}}}
+ a week.\par
 Paid{\footnote \pard in euros} in May{\shp{\*\shpinst{\sp{\sn x}}{\shptxt \pard boxed\par}}}.\par}
 """
     assert content_of(read(".rtf", source.encode())).text.split("\n") == [
         "Late delivery costs 1 % a week.",
         "Paid in May.",
         "",
-        "of the {net} price, café",
+        "of {net} price, café",
         "in euros",
         "boxed",
     ]
