@@ -59,6 +59,15 @@ def test_blocks_and_lines_are_bounded() -> None:
         asyncio.run(read(b'"a"\n"b"\n"' + b"a" * 300_000, 1 << 16))
 
 
+def test_a_file_may_begin_with_a_byte_order_mark() -> None:
+    for piece in (1, 1 << 16):
+        [block] = asyncio.run(read('\ufeff"a"\n"b"'.encode(), piece))
+        assert list(block.texts) == ["a", "b"]
+    # it is one at the beginning only
+    with pytest.raises(InvalidError, match="line 2: it is not valid JSON"):
+        asyncio.run(read('"a"\n\ufeff"b"'.encode(), 1 << 16))
+
+
 def table_of(**columns: Any) -> bytes:
     written = io.BytesIO()
     pq.write_table(pa.table(columns), written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 
 from service.errors import ServiceError
@@ -21,6 +22,7 @@ class Splitter:
         self._check = check
         self._rest = bytearray()
         self._skipped = 0
+        self._is_first = True
 
     @property
     def incomplete(self) -> int:
@@ -28,7 +30,10 @@ class Splitter:
         return self._skipped or len(self._rest)
 
     def feed(self, piece: bytes) -> Iterator[bytes | ServiceError]:
-        """The lines that end in this piece, without blank ones, and errors in their places."""
+        """The lines that end in this piece, and errors in their places.
+
+        Blank lines are left out, and a byte order mark.
+        """
         first, *others = piece.split(b"\n")
         yield from self._add(first)
         if not others:
@@ -44,6 +49,9 @@ class Splitter:
     def end(self) -> Iterator[bytes]:
         """The last line, if the body ends without a line break."""
         line, self._rest, self._skipped = self._rest.strip(_BLANK), bytearray(), 0
+        if self._is_first:
+            # as Windows' programs write it, and docsplit-index reads it
+            line, self._is_first = line.removeprefix(BOM_UTF8), False
         if line:
             yield bytes(line)
 
