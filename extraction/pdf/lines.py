@@ -127,14 +127,15 @@ def _plain(line: str) -> str:
 def joined(pages: Sequence[str]) -> list[str]:
     """The pages with the words whole that a line's end divides.
 
-    A hyphen stays if a page has the word with it elsewhere, next to a digit, and before a capital
-    letter.
+    A hyphen stays if a page has the word with it elsewhere, next to a digit or a capital letter,
+    and after a single letter: no line ends so within a word.
     """
     known = {word for page in pages for word in _WHOLE.findall(page)}
 
     def join(match: re.Match[str]) -> str:
         before, after = match.groups()
-        keeps = f"{before}-{after}" in known or not (before[-1].isalpha() and after[0].islower())
+        divides = len(before) > 1 and before[-1].islower() and after[0].islower()
+        keeps = f"{before}-{after}" in known or not divides
         return f"{before}-" if keeps else before
 
     return [_DIVIDED.sub(join, page).replace(HYPHEN, "-\n") for page in pages]

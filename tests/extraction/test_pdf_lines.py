@@ -72,7 +72,9 @@ def test_a_divided_word_is_whole_and_a_hyphen_stays_where_it_belongs() -> None:
         f"well{HYPHEN}known",
         f"pages 12{HYPHEN}34",
         f"non{HYPHEN}English",
+        f"EU{HYPHEN}wide",
+        f"e{HYPHEN}mail",
         f"a{HYPHEN} b",
     ]
-    whole = ["paragraph", "well-known", "pages 12-34", "non-English", "a-\n b"]
+    whole = ["paragraph", "well-known", "pages 12-34", "non-English", "EU-wide", "e-mail", "a-\n b"]
     assert joined([*divided, "It is well-known."]) == [*whole, "It is well-known."]
