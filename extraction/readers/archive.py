@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -20,6 +21,7 @@ from extraction.kinds import ARCHIVES, OLD, READERS, SOURCES
 
 _CHUNK = 1 << 20
 _LINK = 0xA
+_MARKED_UTF_8 = 0x800
 _PACKED = (*ARCHIVES, ".tgz", ".gz", ".bz2", ".zst", ".csv", ".tsv", ".jsonl", ".parquet")
 _BAD = (
     zipfile.BadZipFile,
@@ -115,7 +117,15 @@ def _zip(stream: BinaryIO) -> Iterator[Member]:
     for one in archive.infolist():
         # the upper half of the attributes is the Unix mode; a link has no content of its own
         if not one.is_dir() and (one.external_attr >> 28) != _LINK:
-            yield Member(one.filename, one.file_size, partial(archive.open, one))
+            yield Member(_name(one), one.file_size, partial(archive.open, one))
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    """The name of a file in a zip archive, also in UTF-8 that is not marked, as macOS writes it."""
+    if not member.flag_bits & _MARKED_UTF_8:
+        with suppress(UnicodeError):
+            return member.filename.encode("cp437").decode()
+    return member.filename
 
 
 def _tar(stream: BinaryIO) -> Iterator[Member]:

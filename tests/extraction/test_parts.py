@@ -289,3 +289,11 @@ Paid{\footnote \pard in euros} in May{\shp{\*\shpinst{\sp{\sn x}}{\shptxt \pard 
         "in euros",
         "boxed",
     ]
+
+
+def test_names_in_an_archive_are_in_utf_8_or_that_of_dos(read: Read) -> None:
+    # as macOS and old programs for Windows write them: without the mark of UTF-8
+    content = archived({"Gr____e.txt": "one", "Gr_.txt": "two"})
+    for name, other in [(b"Gr____e", "Größe".encode()), (b"Gr_.", "Grö.".encode("cp437"))]:
+        content = content.replace(name, other)
+    assert [name for name, _ in read(".zip", content)] == ["Größe.txt", "Grö.txt"]
