@@ -2,6 +2,7 @@
 
 import re
 import time
+from contextlib import suppress
 from itertools import islice
 from typing import BinaryIO, NamedTuple
 
@@ -44,13 +45,14 @@ def opened(stream: BinaryIO) -> pdfium.PdfDocument:
         raise UnreadableError("no PDF file")
     try:
         document = pdfium.PdfDocument(content)
-        # PDFium tells and draws the values of fields only then
-        document.init_forms()
-        return document
     except pdfium.PdfiumError as error:
         if "assword" in str(error):
             raise UnreadableError("encrypted; save it without a password") from error
         raise UnreadableError("a damaged PDF file") from error
+    # PDFium tells and draws the values of fields only then
+    with suppress(pdfium.PdfiumError):
+        document.init_forms()
+    return document
 
 
 def pages_of(document: pdfium.PdfDocument, limits: Limits) -> Pages:
