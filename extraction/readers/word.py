@@ -14,7 +14,7 @@ _MAIN = "word/document.xml"
 # deleted text, the copy of a text box for older versions, and how to pronounce a word
 _SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr", "rt"}
 _WRAPPERS = {"sdt", "sdtContent", "ins", "customXml"}
-_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": "\t"}
 _DEEPEST = 9
 # columns of a table that one cell may span
 _WIDEST = 100

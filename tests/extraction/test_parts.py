@@ -100,6 +100,11 @@ def test_text_boxes_stand_apart_from_the_words_around_them(read: Read) -> None:
     assert found.text == "before\nA chart\nof sales\nafter"
 
 
+def test_a_tab_to_the_margin_separates_words(read: Read) -> None:
+    body = "<w:p><w:r><w:t>Offer</w:t><w:ptab/><w:t>No. 7</w:t></w:r></w:p>"
+    assert content_of(read(".docx", word(body))).text == "Offer\tNo. 7"
+
+
 def test_words_do_not_mix_with_their_pronunciation(read: Read) -> None:
     ruby = (
         "<w:ruby><w:rt><w:r><w:t>とうきょう</w:t></w:r></w:rt>"
