@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.uploads.form import MOST_FILES
 from tests.conftest import Server
 from tests.index.test_files import word
 from tests.page.browser import Tab, command
@@ -117,3 +118,23 @@ def test_a_file_that_cannot_be_read_says_why(tab: Tab, service: Server, tmp_path
     tab.wait("document.querySelector('.dropped [role=alert]')")
     assert "damaged" in tab.text(".dropped")
     tab.problems[:] = [one for one in tab.problems if "status of 422" not in one]
+
+
+def test_more_files_than_one_request_may_hold_are_added(
+    tab: Tab, service: Server, tmp_path: Path, key: str | None
+) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for number in range(MOST_FILES + 2):
+        (folder / f"{number}.txt").write_text("A note.", encoding="utf-8")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
+        assert client.put("/indexes/parts", json={}).is_success
+        tab.open(f"{service.url}/#/parts/add")
+        tab.wait("document.querySelector('.drop')")
+        drop(tab, ".drop", folder)
+        reports = "[...document.querySelectorAll('.report > div')].map((one) => one.innerText)"
+        tab.wait(f"{reports}.length === 2 && {reports}[1].startsWith('Done: 2 of 2')", 120)
+        assert tab.run(reports)[0].startswith("Done: 1000 of 1,000")
+        assert client.get("/indexes/parts").json()["documents"] == MOST_FILES + 2
+        assert client.delete("/indexes/parts").is_success

@@ -8,6 +8,10 @@ import { filesOf } from "./entries.js";
 import { follow } from "./jobs.js";
 import { modelChoice } from "./models.js";
 
+// of a request; the service may have a lower limit of bytes, but rarely has
+const MOST_FILES = 1000;
+const MOST_BYTES = 256 * 1024 * 1024;
+
 /** Show the view. */
 export async function add(main, index, given, signal) {
   fill(main, h("h1", {}, "Add documents to ", h("em", {}, index.name)),
@@ -17,6 +21,17 @@ export async function add(main, index, given, signal) {
 /** Tell the shell that an index has changed. */
 function changed() {
   window.dispatchEvent(new Event("indexes-changed"));
+}
+
+/** The files from a place on that one request may hold, at least one. */
+function fitting(given, first) {
+  let size = given[first].file.size;
+  let end = first + 1;
+  while (end < given.length && end - first < MOST_FILES && size + given[end].file.size <= MOST_BYTES) {
+    size += given[end].file.size;
+    end += 1;
+  }
+  return given.slice(first, end);
 }
 
 function files(index, signal) {
@@ -32,18 +47,32 @@ function files(index, signal) {
     return [input, h("label.button", { for: input.id }, folder ? "Choose a folder" : "Choose files")];
   };
   const start = async (given) => {
-    if (!given.length) return;
-    const form = new FormData();
-    for (const { file, name } of given) form.append("files", file, name);
-    const bar = h("progress", { max: 100, value: 0, "aria-label": "Upload" });
-    fill(report, h("p", {}, `Sending ${count(given.length, "file")}…`), bar);
-    try {
-      const job = await upload(below(index, "files"), form, (share) => { bar.value = 100 * share; });
-      await follow(report, job, signal);
-      changed();
-    } catch (error) {
-      if (error.name !== "AbortError") fill(report, problem(error, () => start(given)));
+    fill(report);
+    for (let sent = 0; sent < given.length;) {
+      const part = fitting(given, sent);
+      const place = h("div");
+      report.append(place);
+      try {
+        await one(part, place);
+      } catch (error) {
+        // another view follows no job, but the other files are still sent
+        if (error.name !== "AbortError") {
+          const rest = given.slice(sent);
+          fill(place, problem(error, () => start(rest)));
+          return;
+        }
+      }
+      sent += part.length;
     }
+  };
+  const one = async (part, place) => {
+    const form = new FormData();
+    for (const { file, name } of part) form.append("files", file, name);
+    const bar = h("progress", { max: 100, value: 0, "aria-label": "Upload" });
+    fill(place, h("p", {}, `Sending ${count(part.length, "file")}…`), bar);
+    const job = await upload(below(index, "files"), form, (share) => { bar.value = 100 * share; });
+    await follow(place, job, signal);
+    changed();
   };
   const take = async (found) => {
     fill(report, h("p", {}, "Looking for the files…"));
