@@ -40,6 +40,8 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
         extra="forbid",
         frozen=True,
+        # clocks and threads cannot wait for ever
+        allow_inf_nan=False,
         use_attribute_docstrings=True,
         cli_kebab_case=True,
         cli_avoid_json=True,

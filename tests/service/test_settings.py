@@ -42,6 +42,8 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--cache-secret", "one of 31 characters, too short"], "cache_secret"),
         (["--cache-sharing", "sometimes"], "cache_sharing"),
         (["--request-timeout", "0"], "request_timeout"),
+        (["--request-timeout", "inf"], "request_timeout"),
+        (["--drain-seconds", "inf"], "drain_seconds"),
         (["--ocr", "/etc/passwd"], "ocr"),
         (["--config", "/nowhere.yaml"], "config"),
         (["--otlp-endpoint", "collector:4318"], "otlp_endpoint"),
