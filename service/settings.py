@@ -270,6 +270,18 @@ class Settings(BaseSettings):
         schemes = ("redis://", "rediss://", "unix://")
         if url is not None and not url.get_secret_value().startswith(schemes):
             raise ValueError(f"must start with one of {', '.join(schemes)}")
+        if url is not None:
+            # it takes a while to import
+            from redis.asyncio import ConnectionPool
+
+            try:
+                ConnectionPool.from_url(url.get_secret_value()).make_connection()
+            except (ValueError, TypeError, AttributeError):
+                # the parser's message may hold a part of the password
+                raise ValueError(
+                    "cannot be read: give scheme://:PASSWORD@HOST:PORT/DATABASE, and write special "
+                    "characters of the password as %XX"
+                ) from None
         return url
 
     @field_validator("index_path")

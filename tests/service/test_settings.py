@@ -44,6 +44,9 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--request-timeout", "0"], "request_timeout"),
         (["--request-timeout", "inf"], "request_timeout"),
         (["--drain-seconds", "inf"], "drain_seconds"),
+        (["--redis-url", "redis://host:port"], "redis_url"),
+        (["--redis-url", "redis://host?socket_timeout=x"], "redis_url"),
+        (["--redis-url", "redis://host?no_such_option=1"], "redis_url"),
         (["--ocr", "/etc/passwd"], "ocr"),
         (["--config", "/nowhere.yaml"], "config"),
         (["--otlp-endpoint", "collector:4318"], "otlp_endpoint"),
@@ -109,3 +112,24 @@ def test_the_secret_of_the_cache_follows_precedence_and_is_not_shown(
     assert taken("--cache-secret", secrets[2]) == secrets[2]
     assert main(["--cache-secret", "hush"]) == 2
     assert "hush" not in capsys.readouterr().err
+
+
+def test_a_password_that_breaks_the_url_of_redis_is_not_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--redis-url", "redis://:hush/word@host"]) == 2
+    said = capsys.readouterr().err
+    assert "redis_url" in said
+    assert "hush" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:w%2Ford@host:6379/3?protocol=3",
+        "rediss://[::1]?ssl_cert_reqs=none",
+        "unix:///run/redis.sock?db=1",
+    ],
+)
+def test_every_form_of_the_url_of_redis_is_taken(url: str) -> None:
+    assert load(["--redis-url", url]).redis_url is not None
