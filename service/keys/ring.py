@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import structlog
@@ -21,6 +22,8 @@ from service.keys.rights import EVERYTHING, Rights
 log = structlog.get_logger("docsplit")
 
 RELOAD_SECONDS = 1.0
+# seconds since the epoch
+_YEAR_10000 = 253_402_300_800.0
 
 
 class Refusal(enum.StrEnum):
@@ -169,11 +172,18 @@ def _key(name: str, entry: KeyEntry, former: Key | None) -> Key:
         name=name,
         digest=bytes.fromhex(entry.sha256),
         rights=entry.rights,
-        expires=math.inf if entry.expires is None else entry.expires.timestamp(),
+        expires=_expiry(entry.expires),
         revoked=entry.revoked,
         requests=_bucket(entry.requests_per_second, None if former is None else former.requests),
         tokens=_bucket(entry.tokens_per_second, None if former is None else former.tokens),
     )
+
+
+def _expiry(given: datetime | None) -> float:
+    """Seconds since the epoch that are a date in UTC again, or infinity for never."""
+    seconds = math.inf if given is None else max(0.0, given.timestamp())
+    # the last date, written in a western time zone or rounded, is past the last year
+    return seconds if seconds < _YEAR_10000 else math.inf
 
 
 def _bucket(rate: float | None, former: Bucket | None) -> Bucket:

@@ -21,6 +21,9 @@ RIGHTS = {
     "stranger": 'read_indexes = ["theirs"]\nwrite_indexes = ["theirs"]',
     "revoked": "revoked = true",
     "expired": "expires = 2020-01-01T00:00:00Z",
+    "ancient": "expires = 0001-01-01T00:00:00+05:00",
+    "lasting": "expires = 9999-12-31T23:59:59-05:00",
+    "last": "expires = 9999-12-31T23:59:59.999999Z",
     "narrow": "requests_per_second = 0.01",
     "thrifty": "tokens_per_second = 1",
     "uploader": "tokens_per_second = 1",
@@ -93,6 +96,9 @@ def test_a_rate_of_requests(locked: Locked) -> None:
 def test_keys_and_their_use_are_shown_to_those_who_may(locked: Locked) -> None:
     before = {one["name"]: one for one in locked.ask("boss", "GET", "/keys").json()["keys"]}
     assert before.keys() == RIGHTS.keys()
+    expiries = [before[name]["expires"] for name in ("ancient", "lasting", "last")]
+    assert expiries == ["1970-01-01T00:00:00Z", None, None]
+    assert [status(locked, name, "GET", "/keys") for name in ("ancient", "last")] == [403, 200]
     embedded = locked.ask("stranger", "POST", "/embed", json={"inputs": "a sentence for the key"})
     assert embedded.status_code == 200
     answer = locked.ask("stranger", "GET", "/keys")
