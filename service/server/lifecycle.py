@@ -16,6 +16,7 @@ from bundles.processor import Processor, detect
 from service import executors
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
+from service.embedding.cache.codec import Fault
 from service.embedding.cache.tenants import Tenants
 from service.index.store import Store
 from service.jobs.runner import Runner
@@ -167,6 +168,9 @@ class Service:
         default = self.encoders.default
         if self.settings.redis_url is not None:
             self.metrics.cache_up.labels("redis").set_function(lambda: not self.degraded)
+            # an alert sees a counter grow; it does not see a counter appear
+            for kind in ("read", "write", "dropped", *Fault):
+                self.metrics.cache_errors.labels(kind)
         try:
             await default.start()
         except Exception:  # noqa: BLE001 it is logged; errors of the runtimes share no base
