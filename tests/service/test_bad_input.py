@@ -102,8 +102,15 @@ def test_broken_bodies(server: Server, content: bytes, status: int) -> None:
 def test_wrong_media(server: Server) -> None:
     check_refused(send(server, b"{}", **{"content-type": "text/plain"}), 415, "application/json")
     check_refused(send(server, b"{}", **{"content-encoding": "gzip"}), 415, "uncompressed")
-    latin = {"content-type": "application/json; charset=latin-1"}
-    check_refused(send(server, b"{}", **latin), 415, "UTF-8")
+    for parameters in ("charset=latin-1", "profile=x; Charset=latin-1", "charset=latin-1;"):
+        latin = {"content-type": f"application/json; {parameters}"}
+        check_refused(send(server, b"{}", **latin), 415, "UTF-8")
+
+
+@pytest.mark.parametrize("parameters", ["charset=utf-8;", 'charset="UTF-8"; a=b', "profile=x"])
+def test_other_parameters_of_the_type_do_not_matter(server: Server, parameters: str) -> None:
+    kind = {"content-type": f"application/json; {parameters}"}
+    assert send(server, b'{"inputs": "a"}', **kind).status_code == 200
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "nan", "inf", "601"])

@@ -294,10 +294,10 @@ def _media_type(headers: dict[str, str]) -> str:
 
 
 def _check_charset(headers: dict[str, str]) -> None:
-    parameters = headers.get("content-type", "").partition(";")[2]
-    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-    if charset not in ("", "utf-8", "utf8"):
-        raise MediaTypeError("content-type: send the JSON in UTF-8")
+    for parameter in headers.get("content-type", "").lower().split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in ("", "utf-8", "utf8"):
+            raise MediaTypeError("content-type: send the JSON in UTF-8")
 
 
 def _check_coding(headers: dict[str, str]) -> None:
