@@ -89,9 +89,12 @@ def parse(text: str, path: Path) -> dict[str, KeyEntry]:
         KeysError: the file is not TOML, or a key or field is invalid.
     """
     try:
-        return _File.model_validate(tomllib.loads(text)).keys
-    except tomllib.TOMLDecodeError as error:
+        found = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        # besides its own error the parser raises those of too many digits, and of too deep a list
         raise KeysError(f"{path}: not TOML: {error}") from error
+    try:
+        return _File.model_validate(found).keys
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "keys"

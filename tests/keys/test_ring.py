@@ -202,6 +202,8 @@ def test_a_file_without_keys_admits_no_client(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("[keys", "not TOML"),
+        ("keys = " + "[" * 5000, "not TOML"),
+        ("keys = " + "9" * 5000, "not TOML"),
         ("[keys.A]\nsha256 = ''", "keys.A"),
         ("[keys.a]", "keys.a.sha256"),
         (entry("a", "x", "sha265 = 'ff'"), "keys.a.sha265"),
