@@ -274,8 +274,10 @@ class Settings(BaseSettings):
             # it takes a while to import
             from redis.asyncio import ConnectionPool
 
+            pool: type[Any] = ConnectionPool
             try:
-                ConnectionPool.from_url(url.get_secret_value()).make_connection()
+                # a connection that is never opened
+                pool.from_url(url.get_secret_value()).make_connection()
             except (ValueError, TypeError, AttributeError):
                 # the parser's message may hold a part of the password
                 raise ValueError(
