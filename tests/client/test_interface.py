@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -18,8 +19,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from docsplit_client import answers, calls, learnt, maps, options, stored
-from docsplit_client.calls.call import Call
+from docsplit_client import Client, answers, calls, learnt, maps, options, stored
+from docsplit_client.calls.call import Call, Steps
 from tests.conftest import Server
 
 # other names of native routes, other interfaces, and what balancers and scrapers ask
@@ -268,3 +269,25 @@ def test_queries_have_the_parameters_of_the_document(document: dict[str, Any]) -
         parameters = document["paths"][place][method].get("parameters", ())
         asked = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
         assert given == asked, place
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: calls.embedding.similarity("a text", "one"),
+        lambda: calls.embedding.rerank("a query", "one"),
+        lambda: calls.classifiers.classify("one"),
+        lambda: calls.classifiers.explain_labels("one"),
+        lambda: calls.classifiers.train_classifier("topics", "one"),
+        lambda: calls.search.similar_faceted("papers", "year"),
+        lambda: calls.documents.get_documents("papers", "ab"),
+        lambda: calls.documents.delete_documents("papers", "ab"),
+        lambda: calls.jobs.upload("papers", "guide.pdf"),
+        lambda: next(calls.batches.embed_all("one")),
+        lambda: next(calls.batches.get_all("papers", "ab")),
+        lambda: next(Client("http://127.0.0.1:9").embed_stream("one")),
+    ],
+)
+def test_one_text_in_place_of_a_list_is_refused(make: Callable[[], Call[Any] | Steps[Any]]) -> None:
+    with pytest.raises(TypeError, match="give a list of strings"):
+        make()

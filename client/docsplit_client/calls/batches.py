@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, Unpack
 import numpy as np
 
 from docsplit_client.answers import Vectors
-from docsplit_client.calls.call import Steps
+from docsplit_client.calls.call import Steps, several
 from docsplit_client.calls.classifiers import classifier
 from docsplit_client.calls.documents import get_documents, upsert
 from docsplit_client.calls.embedding import embed
@@ -68,7 +68,7 @@ def upsert_all(
 def get_all(index: str, ids: Iterable[str], text: bool = True) -> Steps[dict[str, DocumentText]]:
     """Documents of any number of ids, by id; without missing and damaged ones."""
     found: dict[str, DocumentText] = {}
-    waiting = [*dict.fromkeys(ids)]
+    waiting = [*dict.fromkeys(several(ids, "ids"))]
     while waiting:
         got = yield get_documents(index, waiting[:MOST_IDS], text)
         found |= {one["id"]: one for one in got["documents"]}
@@ -162,7 +162,7 @@ def batches(
     """Items in lists of at most so many items and characters; a larger one by itself."""
     batch: list[X] = []
     size = 0
-    for item in items:
+    for item in several(items, "texts"):
         length = characters(item)
         if batch and (len(batch) == most_items or size + length > most_characters):
             yield batch

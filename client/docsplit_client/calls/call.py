@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
@@ -98,6 +98,17 @@ class File:
 
 Steps = Generator[Call[Any] | float, Any, T]
 """Several requests: yields each and receives its result; yields a number to wait for seconds."""
+
+
+def several(given: Iterable[T], name: str) -> Iterable[T]:
+    """What is given, unless it is one text, whose characters would count as the items.
+
+    Raises:
+        TypeError: it is one text.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"{name}: give a list of strings")
+    return given
 
 
 def parsed(response: httpx2.Response) -> Any:

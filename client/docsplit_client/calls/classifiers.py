@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from docsplit_client.answers import Explained, Prediction
-from docsplit_client.calls.call import Call, nothing, parsed, path, raw
+from docsplit_client.calls.call import Call, nothing, parsed, path, raw, several
 from docsplit_client.learnt import Classifier, LabelledPage, Suggestion
 from docsplit_client.options import ClassifyOptions, LabelsOf, SuggestOptions, TrainOptions
 
@@ -15,21 +15,22 @@ def classify(
     texts: Sequence[str], **options: Unpack[ClassifyOptions]
 ) -> Call[list[list[Prediction]]]:
     """The labels of whole documents, the most probable first."""
-    return Call("POST", "/classify", parsed, {"inputs": [*texts], **options})
+    return Call("POST", "/classify", parsed, {"inputs": [*several(texts, "texts")], **options})
 
 
 def explain_labels(
     texts: Sequence[str], **options: Unpack[ClassifyOptions]
 ) -> Call[list[Explained]]:
     """The labels of whole documents, and the windows that decided."""
-    return Call("POST", "/classify", parsed, {"inputs": [*texts], "explain": True, **options})
+    inputs = [*several(texts, "texts")]
+    return Call("POST", "/classify", parsed, {"inputs": inputs, "explain": True, **options})
 
 
 def train_classifier(
     name: str, labels: Sequence[str] | Sequence[list[str]], **options: Unpack[TrainOptions]
 ) -> Call[Classifier]:
     """Train or replace a classifier; ``training`` in the answer shows one that still runs."""
-    body = {"labels": [*labels], **options}
+    body = {"labels": [*several(labels, "labels")], **options}
     return Call("PUT", path("classifiers", name), parsed, body, idempotent=False)
 
 

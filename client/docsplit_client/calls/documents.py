@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from docsplit_client.calls.call import Call, nothing, parsed, path
+from docsplit_client.calls.call import Call, nothing, parsed, path, several
 from docsplit_client.options import Filter, NewDocument, Patch, UpsertOptions
 from docsplit_client.stored import Deleted, Document, Got, Page, Patched, Upserted, Windows
 
@@ -38,7 +38,7 @@ def document_windows(index: str, id: str) -> Call[Windows]:  # noqa: A002
 
 def get_documents(index: str, ids: Sequence[str], text: bool = True) -> Call[Got]:
     """Documents of up to 1,000 ids, as far as the answer has room."""
-    body = {"ids": [*ids], "text": text}
+    body = {"ids": [*several(ids, "ids")], "text": text}
     return Call("POST", path("indexes", index, "documents", "get"), parsed, body)
 
 
@@ -80,7 +80,7 @@ def delete_documents(
     dry_run: bool = False,
 ) -> Call[Deleted]:
     """Delete the documents of up to 1,000 ids, or all that pass a filter."""
-    named = None if ids is None else [*ids]
+    named = None if ids is None else [*several(ids, "ids")]
     body = {"ids": named, "filter": filter, "dry_run": dry_run}
     # a second try counts only the rest
     place = path("indexes", index, "documents", "delete")

@@ -10,7 +10,7 @@ import httpx2
 import numpy as np
 
 from docsplit_client.answers import Detailed, Info, Keys, Rank, Vectors
-from docsplit_client.calls.call import Call, parsed
+from docsplit_client.calls.call import Call, parsed, several
 from docsplit_client.options import EmbedOptions, RerankOptions, SimilarityOptions
 
 
@@ -28,13 +28,14 @@ def similarity(
     source: str, sentences: Sequence[str], **options: Unpack[SimilarityOptions]
 ) -> Call[Vectors]:
     """Cosines ``[sentences]`` of one text to others."""
-    inputs = {"source_sentence": source, "sentences": list(sentences)}
+    inputs = {"source_sentence": source, "sentences": [*several(sentences, "sentences")]}
     return Call("POST", "/similarity", _floats, {"inputs": inputs, **options})
 
 
 def rerank(query: str, texts: Sequence[str], **options: Unpack[RerankOptions]) -> Call[list[Rank]]:
     """Texts by their relevance to a query, the best first."""
-    return Call("POST", "/rerank", parsed, {"query": query, "texts": list(texts), **options})
+    body = {"query": query, "texts": [*several(texts, "texts")], **options}
+    return Call("POST", "/rerank", parsed, body)
 
 
 def keys() -> Call[Keys]:
@@ -48,9 +49,7 @@ def info() -> Call[Info]:
 
 
 def _inputs(texts: Sequence[str], options: EmbedOptions) -> dict[str, Any]:
-    if isinstance(texts, str):
-        raise TypeError("texts: give a list of strings")
-    return {"inputs": list(texts), "encoding_format": "base64", **options}
+    return {"inputs": [*several(texts, "texts")], "encoding_format": "base64", **options}
 
 
 def decoded(row: str) -> Vectors:

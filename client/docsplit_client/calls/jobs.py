@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Unpack
 
-from docsplit_client.calls.call import Call, parsed, path
+from docsplit_client.calls.call import Call, parsed, path, several
 from docsplit_client.options import EmbedOptions, OnDuplicate, VectorFormat
 from docsplit_client.stored import FileText, Job, Jobs
 
@@ -35,7 +35,11 @@ def upload(
         link_field: with ``find_links``, metadata with identifiers.
         link_rule: with ``find_links``, further names of documents, such as ``eip-*=ERC *``.
     """
-    named = files if isinstance(files, Mapping) else _named([Path(one) for one in files])
+    named = (
+        files
+        if isinstance(files, Mapping)
+        else _named([Path(one) for one in several(files, "files")])
+    )
     place = path(
         *("indexes", index, "files"),
         on_duplicate=on_duplicate,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from docsplit_client.answers import Compared, Faceted, Hit, Passages
-from docsplit_client.calls.call import Call, parsed, path
+from docsplit_client.calls.call import Call, parsed, path, several
 from docsplit_client.options import (
     CompareOptions,
     DuplicatesOptions,
@@ -34,7 +34,8 @@ def similar_faceted(
     index: str, facets: Sequence[str], **options: Unpack[SimilarOptions]
 ) -> Call[Faceted]:
     """Hits, and how many documents have each value of the declared fields ``facets``."""
-    return Call("POST", "/similar", parsed, {"index": index, "facets": [*facets], **options})
+    body = {"index": index, "facets": [*several(facets, "facets")], **options}
+    return Call("POST", "/similar", parsed, body)
 
 
 def passages(index: str, **options: Unpack[PassagesOptions]) -> Call[list[Passages]]:
