@@ -1,6 +1,7 @@
 """Files of documents: their formats, and their bytes, compressed or not."""
 
 import io
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,11 +25,16 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     """The file itself, or all files of known types below a folder except one, sorted by path.
 
     Raises:
-        DataError: no such path, a file of another type, or a folder without suitable files.
+        DataError: no such path, a file of another type, a folder without suitable files, or one
+            that cannot be read: what is in it would count as removed.
     """
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder")
-    found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    try:
+        if not path.exists():
+            raise DataError(f"{path}: no such file or folder")
+        found = sorted(_below(path)) if path.is_dir() else [path]
+    except OSError as error:
+        where = error.filename or path
+        raise DataError(f"{where}: not readable ({error.strerror or error})") from None
     kept = [p for p in found if suffix(p) in (*TYPES, *OLD) and not same(p, but)]
     if not kept:
         packed = ", ".join(COMPRESSED)
@@ -36,6 +42,14 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
             f"{path}: no file of a known type; known are {FORMATS}, each also with {packed}"
         )
     return kept
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        yield from (one for name in names if (one := Path(parent, name)).is_file())
 
 
 def same(path: Path, other: Path | None) -> bool:

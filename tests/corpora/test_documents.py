@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -230,6 +231,29 @@ def test_a_folder_of_files_goes_on_after_those_that_cannot_be_read(tmp_path: Pat
     assert page.pages == [0]
     with pytest.raises(DataError, match=r"d\.zip: b\.pdf: a damaged PDF file"):
         list(read_documents(tmp_path))
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "a.txt").write_text("Ay.")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.txt").write_text("Bee.")
+    # another user cannot reach the folder by its whole path
+    monkeypatch.chdir(tmp_path)
+    assert files.files(Path()) == [Path("a.txt"), Path("sub/b.txt")]
+    for mode in (0o000, 0o744):
+        (tmp_path / "sub").chmod(mode)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)
+            with pytest.raises(DataError, match=r"sub\S*: not readable \(Permission denied\)"):
+                files.files(Path())
+        finally:
+            os.seteuid(user)
+            (tmp_path / "sub").chmod(0o755)
 
 
 def test_links_need_their_columns(tmp_path: Path) -> None:
