@@ -12,7 +12,7 @@ from typing import Any
 
 from corpora.errors import DataError
 from corpora.fields import Fields
-from corpora.files import files, suffix, whole
+from corpora.files import TABLES, files, suffix, whole
 from corpora.tables import Row, rows
 from extraction.content import Content, Heading, StartError
 from extraction.kinds import KINDS, OLD
@@ -128,6 +128,19 @@ def read_documents(
         else _document(one[1], one[0], fields, further, typed)
         for one in found
     )
+
+
+def check_source(path: Path, fields: Fields = _FIELDS, links: Path | None = None) -> None:
+    """Look at the files of a source, and at the first row of each table, before a long run.
+
+    Raises:
+        DataError: like ``read_documents``, for what shows there.
+    """
+    if links is not None:
+        next(read_links(links), None)
+    for file in files(path, links):
+        if suffix(file) in TABLES:
+            next(rows(file, [fields.id, fields.text], []), None)
 
 
 def entries(path: Path, links: Path | None = None) -> Iterator[object]:

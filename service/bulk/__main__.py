@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, get_args
 from rich.console import Console
 
 from bundles.manifest import BundleError
-from corpora.documents import Refused, entries, read_documents
+from corpora.documents import Refused, check_source, entries, read_documents
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
@@ -119,10 +119,13 @@ def _load(arguments: list[str]) -> int:
     fields = dict(_field(item) for item in given.field)
     # environment variables for the service would leave cores idle here, or prevent the start
     settings = load_settings(rest).model_copy(update={"keys_file": None})
+    columns = Fields.given(given)
+    # before the engine starts, and before there is a new index
+    check_source(given.source, columns, given.links)
     unread: list[Refused] = []
     documents = read_documents(
         given.source,
-        Fields.given(given),
+        columns,
         typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
         links=given.links,
         refuse=unread.append,

@@ -156,6 +156,21 @@ def test_a_repeated_run_continues_an_interrupted_one(tmp_path: Path) -> None:
     assert unchanged >= 256
 
 
+def test_an_unsuitable_source_makes_no_index(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.jsonl", {"id": "a", "text": "a"})
+    unnamed = write(tmp_path / "unnamed.jsonl", {"name": "a", "text": "a"})
+    store = tmp_path / "index"
+    for source, flags in (
+        (tmp_path / "nowhere", ()),
+        (unnamed, ()),
+        (good, ("--text-field", "body")),
+        (good, ("--links", str(tmp_path / "nowhere.csv"))),
+        (good, ("--links", str(good))),
+    ):
+        assert main(flagged(source, store, *flags)) == 2
+    assert not store.exists()
+
+
 def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = write(tmp_path / "bad.jsonl", {"id": "a", "text": "a"}, {"id": 5})
     for source, flags, hint in (
