@@ -165,11 +165,11 @@ def _document(
 ) -> Document:
     name, title = row[fields.id], row.get(fields.title) or None
     metadata, links = _object(row.get("metadata") or {}), row.get("links") or []
-    if not isinstance(name, str | int) or name == "":
+    if not _is_id(name):
         raise DataError(f"{where}: field {fields.id!r} must be text or a whole number")
     if not isinstance(title, str | None):
         raise DataError(f"{where}: field {fields.title!r} must be text")
-    if not isinstance(metadata, dict) or not isinstance(links, list):
+    if not isinstance(metadata, dict) or not (isinstance(links, list) and all(map(_is_id, links))):
         raise DataError(f"{where}: metadata must be an object, and links a list of ids")
     known = (fields.id, fields.text, fields.title, "metadata", "links")
     plain = {}
@@ -189,6 +189,10 @@ def _document(
     text = text_of(row, where, fields).text
     pages, headings = _outline(row.get("outline"), len(text), where)
     return Document(str(name), text, title, plain | metadata, links, pages, headings)
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int) and value != ""
 
 
 def _plain(value: object) -> object:
@@ -230,10 +234,13 @@ def read_links(path: Path) -> Iterator[tuple[str, str]]:
     """The citing and cited ids of a table with the columns ``citing`` and ``cited``.
 
     Raises:
-        DataError: the file is not readable or has other columns.
+        DataError: the file is not readable or has other columns, or a row lacks an id.
     """
-    for _, row in rows(path, ["citing", "cited"], []):
-        yield str(row["citing"]), str(row["cited"])
+    for where, row in rows(path, ["citing", "cited"], []):
+        citing, cited = row["citing"], row["cited"]
+        if not (_is_id(citing) and _is_id(cited)):
+            raise DataError(f"{where}: citing and cited must be text or whole numbers")
+        yield str(citing), str(cited)
 
 
 def _read(

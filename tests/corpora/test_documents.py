@@ -151,6 +151,8 @@ def test_a_bad_row_is_named_with_its_line(
         ({"id": "", "text": "a"}, "'id' must be text or a whole number"),
         ({"id": "a", "text": "a", "title": 1}, "'title' must be text"),
         ({"id": "a", "text": "a", "links": "b"}, "links a list of ids"),
+        ({"id": "a", "text": "a", "links": ["b", None]}, "links a list of ids"),
+        ({"id": "a", "text": "a", "links": [{"id": "b"}]}, "links a list of ids"),
         ({"id": "a", "text": "a", "metadata": 1}, "metadata must be an object"),
         ({"id": "a", "text": "a", "outline": {"pages": [], "headings": [1]}}, "outline must have"),
         ({"id": "a", "text": "a", "outline": {"pages": [9], "headings": []}}, "outside the text"),
@@ -261,6 +263,12 @@ def test_links_need_their_columns(tmp_path: Path) -> None:
     path.write_text("from,to\na,b\n")
     with pytest.raises(DataError, match=r"links\.csv:2: no column citing and cited"):
         list(read_links(path))
+    path = tmp_path / "links.jsonl"
+    for cited in (None, "", 1.0):
+        row = json.dumps({"citing": "a", "cited": cited})
+        path.write_text(f'{{"citing": 1, "cited": "b"}}\n{row}\n')
+        with pytest.raises(DataError, match=r"links\.jsonl:2: citing and cited must be"):
+            list(read_links(path))
 
 
 def test_the_digest_of_the_text_replaces_a_missing_id(tmp_path: Path) -> None:
