@@ -37,14 +37,16 @@ def rows(
             cell is None, and a cell without valid JSON stays text.
 
     Raises:
-        DataError: the file is not readable, or a column is missing; names file and line.
+        DataError: the file is not readable, or a column is missing or occurs twice; names file
+            and line.
     """
     kind = suffix(path)
     if kind == ".parquet":
         yield from _parquet(path, needed, wanted)
         return
     if kind in (".csv", ".tsv"):
-        found = _separated(path, "," if kind == ".csv" else "\t", typed)
+        used = None if wanted is None else {*needed, *wanted}
+        found = _separated(path, "," if kind == ".csv" else "\t", typed, used)
     elif kind in (".jsonl", ".json"):
         found = _json_lines(path)
     else:
@@ -75,6 +77,7 @@ def _parquet(
         with pq.ParquetFile(pa.BufferReader(content(path)) if packed else path) as table:
             names = [f.name for f in table.schema_arrow if DERIVED not in (f.metadata or {})]
             check(str(path), names, needed)
+            _check_unique(path, names, None if wanted is None else {*needed, *wanted})
             if wanted is not None:
                 names = [name for name in names if name in (*needed, *wanted)]
             number = 0
@@ -101,12 +104,15 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
         yield where, row
 
 
-def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[tuple[str, Row]]:
+def _separated(
+    path: Path, delimiter: str, typed: Collection[str], used: Collection[str] | None
+) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(MOST_BYTES)
     reader: csv.DictReader[str] = csv.DictReader(
         (line for _, line in lines(path)), delimiter=delimiter, strict=True
     )
     try:
+        _check_unique(path, reader.fieldnames or (), used)
         for row in reader:
             where = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
@@ -120,6 +126,13 @@ def _separated(path: Path, delimiter: str, typed: Collection[str]) -> Iterator[t
             f"{path}:{reader.reader.line_num}: no valid {suffix(path)[1:].upper()} ({error}); put "
             "a value that begins with a quote in quotes, and write each of its own quotes twice"
         ) from None
+
+
+def _check_unique(path: Path, names: Sequence[str], used: Collection[str] | None) -> None:
+    """Refuse two columns of one name, of which a row would keep only the last."""
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1 and (used is None or name in used):
+            raise DataError(f"{path}: two columns have the name {name!r}; rename or remove one")
 
 
 def _value(cell: str) -> Any:

@@ -78,6 +78,23 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("id,text,note,note\na,A text.,first,second\n")
+    with pytest.raises(DataError, match=r"d\.csv: two columns have the name 'note'; rename"):
+        list(read_documents(path))
+    columns = [pa.array([value]) for value in ("a", "A text.", "first", "second")]
+    both = pa.Table.from_arrays(columns, names=["id", "text", "note", "note"])
+    pq.write_table(both, tmp_path / "d.parquet")
+    with pytest.raises(DataError, match=r"d\.parquet: two columns have the name 'note'"):
+        list(read_documents(tmp_path / "d.parquet"))
+    # who does not read the column is not disturbed
+    assert list(read_texts(path)) == [Document("a", "A text.")]
+    path.write_text("id,text,text\na,A text.,Another.\n")
+    with pytest.raises(DataError, match="two columns have the name 'text'"):
+        list(read_texts(path))
+
+
 def test_a_list_is_metadata_if_its_column_is_declared(tmp_path: Path) -> None:
     row = {"id": "a", "text": "A text.", "tags": ["x", "y"], "other": ["z"]}
     lines, table = tmp_path / "d.jsonl", tmp_path / "d.csv"
