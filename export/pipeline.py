@@ -1,5 +1,6 @@
 """Turn a checkpoint into a complete bundle, or write nothing."""
 
+import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import torch
 
 from bundles.comparison import Exporter
 from bundles.format import seal
-from bundles.manifest import Manifest, Precision, PrecisionName
+from bundles.manifest import NAME, Manifest, Precision, PrecisionName
 from export.checkpoint import long_attention, static
 from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
@@ -103,7 +104,8 @@ def prepare(request: Request) -> Path:
     """Check the options that need no source; returns the absolute path of the new bundle.
 
     Raises:
-        ExportError: a precision cannot be made here, or ``dest`` exists.
+        ExportError: a precision cannot be made here, ``dest`` exists, or the bundle cannot have
+            the name.
     """
     if request.precisions is not None and not request.precisions:
         raise ExportError("no precision to write; name fp16, packed, int8 or several")
@@ -111,6 +113,12 @@ def prepare(request: Request) -> Path:
         check_device(precision)
     dest = request.dest.expanduser().absolute()
     check_destination(dest, force=request.force)
+    name = request.name or dest.name
+    if re.fullmatch(NAME, name) is None:
+        raise ExportError(
+            f"the bundle cannot have the name {name!r}: give one of letters, digits, ., _ and - "
+            "with --name; up to 128, and the first is a letter or digit"
+        )
     torch.set_num_threads(request.threads)
     return dest
 

@@ -237,6 +237,15 @@ def test_force_removes_no_other_folder(order: Order, shallow_folder: Path, tmp_p
     assert (tmp_path / "thesis.txt").read_text() == "irreplaceable"
 
 
+def test_a_name_that_no_bundle_can_have_is_refused_at_the_start(
+    order: Order, tmp_path: Path
+) -> None:
+    source = tmp_path / "nowhere"
+    for dest, name in ((tmp_path / "b", "a name"), (tmp_path / "my bundle", None)):
+        with pytest.raises(ExportError, match=r"cannot have the name .* --name"):
+            run(order(source, dest, name=name))
+
+
 def test_a_pattern_without_operator_is_refused(
     order: Order, shallow_folder: Path, tmp_path: Path
 ) -> None:
