@@ -111,11 +111,16 @@ def _load(arguments: list[str]) -> int:
         "--ray", metavar="ADDRESS", help="embed on a Ray cluster: auto, host:port, local"
     )
     parser.add_argument(
-        "--ray-actors", type=int, default=0, help="number of actors; 0 takes as many as fit"
+        "--ray-actors",
+        type=int,
+        help="with --ray: number of actors; 0, the default, takes as many as fit",
     )
     given, rest = parser.parse_known_args(arguments)
     if not re.fullmatch(INDEX_NAME, given.index):
         raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
+    if given.ray_actors is not None and (given.ray is None or given.ray_actors < 0):
+        raise SettingsError("--ray-actors: a number from 0 on, together with --ray")
+    names = link_names(given)
     fields = dict(_field(item) for item in given.field)
     # environment variables for the service would leave cores idle here, or prevent the start
     settings = load_settings(rest).model_copy(update={"keys_file": None})
@@ -137,8 +142,7 @@ def _load(arguments: list[str]) -> int:
         if given.ray is not None:
             from service.bulk.cluster import on_cluster
 
-            cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors, settings))
-        names = link_names(given)
+            cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors or 0, settings))
         return asyncio.run(_index(settings, source, given.index, fields, cluster, names))
 
 

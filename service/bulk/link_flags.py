@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ranking.references import Rule
+from service.errors import CommandError
 
 if TYPE_CHECKING:
     from service.index.documents import Index
@@ -52,8 +53,14 @@ def rule(given: str) -> Rule:
 
 
 def link_names(given: argparse.Namespace) -> Names | None:
-    """The names to look for; None without ``--find-links``."""
+    """The names to look for; None without ``--find-links``.
+
+    Raises:
+        CommandError: its other flags stand without it.
+    """
     if not given.find_links:
+        if given.link_rule or given.link_field:
+            raise CommandError("--link-rule and --link-field: give --find-links too")
         return None
     from service.index.links.search import Names
 

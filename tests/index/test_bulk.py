@@ -179,6 +179,10 @@ def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         (bad, ("--field", "year=text"), "TYPE one of"),
         (bad, ("--index", "../x"), "lower-case"),
         (bad, ("--links", str(bad)), "citing and cited"),
+        (bad, ("--link-rule", "a*=A *"), "give --find-links"),
+        (bad, ("--link-field", "doi"), "give --find-links"),
+        (bad, ("--ray-actors", "2"), "together with --ray"),
+        (bad, ("--ray", "local", "--ray-actors", "-1"), "from 0 on"),
     ):
         flags = ("--index", "bulk", "--index-path", str(tmp_path / "index"), *flags)
         assert main([str(source), *flags]) == 2
