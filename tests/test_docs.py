@@ -87,6 +87,17 @@ def test_the_table_of_a_room_lists_its_commands(room: str) -> None:
     assert listed == {name.removesuffix(".__main__") for name in commands - peers}
 
 
+def test_help_of_the_environments_of_peers_names_them() -> None:
+    module = "benchmarks.comparison.peers.environments"
+    asked = [sys.executable, "-m", module]
+    made = subprocess.run([*asked, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "optimum" in made.stdout
+    for wrong in ([], ["nope"]):
+        made = subprocess.run([*asked, *wrong], cwd=ROOT, capture_output=True, text=True)
+        assert made.returncode == 2
+        assert "error: " in made.stderr.splitlines()[-1]
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "`make test`" in read("README.md")
     assert "\nmake test\n" in read(".ci/run")

@@ -6,6 +6,7 @@ of ``--through optimum``.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import shutil
@@ -79,6 +80,19 @@ def _run(*command: str | Path) -> None:
         raise PeerError(f"{Path(command[-1]).name}: {last}")
 
 
+def main() -> None:
+    """Make environments, and print the folders of their programs."""
+    parser = argparse.ArgumentParser(
+        description="Make virtual environments of other packages in .cache/peers."
+    )
+    known = sorted(path.stem for path in HERE.glob("*.txt"))
+    parser.add_argument("name", nargs="+", choices=known, help="of the environment")
+    for name in parser.parse_args().name:
+        try:
+            print(environment(name))
+        except PeerError as error:
+            sys.exit(f"{name}: {error}")
+
+
 if __name__ == "__main__":
-    for wanted in sys.argv[1:]:
-        print(environment(wanted))
+    main()
