@@ -97,7 +97,7 @@ class _Base(Routes, Generic[H]):
             outcome: Outcome = yield self._request(call)
             tries += 1
             if isinstance(outcome, httpx2.Response) and outcome.is_success:
-                return call.read(outcome)
+                return _result(call, outcome)
             if (seconds := retries.wait(call, outcome, tries, self._tries)) is None:
                 break
             perhaps = perhaps or retries.may_be_done(outcome)
@@ -112,6 +112,16 @@ class _Base(Routes, Generic[H]):
         if perhaps and gone:
             return call.read(outcome)
         raise errors.of(outcome, retries.retry_after(outcome))
+
+
+def _result(call: Call[T], answer: httpx2.Response) -> T:
+    try:
+        return call.read(answer)
+    except ValueError as error:
+        kind = answer.headers.get("content-type", "no type")
+        raise errors.UnreachableError(
+            f"an answer ({kind}) that is not the service's: check its URL; perhaps a proxy answered"
+        ) from error
 
 
 class Client(_Base[httpx2.Client]):

@@ -13,7 +13,10 @@ class DocsplitError(Exception):
 
 
 class UnreachableError(DocsplitError):
-    """No answer came: the service is away, or the connection broke. ``__cause__`` says why."""
+    """No answer of the service came: it is away, the connection broke, or something else answered.
+
+    ``__cause__`` says why.
+    """
 
 
 class JobError(DocsplitError):

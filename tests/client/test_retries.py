@@ -178,3 +178,10 @@ def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
     with pytest.raises(ApiError, match="a proxy") as caught:
         send(TRAIN, PROXY)
     assert (caught.value.status, caught.value.kind) == (502, "")
+
+
+@pytest.mark.parametrize("call", [READ, calls.embedding.embed(["a"]), calls.lines.lines(["a"])])
+def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Call[Any]) -> None:
+    page = httpx2.Response(200, html="<html>Sign in</html>")
+    with pytest.raises(UnreachableError, match=r"text/html.* not the service's: check its URL"):
+        send(call, page)
