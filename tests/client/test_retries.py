@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterator
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -185,3 +187,31 @@ def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Call[Any]) -> 
     page = httpx2.Response(200, html="<html>Sign in</html>")
     with pytest.raises(UnreachableError, match=r"text/html.* not the service's: check its URL"):
         send(call, page)
+
+
+class Torn(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A body that breaks off."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"PAR1"
+        raise httpx2.ReadError("reset")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            yield part
+
+
+def test_a_broken_transfer_leaves_no_file(waits: list[float], tmp_path: Path) -> None:
+    call = calls.jobs.job_result("0" * 32, tmp_path / "vectors.parquet")
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, stream=Torn()))
+
+    async def later() -> None:
+        async with AsyncClient(http=httpx2.AsyncClient(transport=transport)) as client:
+            await client.send(call)
+
+    with Client(http=httpx2.Client(transport=transport)) as client:
+        for attempt in (lambda: client.send(call), lambda: asyncio.run(later())):
+            with pytest.raises(UnreachableError, match="ReadError"):
+                attempt()
+            assert list(tmp_path.iterdir()) == []
+    assert len(waits) == 8

@@ -80,6 +80,10 @@ async def asend(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Res
 def _written(target: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name when it is whole."""
     part = target.with_name(f"{target.name}.part")
-    with part.open("wb") as file:
-        yield file
-    part.replace(target)
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
