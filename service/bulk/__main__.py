@@ -113,7 +113,7 @@ def _load(arguments: list[str]) -> int:
     parser.add_argument(
         "--ray-actors",
         type=int,
-        help="with --ray: number of actors; 0, the default, takes as many as fit",
+        help="with --ray: most actors; 0, the default, takes as many as fit",
     )
     given, rest = parser.parse_known_args(arguments)
     if not re.fullmatch(INDEX_NAME, given.index):

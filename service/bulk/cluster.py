@@ -195,8 +195,8 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Cluste
     Args:
         address: as for ``ray.init``: ``auto``, ``host:port``, ``ray://host:port``, or ``local``
             for a cluster on this machine that ends with the run.
-        actors: their number; 0 takes as many as fit. Each takes ``threads`` CPUs (one if that is
-            0), and one GPU if the cluster has any and the engine may use it.
+        actors: their largest number; 0 takes as many as fit. Each takes ``threads`` CPUs (one if
+            that is 0), and one GPU if the cluster has any and the engine may use it.
         settings: of the engine in every actor.
 
     Raises:
@@ -219,7 +219,9 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Cluste
         resources: dict[str, float] = ray.cluster_resources()
         cuda = settings.engine == "onnx-cuda" or (settings.engine == "auto" and "GPU" in resources)
         gpus = int(cuda)
-        wanted = actors or _room(resources, threads, gpus)
+        room = _room(resources, threads, gpus)
+        # an actor without room would be waited for without end
+        wanted = min(actors or room, room)
         if wanted == 0:
             raise CommandError(f"--ray {address}: the cluster has no room for an actor")
         # each actor gets an explicit number of cores

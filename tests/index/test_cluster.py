@@ -104,6 +104,22 @@ def test_a_lost_actor_loses_nothing(file: Path, tmp_path: Path, server: Server) 
     check(file, store, server)
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="starts a cluster: nightly")
+def test_more_actors_than_fit_are_not_waited_for(file: Path, tmp_path: Path) -> None:
+    flags = ("--ray", "local", "--threads", str(os.cpu_count()), "--ray-actors", "9", *LOGS)
+    done = subprocess.run(
+        command(file, tmp_path / "index", *flags),
+        cwd=ROOT,
+        env=os.environ | {"RAY_worker_niceness": "0"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert '"actors": 1' in done.stderr
+    assert written(done.stderr) == DOCUMENTS
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Three nodes with room for an actor each."""
