@@ -27,13 +27,21 @@ def check_destination(dest: Path, *, force: bool) -> None:
 
 
 def put_in_place(
-    bundle: Path, dest: Path, scratch: Path, *, failed: Set[PrecisionName] = frozenset()
+    bundle: Path,
+    dest: Path,
+    scratch: Path,
+    *,
+    force: bool,
+    failed: Set[PrecisionName] = frozenset(),
 ) -> None:
     """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch``, which is removed.
 
     Raises:
-        ExportError: the former bundle has a form that failed this time.
+        ExportError: the former bundle has a form that failed this time, or ``dest`` must not be
+            replaced.
     """
+    # the export took minutes or hours, and another one may have made it meanwhile
+    check_destination(dest, force=force)
     if not dest.exists():
         bundle.rename(dest)
         return

@@ -254,7 +254,7 @@ def export(
                 {} if optimised is None else optimised.packages,
             ),
         )
-        put_in_place(bundle, dest, scratch, failed=written.failed.keys())
+        put_in_place(bundle, dest, scratch, force=request.force, failed=written.failed.keys())
     written.check_complete(dest)
     return manifest
 

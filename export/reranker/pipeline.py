@@ -101,7 +101,7 @@ def export_reranker(
             licence=terms,
             lineage=_lineage(source, request, len(passages.calibration)),
         )
-        put_in_place(bundle, dest, scratch, failed=written.failed.keys())
+        put_in_place(bundle, dest, scratch, force=request.force, failed=written.failed.keys())
     written.check_complete(dest)
     return manifest
 

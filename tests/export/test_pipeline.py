@@ -237,6 +237,22 @@ def test_force_removes_no_other_folder(order: Order, shallow_folder: Path, tmp_p
     assert (tmp_path / "thesis.txt").read_text() == "irreplaceable"
 
 
+def test_a_folder_that_appears_meanwhile_stays(
+    order: Order, shallow_folder: Path, tmp_path: Path
+) -> None:
+    thesis = tmp_path / "b" / "thesis.txt"
+
+    def appear(step: str, share: float = 0.0) -> None:
+        if step == "sealing the bundle":
+            thesis.parent.mkdir()
+            thesis.write_text("irreplaceable")
+
+    with pytest.raises(ExportError, match="already exists"):
+        run(order(shallow_folder, tmp_path / "b"), appear)
+    assert thesis.read_text() == "irreplaceable"
+    assert list(tmp_path.iterdir()) == [thesis.parent]
+
+
 def test_a_name_that_no_bundle_can_have_is_refused_at_the_start(
     order: Order, tmp_path: Path
 ) -> None:

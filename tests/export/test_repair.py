@@ -147,10 +147,10 @@ def test_a_failed_form_does_not_replace_a_bundle_that_has_it(order: Order, tmp_p
     shutil.copytree(dest, new)
     (new / "mark").touch()
     with pytest.raises(ExportError, match="has fp16, which failed this time, so it stays"):
-        put_in_place(new, dest, tmp_path, failed={"fp16"})
+        put_in_place(new, dest, tmp_path, force=True, failed={"fp16"})
     assert load(dest).manifest == former
     assert not (dest / "mark").exists()
-    put_in_place(new, dest, tmp_path, failed={"int8"})
+    put_in_place(new, dest, tmp_path, force=True, failed={"int8"})
     assert (dest / "mark").exists()
 
 
