@@ -259,8 +259,13 @@ class Runner:
         return "internal error; see the log of the replica"
 
     async def _write_end(self, jobs: Jobs, job: Job) -> None:
+        writing = asyncio.ensure_future(jobs.end(job) if job.ended else jobs.leave(job))
         try:
-            await (jobs.end(job) if job.ended else jobs.leave(job))
+            while not writing.done():
+                # the process may close now; without its end the job would count as failed
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([writing])
+            writing.result()
         except Exception as error:  # noqa: BLE001 without heartbeats the job soon counts as failed
             log.warning("job_end_not_written", job=job.id, reason=str(error)[:300])
 
