@@ -256,3 +256,10 @@ def test_the_right_key(locked: Server) -> None:
 )
 def test_open_routes_need_no_key(locked: Server, path: str) -> None:
     assert httpx.get(f"{locked.url}{path}").status_code == 200
+
+
+def test_monitors_may_ask_by_head(locked: Server) -> None:
+    for path in ("/health", "/livez", "/readyz"):
+        asked = httpx.head(f"{locked.url}{path}")
+        assert (asked.status_code, asked.content) == (200, b"")
+    assert httpx.head(f"{locked.url}/embed").status_code in (401, 405)

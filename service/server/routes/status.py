@@ -128,6 +128,8 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {
 
 @router.get("/readyz", responses=_NOT_READY)
 @router.get("/health", responses=_NOT_READY)
+@router.head("/readyz", include_in_schema=False)
+@router.head("/health", include_in_schema=False)
 async def readyz(request: Request, response: Response) -> Ready:
     """200 when balancers should send requests here."""
     service = service_of(request)
@@ -141,6 +143,7 @@ async def readyz(request: Request, response: Response) -> Ready:
 
 
 @router.get("/livez", responses=_NOT_READY)
+@router.head("/livez", include_in_schema=False)
 async def livez(request: Request, response: Response) -> Ready:
     """503 when only a restart can help."""
     phase = service_of(request).phase
