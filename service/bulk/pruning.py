@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from service.errors import CommandError
 from service.index.deletions import delete
 from service.index.documents import LIVE, Index
 from service.index.indexes import Indexes
@@ -24,9 +25,17 @@ async def prune(
         index: the open index of that name.
         present: ids of the documents that the source has.
         unread: ids of files that could not be read: their documents stay.
+
+    Raises:
+        CommandError: the source is empty, as a table whose writer failed.
     """
     query = index.table.query().where(LIVE).select(["id"])
     held = texts((await query.to_arrow())["id"])
+    if held and not present and not unread:
+        raise CommandError(
+            f"the source has no document, so --prune would delete all {len(held)} of the index and "
+            f"deleted none; if you want that, delete the index: DELETE /indexes/{name}"
+        )
     gone = [one for one in held if one not in present and not _inside(one, unread)]
     for first in range(0, len(gone), _CHUNK):
         part = gone[first : first + _CHUNK]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
 from corpora.documents import Refused, read_documents
@@ -12,6 +14,7 @@ from service.bulk.encoding import Encoded
 from service.bulk.loader import Report, here, load_documents
 from service.bulk.pruning import prune
 from service.bulk.updating import Updater
+from service.errors import CommandError
 from service.index.indexes import Indexes
 from service.index.reuse import whole
 from service.index.rows.record import encoded
@@ -75,5 +78,11 @@ def test_a_folder_is_followed_file_by_file(tmp_path: Path) -> None:
         # an unchanged folder changes nothing
         report, _, pruned = await load(indexes, folder)
         assert (report.written, report.unchanged, pruned) == (0, 4, 0)
+
+        # a table whose writer failed
+        (tmp_path / "empty.csv").write_text("id,text\n")
+        with pytest.raises(CommandError, match="would delete all 6 of the index and deleted none"):
+            await load(indexes, tmp_path / "empty.csv")
+        assert await index.count() == 6
 
     scenario(tmp_path / "store")
