@@ -47,12 +47,13 @@ def test_a_job_that_ends_as_the_service_stops_has_succeeded(
 
     monkeypatch.setattr(Jobs, "end", slow)
 
+    async def work() -> None:
+        """Nothing."""
+
     async def stop() -> Any:
         runner = Runner(Store(tmp_path), Metrics())  # type: ignore[arg-type]
-        work = asyncio.Event()
-        work.set()
         job = await runner.begin(
-            Task("map", "index", "", Done(), work.wait, lambda: None, "the service stopped")
+            Task("map", "index", "", Done(), work, lambda: None, "the service stopped")
         )
         await writing.wait()
         await runner.close()
