@@ -103,6 +103,7 @@ def test_a_signal_leaves_no_folder(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     place = tmp_path / "bundles"
     seen: list[int] = []
@@ -113,6 +114,9 @@ def test_a_signal_leaves_no_folder(
         signal.raise_signal(number)
 
     monkeypatch.setattr(pipeline, "write_tokenizer", interrupted)
+    # tests may run in the background of a shell, whose programs ignore SIGINT
+    outer = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, outer))
     before = signal.getsignal(signal.SIGTERM)
     given = [str(shallow_folder), str(place / "mine"), "--calibration", str(text_file)]
     assert main([*given, "--licence", "MIT", "--max-tokens", "32", "--paragraphs", "200"]) == 130
