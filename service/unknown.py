@@ -25,9 +25,8 @@ def unknown_name(given: Iterable[str], known: Collection[str]) -> str | None:
         return None
     shown = name[:_SHOWN]
     close = get_close_matches(shown, known, 1)
-    remedy = f"give {', '.join(known)}" if known else "leave it out"
-    if close:
-        remedy = f"did you mean {close[0]}?"
+    others = f"give {', '.join(known)}" if known else "leave it out"
+    remedy = f"did you mean {close[0]}?" if close else others
     return f'"{shown}" is not known; {remedy}'
 
 
