@@ -132,6 +132,8 @@ def test_pooling_follows_the_hub(
     for module in ("huggingface_hub.constants", "transformers.utils.hub"):
         name = "HF_HUB_CACHE" if "constants" in module else "TRANSFORMERS_CACHE"
         monkeypatch.setattr(f"{module}.{name}", str(tmp_path), raising=False)
+    # without it each file is asked for five times where no hub can be reached
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     opened = open_start(BackboneSettings(path="org/model", max_tokens=64))
     assert opened.encoder.pooling == "cls"
 
