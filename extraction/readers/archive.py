@@ -57,7 +57,8 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
     one with ``refused`` and the reason.
 
     Raises:
-        UnreadableError: the archive is damaged, or it has too many members or bytes.
+        UnreadableError: the archive is damaged, it has too many members or bytes, or no member of
+            a known kind.
     """
     try:
         members = list(islice((_zip if kind == ".zip" else _tar)(stream), limits.members + 1))
@@ -67,11 +68,13 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
         raise UnreadableError(f"more than {limits.members:,} files in it; split it")
     if sum(member.size for member in members) > limits.unpacked:
         raise UnreadableError(f"it unpacks to more than {limits.unpacked:,} bytes; split it")
+    known = False
     for member in members:
         path = PurePosixPath(member.name)
         ending = path.suffix.lower()
         if ending not in (*READERS, *SOURCES, *OLD, *_PACKED) or "__MACOSX" in path.parts:
             continue
+        known = True
         yield _line(name=member.name)
         if ending in _PACKED:
             yield _refused("a table or an archive within an archive; unpack the outer one")
@@ -81,6 +84,10 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
             yield _refused("its name leaves the archive")
         else:
             yield from _content(member)
+    if not known:
+        raise UnreadableError(
+            f"no file of a known kind in it; known are {', '.join((*READERS, *SOURCES))}"
+        )
 
 
 def unpack_one(stream: BinaryIO, packing: str, limits: Limits) -> Iterator[bytes]:

@@ -302,3 +302,11 @@ def test_names_in_an_archive_are_in_utf_8_or_that_of_dos(read: Read) -> None:
     for name, other in [(b"Gr____e", "Größe".encode()), (b"Gr_.", "Grö.".encode("cp437"))]:
         content = content.replace(name, other)
     assert [name for name, _ in read(".zip", content)] == ["Größe.txt", "Grö.txt"]
+
+
+@pytest.mark.parametrize("parts", [{}, {"a.png": b"\x89PNG", "__MACOSX/._b.txt": "resource"}])
+def test_an_archive_without_a_readable_file_is_refused(
+    read: Read, parts: dict[str, str | bytes]
+) -> None:
+    reason = reason_of(read(".zip", archived(parts)))
+    assert reason.startswith("no file of a known kind in it; known are .pdf, ")

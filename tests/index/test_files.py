@@ -79,14 +79,16 @@ def test_a_bad_file_takes_nothing_with_it(server: Server, index: str) -> None:
         "rows.csv.gz": gzip.compress(b"id,text\n1,a\n"),
         "june.txt.zst": b"\x28\xb5\x2f\xfd",
         "all.zip": packed({"a.md": b"# Apples\n\nThey grow on trees.", "b.pdf": b"%PDF-"}),
+        "pictures.zip": packed({"a.png": b"\x89PNG"}),
     }
     job = ended(server, upload(server, index, files))
     assert (job["state"], job["error"]) == ("succeeded", None)
-    assert job["files"] == {"total": 8, "done": 4, "failed": 4}
+    assert job["files"] == {"total": 9, "done": 4, "failed": 5}
     assert job["documents"] == {"written": 4, "unchanged": 0, "marked": 0}
     refused = {one["id"]: one["reason"] for one in job["refused"]}
     unknown = {"plan.exe", "rows.csv.gz", "june.txt.zst"}
-    assert refused.keys() == {"torn.pdf", "all.zip/b.pdf"} | unknown
+    assert refused.keys() == {"torn.pdf", "all.zip/b.pdf", "pictures.zip"} | unknown
+    assert refused["pictures.zip"].startswith("no file of a known kind in it")
     assert "docsplit-index" in refused["rows.csv.gz"]
     assert ".gz" in refused["june.txt.zst"]
     text = call(server, "GET", f"/indexes/{index}/documents/march.txt.gz")["text"]
