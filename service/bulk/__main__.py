@@ -38,7 +38,7 @@ from service.server.opening import open_one
 from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from corpora.documents import Document
     from service.bulk.cluster import Cluster
@@ -121,7 +121,7 @@ def _load(arguments: list[str]) -> int:
     if given.ray_actors is not None and (given.ray is None or given.ray_actors < 0):
         raise SettingsError("--ray-actors: a number from 0 on, together with --ray")
     names = link_names(given)
-    fields = dict(_field(item) for item in given.field)
+    fields = _fields(given.field)
     # environment variables for the service would leave cores idle here, or prevent the start
     settings = load_settings(rest).model_copy(update={"keys_file": None})
     columns = Fields.given(given)
@@ -144,6 +144,14 @@ def _load(arguments: list[str]) -> int:
 
             cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors or 0, settings))
         return asyncio.run(_index(settings, source, given.index, fields, cluster, names))
+
+
+def _fields(items: Sequence[str]) -> dict[str, FieldType]:
+    fields: dict[str, FieldType] = {}
+    for name, kind in map(_field, items):
+        if fields.setdefault(name, kind) != kind:
+            raise SettingsError(f"--field {name}: two types, {fields[name]} and {kind}; give one")
+    return fields
 
 
 def _field(item: str) -> tuple[str, FieldType]:

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
         allow_abbrev=False,
     )
-    parser.add_argument("name", help="of the index")
+    parser.add_argument("name", help="of the index, or an alias")
     parser.add_argument(
         "--rebuild",
         action="store_true",
@@ -79,7 +79,10 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _run(settings: Settings, name: str, rebuild: bool) -> tuple[Condition, Condition]:
     async with writable(settings) as store:
+        from service.index.rows.aliases import resolve
+
         indexes = await store.indexes()
+        name = await resolve(indexes, name)
         index = await indexes.open(name)
         before = await condition(index)
         with IndexProgress(Console(stderr=True)) as progress:

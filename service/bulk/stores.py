@@ -60,8 +60,8 @@ async def open_indexes(settings: Settings, held: Bundles) -> Indexes:
     return Indexes(databases[0], databases[1], model)
 
 
-async def opened(settings: Settings, name: str) -> tuple[Indexes, Index]:
-    """An index for reading.
+async def opened(settings: Settings, name: str) -> tuple[Indexes, str, Index]:
+    """An index for reading, and its own name, which ``name`` may be an alias of.
 
     Raises:
         ServiceError: there is no such index, or the store or a table cannot be read.
@@ -69,14 +69,17 @@ async def opened(settings: Settings, name: str) -> tuple[Indexes, Index]:
     held = open_one(settings)
     root = root_of(settings)
     with faults():
+        from service.index.rows.aliases import resolve
+
         indexes = await open_indexes(settings, held)
+        name = await resolve(indexes, name)
         for table in [t for t in await indexes.tables() if t.startswith(f"{name}.")]:
             damaged = files.first_damaged(root, "indexes", table) if root is not None else None
             if damaged is not None:
                 raise CommandError(
                     f"{damaged} of this index is damaged: repair it with docsplit-index repair"
                 )
-        return indexes, await indexes.open(name)
+        return indexes, name, await indexes.open(name)
 
 
 @asynccontextmanager

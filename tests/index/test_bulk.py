@@ -177,6 +177,7 @@ def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         (tmp_path / "nowhere", (), "no such file or folder"),
         (bad, (), "bad.jsonl:2"),
         (bad, ("--field", "year=text"), "TYPE one of"),
+        (bad, ("--field", "year=integer", "--field", "year=date"), "year: two types, integer and"),
         (bad, ("--index", "../x"), "lower-case"),
         (bad, ("--links", str(bad)), "citing and cited"),
         (bad, ("--link-rule", "a*=A *"), "give --find-links"),

@@ -59,10 +59,12 @@ def test_the_command_exports_an_index_that_a_service_serves(
     [hit] = call(server, "POST", "/similar", {"index": index, "id": "a", "mode": "cosine"})
     cosine = float(np.dot(rows["a"]["vector"], rows["b"]["vector"]))
     assert (hit["id"], hit["cosine"]) == ("b", pytest.approx(cosine, abs=1e-6))
-    # the same state again changes nothing; another state needs another folder
+    # the same state again, also by an alias, changes nothing; another state needs another folder
     before = (folder / MANIFEST).stat().st_mtime_ns
-    assert command(root, index, str(folder)) == 0
+    call(server, "PUT", f"/aliases/{index}-live", {"index": index}, status=201)
+    assert command(root, f"{index}-live", str(folder)) == 0
     assert (folder / MANIFEST).stat().st_mtime_ns == before
+    call(server, "DELETE", f"/aliases/{index}-live", status=204)
     upsert(server, index, {"id": "a", "text": "Another text."})
     assert command(root, index, str(folder)) == 2
     assert "an earlier state of the index" in capsys.readouterr().err

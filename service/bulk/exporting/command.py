@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
         allow_abbrev=False,
     )
-    parser.add_argument("name", help="of the index")
+    parser.add_argument("name", help="of the index, or an alias")
     parser.add_argument("destination", type=Path, help="a new or empty folder")
     parser.add_argument("--format", choices=("parquet", "arrow"), default="parquet")
     parser.add_argument(
@@ -59,7 +59,7 @@ async def _export(settings: Settings, name: str, given: argparse.Namespace) -> i
     from service.bulk.exporting.run import Export
 
     console = Console(stderr=True)
-    indexes, index = await opened(settings, name)
+    indexes, name, index = await opened(settings, name)
     plan = Plan(
         name, index.identity.generation, given.format, not given.no_windows, given.file_rows
     )
