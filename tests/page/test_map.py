@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 INDEX = "on-a-map"
+FIELDS = {"kind": "string", "n": "integer"}
 TEXTS = {
     "bread": "Knead the flour with yeast and bake the loaf in the oven, recipe {}",
     "chess": "The rook takes a pawn and the bishop gives check, game {}",
@@ -34,13 +35,14 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def tab(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    call(server, "PUT", f"/indexes/{INDEX}", {"fields": {"kind": "string"}}, status=201)
+    call(server, "PUT", f"/indexes/{INDEX}", {"fields": FIELDS}, status=201)
     documents = [
         {
             "id": f"{kind} {at:02} {PAYLOADS[at % 3]}",
             "title": PAYLOADS[1] if at == 3 else None,
             "text": text.format(at),
-            "metadata": {"kind": kind if at else PAYLOADS[0]},
+            # the last two integers are one number of a script
+            "metadata": {"kind": kind if at else PAYLOADS[0], "n": -(2**53) - at % 3},
         }
         for kind, text in TEXTS.items()
         for at in range(30)
@@ -161,6 +163,26 @@ def test_colours_show_a_field_and_no_document_runs_a_script(tab: Tab, server: Se
     assert tab.run("window.attacked") is None
     assert tab.problems == []
     tab.look()
+
+
+def test_large_integers_are_shown_and_sent_as_they_are(tab: Tab, server: Server) -> None:
+    large = [str(-(2**53) - last) for last in (2, 1, 0)]
+    tab.open(f"{server.url}/#/{INDEX}/map?by=n")
+    tab.wait("document.querySelector('.legend-values')")
+    rows = tab.run("[...document.querySelectorAll('.legend-values li')].map((e) => e.innerText)")
+    assert rows == [f"{value} 30" for value in large]
+    tab.open(f"{server.url}/#/{INDEX}/search?q=loaf&unit=documents")
+    tab.wait("document.querySelector('.facets')")
+    tab.click(".facets summary")
+    tab.run(
+        "[...document.querySelectorAll('.facets .chip')]"
+        f".find((e) => e.innerText.startsWith('{large[1]}')).click()"
+    )
+    tab.wait("document.querySelector('.filters .chip') && document.querySelector('.hits li')")
+    metas = tab.run("[...document.querySelectorAll('.hits p.meta')].map((e) => e.innerText)")
+    assert metas
+    assert all(f"n {large[1]}" in meta for meta in metas)
+    assert tab.problems == []
 
 
 def test_colours_show_the_labels_of_a_classifier(tab: Tab, server: Server) -> None:

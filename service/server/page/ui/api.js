@@ -2,6 +2,8 @@
 
 import { askKey, storedKey } from "./key.js";
 
+// digits of an integer that a number of a script may round
+const LONG = /[:[,]\s*-?\d{16,}\s*[,}\]]/;
 const UNREACHED = "The service does not answer. Is it running, and is this computer connected?";
 
 /** An answer that is no success, with the service's own hint. */
@@ -25,7 +27,7 @@ export async function send(method, path, body, signal) {
       await askKey();
       continue;
     }
-    const data = text && (answer.headers.get("content-type") ?? "").includes("json") ? JSON.parse(text) : text;
+    const data = text && (answer.headers.get("content-type") ?? "").includes("json") ? parsed(text) : text;
     if (!answer.ok) throw new Refused(answer.status, message(answer, data), data);
     return { data, ms: performance.now() - began, status: answer.status };
   }
@@ -62,6 +64,16 @@ export function upload(path, form, tell) {
   });
 }
 
+/** JSON with BigInt for the integers that a number would round, where the browser can say them. */
+function parsed(text) {
+  return LONG.test(text) ? JSON.parse(text, (_, value, context) => whole(context?.source) ?? value) : JSON.parse(text);
+}
+
+/** The BigInt of an integer that a number would round, if the browser can send it; else null. */
+export function whole(text) {
+  return JSON.rawJSON && /^-?\d{16,}$/.test(text) && !Number.isSafeInteger(Number(text)) ? BigInt(text) : null;
+}
+
 /** Path of an index, or of something below it. */
 export function below(index, ...parts) {
   return ["indexes", index, ...parts].map(encodeURIComponent).join("/");
@@ -77,7 +89,7 @@ async function once(method, path, body, signal) {
       method,
       headers,
       signal,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? undefined : JSON.stringify(body, (_, value) => (typeof value === "bigint" ? JSON.rawJSON(value) : value)),
       cache: "no-store",
       credentials: "omit",
     });

@@ -38,7 +38,8 @@ export function colours(index, found, topics) {
   const tell = (at) => names[codes[at]];
   if (index.fields[found.values?.field] !== "integer") return { codes, names, order, shade: colour, tell };
   // numbers have an order
-  order.sort((one, other) => found.values.values[one] - found.values.values[other]);
+  const { values } = found.values;
+  order.sort((one, other) => (values[one] < values[other] ? -1 : Number(values[one] > values[other])));
   const share = new Map(order.map((code, place) => [code, place / Math.max(1, order.length - 1)]));
   return { codes, names, order, shade: (code) => (code < 0 ? colour(-1) : ramp(share.get(code))), tell };
 }

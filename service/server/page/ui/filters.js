@@ -1,5 +1,6 @@
 // Filters by the declared fields of an index. In the address each is FIELD:TEST:VALUE.
 
+import { whole } from "./api.js";
 import { h } from "./dom.js";
 
 const NUMBERS = { eq: "=", gte: "at least", lte: "at most" };
@@ -87,6 +88,6 @@ function parse(one) {
 }
 
 function typedValue(value, type) {
-  if (type === "integer" || type === "number") return Number(value);
+  if (type === "integer" || type === "number") return whole(value) ?? Number(value);
   return type === "boolean" ? value === "true" : value;
 }
