@@ -27,10 +27,11 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
     VectorStoreQuery,
+    VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
 
-from docsplit_client.calls.retrieval import Mode, Retrieved
+from docsplit_client.calls.retrieval import Mode, Retrieved, described
 from docsplit_client.clients import AsyncClient, Client
 from docsplit_client.options import Filter, NewDocument
 from docsplit_client.stored import FieldType
@@ -47,6 +48,14 @@ _TESTS = {
     FilterOperator.IN: "in",
     FilterOperator.CONTAINS: "contains",
 }
+# the mode of the store stands for the default one
+_MODES: dict[VectorStoreQueryMode, Mode] = {
+    VectorStoreQueryMode.HYBRID: "hybrid",
+    VectorStoreQueryMode.SPARSE: "words",
+    VectorStoreQueryMode.TEXT_SEARCH: "words",
+}
+# most ids in one request
+_IDS = 1000
 
 
 class DocsplitEmbedding(BaseEmbedding):
@@ -151,7 +160,7 @@ class DocsplitVectorStore(BasePydanticVectorStore):
     Args:
         client: of the service.
         index: its name; it must exist, with the field ``ref_doc_id``.
-        mode: how searches rank.
+        mode: how searches rank whose query has the default mode.
     """
 
     stores_text: bool = True
@@ -203,25 +212,64 @@ class DocsplitVectorStore(BasePydanticVectorStore):
         """Delete all nodes of a source document."""
         self._client.delete_documents(self._index, filter={"field": SOURCE, "eq": ref_doc_id})
 
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **_: Any,
+    ) -> None:
+        """Delete the nodes of ids, or those that pass filters; missing ones are no error.
+
+        Raises:
+            ValueError: not one of both.
+        """
+        condition = None if filters is None else _condition(filters)
+        if (node_ids is None) == (condition is None):
+            raise ValueError("node_ids, filters: give one of both")
+        if condition is not None:
+            self._client.delete_documents(self._index, filter=condition)
+            return
+        ids = node_ids or []
+        for at in range(0, len(ids), _IDS):
+            self._client.delete_documents(self._index, ids[at : at + _IDS])
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """The nodes of the ids that exist, in the order of the ids.
+
+        Raises:
+            ValueError: no ids, or filters.
+        """
+        if node_ids is None or filters is not None:
+            raise ValueError("get_nodes: the service has stored nodes by node_ids, not by filters")
+        found = self._client.get_all(self._index, node_ids)
+        held = [found[name] for name in node_ids if name in found]
+        return [_node(one["id"], one.get("text") or "", described(one)) for one in held]
+
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
-        """The nodes that fit the text of a query, by its filters and source documents."""
+        """The nodes that fit the text of a query, by its filters and source documents.
+
+        Raises:
+            ValueError: the service cannot do what the query asks for.
+        """
         if query.query_str is None:
             raise ValueError("query_str: the service searches by text, not by vector")
         if query.node_ids:
             raise ValueError("node_ids: the service has no filter by ids; give doc_ids or filters")
+        default = query.mode == VectorStoreQueryMode.DEFAULT
+        mode = self._mode if default else _MODES.get(query.mode)
+        if mode is None:
+            raise ValueError(f"mode: the service has no search {query.mode.value!r}")
         hits = self._client.retrieve(
             self._index,
             query.query_str,
             query.similarity_top_k,
-            mode=self._mode,
+            mode=mode,
             filter=_within(query),
         )
-        nodes = [TextNode(id_=hit.id, text=hit.text, metadata=hit.metadata) for hit in hits]
-        for node in nodes:
-            if (source := node.metadata.get(SOURCE)) is not None:
-                node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=source)
         return VectorStoreQueryResult(
-            nodes=nodes,
+            nodes=[_node(hit.id, hit.text, hit.metadata) for hit in hits],
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
@@ -237,6 +285,28 @@ class DocsplitVectorStore(BasePydanticVectorStore):
     async def adelete(self, ref_doc_id: str, **_: Any) -> None:
         """The same as ``delete`` in a thread."""
         await asyncio.to_thread(self.delete, ref_doc_id)
+
+    async def adelete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **_: Any,
+    ) -> None:
+        """The same as ``delete_nodes`` in a thread."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """The same as ``get_nodes`` in a thread."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+
+def _node(name: str, text: str, metadata: dict[str, Any]) -> TextNode:
+    node = TextNode(id_=name, text=text, metadata=metadata)
+    if (source := metadata.get(SOURCE)) is not None:
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=source)
+    return node
 
 
 def _within(query: VectorStoreQuery) -> Filter | None:

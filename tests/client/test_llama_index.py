@@ -23,6 +23,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
     VectorStoreQuery,
+    VectorStoreQueryMode,
 )
 
 from docsplit_client.llama_index import DocsplitEmbedding, DocsplitRetriever, DocsplitVectorStore
@@ -113,6 +114,42 @@ def test_searches_keep_to_source_documents(store: DocsplitVectorStore, client: C
     assert store.query(both).ids == ["kitten"]
     with pytest.raises(ValueError, match="node_ids"):
         store.query(VectorStoreQuery(query_str="a cat", node_ids=["cat"]))
+
+
+def test_nodes_are_read_and_deleted_by_id_or_filter(store: DocsplitVectorStore) -> None:
+    late = MetadataFilters(
+        filters=[MetadataFilter(key="year", value=2000, operator=FilterOperator.GT)]
+    )
+    found = store.get_nodes(["tax", "none", "cat"])
+    assert [(one.node_id, one.ref_doc_id) for one in found] == [
+        ("tax", "taxes"),
+        ("cat", "animals"),
+    ]
+    assert found[1].get_content() == TEXTS["cat"]
+    assert found[1].metadata["year"] == 2000
+    asyncio.run(store.adelete_nodes(["cat", "none"]))
+    assert [one.node_id for one in asyncio.run(store.aget_nodes([*TEXTS]))] == ["tax", "kitten"]
+    for given in ((None, None), (["tax"], late), (None, MetadataFilters(filters=[]))):
+        with pytest.raises(ValueError, match="give one of both"):
+            store.delete_nodes(*given)
+    for given in ((None, None), (None, late), (["tax"], late)):
+        with pytest.raises(ValueError, match="by node_ids"):
+            store.get_nodes(*given)
+    store.delete_nodes([])
+    store.delete_nodes(filters=late)
+    assert store.get_nodes([*TEXTS]) == []
+
+
+def test_a_query_has_the_mode_that_it_names(store: DocsplitVectorStore) -> None:
+    def ids(mode: VectorStoreQueryMode) -> list[str]:
+        query = VectorStoreQuery(query_str="taxes", similarity_top_k=3, mode=mode)
+        return store.query(query).ids or []
+
+    assert ids(VectorStoreQueryMode.TEXT_SEARCH) == ids(VectorStoreQueryMode.SPARSE) == ["tax"]
+    assert set(ids(VectorStoreQueryMode.DEFAULT)) == {*TEXTS}
+    assert ids(VectorStoreQueryMode.HYBRID) == ids(VectorStoreQueryMode.DEFAULT)
+    with pytest.raises(ValueError, match="no search 'mmr'"):
+        ids(VectorStoreQueryMode.MMR)
 
 
 def test_other_tasks_run_while_the_service_works(
