@@ -15,6 +15,9 @@ _FIELDS = {
     pdfium_c.FPDF_FORMFIELD_COMBOBOX,
     pdfium_c.FPDF_FORMFIELD_LISTBOX,
 }
+_BOXES = {pdfium_c.FPDF_FORMFIELD_CHECKBOX, pdfium_c.FPDF_FORMFIELD_RADIOBUTTON}
+# as forms of Word have them
+_TICKED, _EMPTY = "☒", "☐"
 _PASSWORD = 1 << 13
 
 
@@ -35,7 +38,7 @@ class Entry(NamedTuple):
 
 
 def entries(page: pdfium.PdfPage) -> list[Entry]:
-    """The entries of a page whose document's forms are open; ticks, passwords and notes are none.
+    """The entries of a page whose document's forms are open; passwords and notes are none.
 
     PDFium's text of a page lacks them.
     """
@@ -59,8 +62,11 @@ def _entry(page: pdfium.PdfPage, annotation: object) -> Iterator[Entry]:
         )
     elif kind == pdfium_c.FPDF_ANNOT_WIDGET and page.formenv:
         form = page.formenv
-        if (
-            pdfium_c.FPDFAnnot_GetFormFieldType(form, annotation) in _FIELDS
+        field = pdfium_c.FPDFAnnot_GetFormFieldType(form, annotation)
+        if field in _BOXES:
+            text = _TICKED if pdfium_c.FPDFAnnot_IsChecked(form, annotation) else _EMPTY
+        elif (
+            field in _FIELDS
             and not pdfium_c.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
         ):
             text = _string(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 # lines at each edge of a page that may repeat
 _EDGE = 3
 _EDGES = (0, -1)
+# pages that must repeat a line before its first copy goes too: on fewer ones it may be text
+_SURE = 5
 # pages that must repeat a line, and their share of all pages: left and right pages may differ
 _LEAST, _SHARE = 2, 0.3
 # a shorter line, such as a brace, may stand at the edge of two pages by chance
@@ -34,11 +36,12 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
     """The numbers of the lines of each page that are neither headers nor footers.
 
     A line at the edge of a page is one of them if it stands at the same edge of many pages, with
-    nothing different but a number that counts the pages. Where most lines at the edges of a page
-    repeat, each stays where it first stands: they are text, such as a slide that is shown in steps.
+    nothing different but a number that counts the pages. Each stays where it first stands if few
+    pages have it, and where most lines at the edges of a page repeat: they may be text, such as the
+    end of each part of a form, or a slide that is shown in steps.
     The first or last line of a page goes if it is the page's number.
     """
-    repeated = []
+    repeated, sure = [], []
     for edge in _EDGES:
         counted = Counter(
             key for place, lines in enumerate(pages) for key in _keys_of(lines, place, edge)
@@ -46,6 +49,7 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
         repeated.append(
             {key for key, count in counted.items() if count >= _needed(key, len(pages))}
         )
+        sure.append({key for key in repeated[-1] if counted[key] >= _SURE})
     found: list[list[int]] = []
     # lines of the former pages
     stay: set[str] = set()
@@ -53,8 +57,8 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
         is_text = _is_text(lines, repeated)
         gone = {
             number
-            for edge, keys in zip(_EDGES, repeated, strict=True)
-            for number in _gone(lines, place, edge, keys, stay, is_text=is_text)
+            for edge, keys, certain in zip(_EDGES, repeated, sure, strict=True)
+            for number in _gone(lines, place, edge, keys, set() if is_text else certain, stay)
         }
         found.append([number for number in range(len(lines)) if number not in gone])
         stay.update(_plain(lines[number]) for number in found[-1])
@@ -86,7 +90,7 @@ def _edge(lines: list[str], edge: int) -> list[int]:
 
 
 def _gone(
-    lines: list[str], place: int, edge: int, repeated: set[str], stay: set[str], *, is_text: bool
+    lines: list[str], place: int, edge: int, repeated: set[str], sure: set[str], stay: set[str]
 ) -> Iterator[int]:
     """The lines at an edge that repeat, and those outside of them that a former page has too."""
     outside = False
@@ -94,7 +98,7 @@ def _gone(
         plain, *counted = _keys(lines[number], place)
         if (
             not repeated.isdisjoint(counted)
-            or (plain in repeated and not is_text)
+            or plain in sure
             or (plain in stay and (plain in repeated or outside))
             or (not depth and _counts(lines[number], place))
         ):

@@ -156,6 +156,16 @@ def test_what_is_typed_into_a_page_is_read_in_its_place(read: Read) -> None:
 
     text = "Name:\tAda Lovelace\nCountry:\tFrance\nRemarks\nby post\nSigned"
     assert content_of(read(".pdf", drawn(form))).text == text
+
+    def boxes(canvas: Canvas) -> None:
+        lines(canvas, ["Citizen of the EU", "", "Married", "", "Single"], 70, 700)
+        canvas.acroForm.checkbox(name="eu", checked=True, x=50, y=698, size=12)
+        canvas.acroForm.checkbox(name="married", checked=False, x=50, y=674, size=12)
+        canvas.acroForm.radio(name="s", value="s", selected=True, x=50, y=650, size=12)
+        canvas.acroForm.radio(name="s", value="t", selected=False, x=200, y=650, size=12)
+
+    text = "☒\tCitizen of the EU\n☐\tMarried\n☒\tSingle\t☐"
+    assert content_of(read(".pdf", drawn(boxes))).text == text
     document = pdfium.PdfDocument(drawn(lambda canvas: lines(canvas, ["Over", "Under"], 50, 700)))
     page = document[0]
     annotation = pdfium_c.FPDFPage_CreateAnnot(page, pdfium_c.FPDF_ANNOT_FREETEXT)

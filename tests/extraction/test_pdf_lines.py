@@ -17,8 +17,17 @@ def test_headers_footers_and_page_numbers_go() -> None:
 
 def test_left_and_right_pages_may_have_other_headers() -> None:
     headers = ["A title of the book", "The author's name"]
-    pages = [[headers[n % 2], f"Words {chr(97 + n)}"] for n in range(4)]
-    assert without_repeated(pages) == [[f"Words {letter}"] for letter in "abcd"]
+    pages = [[headers[n % 2], f"Words {chr(97 + n)}"] for n in range(10)]
+    assert without_repeated(pages) == [[f"Words {letter}"] for letter in "abcdefghij"]
+
+
+def test_what_few_pages_repeat_stays_once() -> None:
+    pages = [["A header", f"Words {letter}", f"More {letter}", "Signed by"] for letter in "abcd"]
+    words = [page[1:3] for page in pages]
+    assert without_repeated(pages) == [["A header", *words[0], "Signed by"], *words[1:]]
+    # a fifth one shows that these are no text
+    pages.append(["A header", "Words e", "More e", "Signed by"])
+    assert without_repeated(pages) == [*words, ["Words e", "More e"]]
 
 
 def test_the_header_of_a_short_chapter_goes_if_it_counts_the_pages() -> None:
@@ -43,8 +52,8 @@ def test_no_line_goes_that_is_nowhere_else() -> None:
         ["Ticket to the fair", "Row seven, seat five"],
         [],
     ]
-    pages = [[f"Part {letter}", "A header", f"Words {letter}"] for letter in "abcd"]
-    assert without_repeated(pages) == [[f"Part {one}", f"Words {one}"] for one in "abcd"]
+    pages = [[f"Part {letter}", "A header", f"Words {letter}"] for letter in "abcde"]
+    assert without_repeated(pages) == [[f"Part {one}", f"Words {one}"] for one in "abcde"]
 
 
 @pytest.mark.parametrize(
