@@ -1,19 +1,30 @@
 """XLSX, XLS and ODS: each sheet as a heading and its rows, cells apart by tabs."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
+from html import unescape
 from typing import Any, BinaryIO
 
-from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum
+from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, SheetVisibleEnum
 
 from extraction.building import Builder
 from extraction.content import Content, Limits, UnreadableError
-from extraction.office.package import COMPOUND, Package
+from extraction.office.package import COMPOUND, Package, attribute, below
 
 # a part that every file of a kind has
 _NEEDED = {"XLSX": "xl/workbook.xml", "ODS": "content.xml"}
 # characters of the names of columns in a heading
 _MOST = 300
+# a cell of XLSX that has a formula and no value; with a type the value is an empty text
+_UNSAVED = re.compile(
+    rb"<(?:\w+:)?c(?=\s)([^<>]*)>\s*<(?:\w+:)?f(?:\s[^<>]*)?>([^<>]+)</(?:\w+:)?f>"
+    rb"(?:\s*<(?:\w+:)?v(?:\s*/>|></(?:\w+:)?v>))?\s*</(?:\w+:)?c>"
+)
+_PLACE = re.compile(rb"\sr=[\"']([A-Z]{1,3})(\d{1,7})[\"']")
+
+# texts by row and column, from 0
+Texts = Mapping[tuple[int, int], str]
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -39,26 +50,70 @@ def read_old(stream: BinaryIO, limits: Limits) -> Content:
 def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
     package = Package(stream, limits, _NEEDED[kind], kind)
     # the parser below has no limit of its own for what a part unpacks to
-    for name in package.names:
-        package.content(name)
+    contents = ((name, package.content(name)) for name in package.names)
+    formulas = {name: found for name, part in contents if (found := _unsaved(name, part))}
+    named = _of_sheets(package, formulas) if kind == "XLSX" and formulas else {}
     stream.seek(0)
     builder = Builder(limits)
-    return package.finished(builder, _sheets(stream, builder, kind))
+    return package.finished(builder, _sheets(stream, builder, kind, named))
 
 
-def _sheets(stream: BinaryIO, builder: Builder, kind: str) -> str | None:
+def _unsaved(name: str, part: bytes) -> dict[tuple[int, int], str]:
+    """The formulas of the cells that have no value, as a program that does not compute writes."""
+    found = {}
+    for attributes, formula in _UNSAVED.findall(part) if name.endswith(".xml") else ():
+        place = _PLACE.search(attributes)
+        if place is not None and b" t=" not in attributes:
+            column = 0
+            for letter in place[1]:
+                column = 26 * column + letter - ord("@")
+            text = unescape(formula.decode("utf-8", "replace"))
+            found[int(place[2]) - 1, column - 1] = f"={text}"
+    return found
+
+
+def _of_sheets(package: Package, formulas: Mapping[str, Texts]) -> dict[str, Texts]:
+    """The formulas of parts by the names of the sheets."""
+    parts = package.related(package.main, "/worksheet")
+    return {
+        attribute(sheet, "name"): formulas.get(parts[value], {})
+        for sheet in below(package.xml(package.main), "sheet")
+        for value in sheet.attrib.values()
+        if value in parts
+    }
+
+
+def _sheets(
+    stream: BinaryIO, builder: Builder, kind: str, formulas: Mapping[str, Texts] | None = None
+) -> str | None:
     """Add the visible sheets; the name of the first one."""
     try:
         book = CalamineWorkbook.from_filelike(stream)
         visible = [one for one in book.sheets_metadata if one.visible == SheetVisibleEnum.Visible]
         for sheet in visible:
-            rows = book.get_sheet_by_name(sheet.name).iter_rows()
+            rows = _rows(book.get_sheet_by_name(sheet.name), (formulas or {}).get(sheet.name, {}))
             _sheet(sheet.name, [cells for row in rows if (cells := _row(row))], builder)
     except CalamineError as error:
         locked = "assword" in str(error)
         reason = "encrypted; save it without a password" if locked else f"a damaged {kind} file"
         raise UnreadableError(reason) from error
     return next((one.name for one in visible), None)
+
+
+def _rows(sheet: CalamineSheet, formulas: Texts) -> Iterable[list[Any]]:
+    """The rows of a sheet with formulas in their cells."""
+    if not formulas:
+        return sheet.iter_rows()
+    rows = dict(enumerate(sheet.iter_rows()))
+    # rows begin at the first column with a value
+    left = sheet.start[1] if sheet.start else min(column for _, column in formulas)
+    first = min(left, *(column for _, column in formulas))
+    rows = {row: [""] * (left - first) + cells for row, cells in rows.items()}
+    for (row, column), formula in formulas.items():
+        cells = rows.setdefault(row, [])
+        cells += [""] * (column - first + 1 - len(cells))
+        cells[column - first] = formula
+    return (rows[row] for row in sorted(rows))
 
 
 def _sheet(name: str, rows: Sequence[list[str]], builder: Builder) -> None:

@@ -6,12 +6,11 @@ from xml.etree.ElementTree import Element
 
 from extraction.building import Builder
 from extraction.content import Content, Limits
-from extraction.office.package import Package, attribute, below, child, local, number
+from extraction.office.drawings import Drawings, paragraph
+from extraction.office.package import Package, attribute, below, local
 
 _MAIN = "ppt/presentation.xml"
 _TITLES = {"title", "ctrTitle"}
-# of a series, as in Excel
-_MOST_POINTS = 32_000
 # the slide's number, its date, and what the notes repeat of the slide
 _REPEATED = {"sldNum", "dt", "ftr", "hdr", "sldImg"}
 
@@ -26,10 +25,7 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
         name = next((parts[value] for value in slide.attrib.values() if value in parts), "")
         builder.page()
         _shapes(package.xml(name), builder)
-        for chart in package.related(name, "/chart").values():
-            _chart(package.xml(chart), builder)
-        for diagram in package.related(name, "/diagramData").values():
-            builder.add("\n".join(map(_paragraph, below(package.xml(diagram), "p"))))
+        Drawings(package, name, builder).rest()
         for notes in package.related(name, "/notesSlide").values():
             _shapes(package.xml(notes), builder)
     return package.finished(builder)
@@ -60,60 +56,9 @@ def _seen(slide: Element) -> Iterator[Element]:
 
 
 def _lines(shape: Element) -> str:
-    return "\n".join(map(_paragraph, below(shape, "p")))
-
-
-def _chart(chart: Element, builder: Builder) -> None:
-    """The title of a chart, and its values as a table with a row for each series."""
-    title = child(chart, "chart", "title")
-    builder.add("" if title is None else "\n".join(map(_paragraph, below(title, "p"))))
-    rows: list[str] = []
-    former: list[str] = []
-    for series in below(chart, "ser"):
-        columns = _values(series, "cat", "xVal")
-        if columns and columns != former:
-            rows.append("\t".join(["", *columns]))
-            former = columns
-        name = " ".join(_values(series, "tx"))
-        rows.append("\t".join([name, *_values(series, "val", "yVal")]).rstrip("\t"))
-    builder.add("\n".join(rows))
-
-
-def _values(series: Element, *names: str) -> list[str]:
-    """The values of a part of a series that has one of some names, each in its place."""
-    part = next((found for name in names if (found := child(series, name)) is not None), None)
-    if part is None:
-        return []
-    # categories may have groups, the inmost ones first
-    levels = [_points(level) for level in below(part, "lvl")] or [_points(part)]
-    count = 1 + max((place for level in levels for place in level), default=-1)
-    for groups in levels[1:]:
-        for place in range(count):
-            groups.setdefault(place, groups.get(place - 1, ""))
-    levels.reverse()
-    return [" ".join(level.get(place, "") for level in levels).strip() for place in range(count)]
-
-
-def _points(part: Element) -> dict[int, str]:
-    """Values by their places; a place without one is empty."""
-    found = {}
-    # a name may be a value without a place
-    for point in list(below(part, "pt")) or [part]:
-        place = number(attribute(point, "idx"))
-        value = next(below(point, "v"), None)
-        if value is not None and place < _MOST_POINTS:
-            found[place] = " ".join((value.text or "").split())
-    return found
+    return "\n".join(map(paragraph, below(shape, "p")))
 
 
 def _row(row: Element) -> str:
-    cells = (" ".join(map(_paragraph, below(cell, "p"))) for cell in below(row, "tc"))
+    cells = (" ".join(map(paragraph, below(cell, "p"))) for cell in below(row, "tc"))
     return "\t".join(" ".join(cell.split()) for cell in cells)
-
-
-def _paragraph(paragraph: Element) -> str:
-    return "".join(
-        "\n" if local(one) == "br" else one.text or ""
-        for one in paragraph.iter()
-        if local(one) in ("t", "br")
-    )

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from extraction.building import PAGE, Builder
 from extraction.content import Content, Limits
+from extraction.office.drawings import Drawings
 from extraction.office.package import Package, attribute, below, child, local, number
 from extraction.office.word_lists import Lists, lineages
 
@@ -22,7 +23,7 @@ _BLANKS = re.compile(r"\s+")
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
-    """The text of the document and then of its notes, without headers and footers."""
+    """The text of the document, its charts and diagrams, then its notes; no headers, no footers."""
     package = Package(stream, limits, _MAIN, "DOCX")
 
     def part(name: str) -> Element:
@@ -31,12 +32,14 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 
     styles = part("styles")
     builder = Builder(limits)
-    text = _Text(builder, _levels(styles), Lists(part("numbering"), styles))
+    drawings = Drawings(package, package.main, builder)
+    text = _Text(builder, _levels(styles), Lists(part("numbering"), styles), drawings)
     body = child(package.xml(package.main), "body")
     if body is not None:
         if next(below(body, "lastRenderedPageBreak"), None) is not None:
             builder.page()
         text.add(body)
+        drawings.rest()
     for notes in ("footnotes", "endnotes"):
         text.add(part(notes))
     return package.finished(builder)
@@ -74,12 +77,16 @@ class _Text:
         builder: gets them.
         levels: of headings, by the id of the style.
         lists: number the paragraphs.
+        drawings: of the document; each stands after its paragraph or table.
     """
 
-    def __init__(self, builder: Builder, levels: Mapping[str, int], lists: Lists) -> None:
+    def __init__(
+        self, builder: Builder, levels: Mapping[str, int], lists: Lists, drawings: Drawings
+    ) -> None:
         self._builder = builder
         self._levels = levels
         self._lists = lists
+        self._drawings = drawings
 
     def add(self, parent: Element) -> None:
         """Add what is in an element."""
@@ -87,8 +94,10 @@ class _Text:
             match local(element):
                 case "p":
                     self._paragraph(element)
+                    self._drawings.add(element)
                 case "tbl":
                     self._builder.add("\n".join(map(_row, _below(element, {"tr"}))))
+                    self._drawings.add(element)
                 case name if name not in _SKIPPED:
                     # content controls, notes and insertions hold paragraphs
                     self.add(element)

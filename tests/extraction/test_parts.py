@@ -247,6 +247,29 @@ def test_the_values_of_a_chart_stand_below_their_categories(read: Read) -> None:
     assert found.text == "\t1\t2\nRome\t10\t20\n\t3\nBonn\t30"
 
 
+def test_charts_and_diagrams_of_word_stand_after_their_paragraphs(read: Read) -> None:
+    def drawn(what: str) -> str:
+        return f"<w:p><w:r><w:drawing>{what}</w:drawing></w:r></w:p>"
+
+    values = "<c:ser><c:tx><c:v>Rome</c:v></c:tx><c:val><c:pt idx='0'><c:v>3</c:v></c:pt></c:val>"
+    body = (
+        paragraph("Sales")
+        + drawn('<c:chart r:id="chart"/>')
+        + f"<w:tbl><w:tr><w:tc>{paragraph('A cell')}</w:tc></w:tr></w:tbl>"
+        + paragraph("Steps")
+    )
+    parts = {
+        "word/document.xml": f'<w:document {WORD} xmlns:c="urn:c" xmlns:r="urn:r"><w:body>{body}'
+        "</w:body></w:document>",
+        "word/_rels/document.xml.rels": relations(chart="c.xml", diagramData="d.xml"),
+        "word/c.xml": f"<c:chartSpace {POWERPOINT}>{values}</c:ser></c:chartSpace>",
+        "word/d.xml": f"<d {POWERPOINT}><a:p><a:t>Buy</a:t></a:p><a:p><a:t>Sell</a:t></a:p></d>",
+    }
+    found = content_of(read(".docx", archived(parts)))
+    # nothing refers to the diagram
+    assert found.text == "Sales\n\nRome\t3\n\nA cell\n\nSteps\n\nBuy\nSell"
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(".odt", "content.xml"), (".ods", "content.xml"), (".odp", "encrypted-package")],
