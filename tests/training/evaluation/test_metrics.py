@@ -33,8 +33,11 @@ def test_accuracy_and_macro_f1_by_hand() -> None:
     assert accuracy(truth, guess) == pytest.approx(3 / 6)
     # class 0: precision 2/4, recall 2/3; class 1: 1/2, 1/2; class 2: never found
     f1 = [2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3), 1 / 2, 0.0]
-    assert macro_f1(truth, guess, 3) == pytest.approx(np.mean(f1))
-    assert macro_f1(truth, guess, 4) == pytest.approx(sum(f1) / 4)
+    assert macro_f1(truth, guess) == pytest.approx(np.mean(f1))
+    # classes that are neither true nor predicted, here 1 and 3, do not count
+    assert macro_f1(truth * 2, guess * 2) == pytest.approx(np.mean(f1))
+    # classes that are only predicted or only true count as 0
+    assert macro_f1(truth, np.where(guess == 1, 3, guess)) == pytest.approx(f1[0] / 4)
 
 
 def test_mean_cosine_of_all_pairs() -> None:

@@ -34,7 +34,7 @@ class FewShot(Task):
     }
     kinds = (Labelled,)
     uses = ("seed", "reading", "draws", "shots", "epochs", "steps")
-    version = 2
+    version = 3
     main = "accuracy_5"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
@@ -75,7 +75,7 @@ class FewShot(Task):
             figures[name] = over_draws(by_draw[name].tolist())
             curve.append((shots, figures[name]))
             figures[f"macro_f1_{shots}"] = over_draws(
-                [macro_f1(data.test_labels, p, len(data.classes)) for p in predicted]
+                [macro_f1(data.test_labels, p) for p in predicted]
             )
         series = Series(
             x=[float(shots) for shots, _ in curve],

@@ -40,7 +40,7 @@ class Probe(Task):
     }
     kinds = (Labelled,)
     uses = ("seed", "reading", "epochs", "steps")
-    version = 2
+    version = 3
     main = "accuracy"
 
     def run(self, representation: Representation, data: Labelled, options: Options) -> Measured:
@@ -67,9 +67,7 @@ class Probe(Task):
         return Measured(
             figures={
                 "accuracy": over_draws(right.mean(axis=1).tolist()),
-                "macro_f1": over_draws(
-                    [macro_f1(data.test_labels, p, len(data.classes)) for p in honest]
-                ),
+                "macro_f1": over_draws([macro_f1(data.test_labels, p) for p in honest]),
                 "shuffled_accuracy": over_draws([accuracy(data.test_labels, p) for p in controls]),
             },
             counts={
