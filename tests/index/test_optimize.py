@@ -333,8 +333,11 @@ def test_the_command_optimizes_an_index_that_a_service_serves(
     assert f"{index}: merge small files and update the indexes, " in printed.err
     [hit] = call(server, "POST", "/similar", {"index": index, "id": "a", "mode": "cosine"})
     assert hit["id"] == "b"
-    assert command(index) == 0
-    assert f"{index}: 2 documents" in capsys.readouterr().out
+    call(server, "PUT", f"/aliases/{index}-live", {"index": index}, status=201)
+    for name in (index, f"{index}-live"):
+        assert command(name) == 0
+        assert f"{name}: 2 documents" in capsys.readouterr().out
+    call(server, "DELETE", f"/aliases/{index}-live", status=204)
     assert command("nothing") == 2
     assert "no index of that name" in capsys.readouterr().err
     assert main(["optimize", index, "--index-path", str(tmp_path)]) == 2
