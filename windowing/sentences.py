@@ -16,8 +16,10 @@ LONGEST_PARAGRAPH = 8192
 _STEP = 65_536
 _SPACE = re.compile(r"\s*")
 _NEWLINES = re.compile(r"\n+")
-_PLAIN_END = re.compile(r"[.!?。！？\n]")
-_PARAGRAPH_MARKS = frozenset(".!?:;。！？")
+# They need no blank behind them: Chinese, Armenian, Arabic, Urdu, Hindi, Burmese, Ethiopic.
+_FULL_MARKS = "。！？｡\u0589\u061f\u06d4\u0964\u0965\u104b\u1362\u1367"
+_PLAIN_END = re.compile(rf"[.!?{_FULL_MARKS}\n]")
+_PARAGRAPH_MARKS = frozenset(".!?:;" + _FULL_MARKS)
 
 
 def sentence_starts(text: str, language: str = "en") -> list[int]:
@@ -51,7 +53,7 @@ def _paragraph_ends(text: str) -> Iterator[int]:
 
 
 def _plain_ends(text: str) -> Iterator[int]:
-    """Ends of white space after a full stop, a question or exclamation mark, or a line."""
+    """Ends of white space after a mark that ends a sentence, or a line."""
     at = 0
     while at < len(text):
         found = _PLAIN_END.search(text, at, at + _STEP)

@@ -51,6 +51,24 @@ def test_paragraph_beyond_the_limit_is_still_split() -> None:
     assert len(split(text)) == LONGEST_PARAGRAPH // 20
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "यह एक छोटा वाक्य है। ",
+        "এটি একটি ছোট বাক্য।",
+        "یہ ایک چھوٹا جملہ ہے۔ ",
+        "هل هذه جملة قصيرة؟ ",
+        "Սա կարճ նախադասություն է։ ",
+        "ဒါက ဝါကျတိုပါ။ ",
+        "ይህ አጭር ዓረፍተ ነገር ነው። ",
+        "这是一个句子。",
+    ],
+)
+def test_a_long_paragraph_of_any_script_has_its_sentences(sentence: str) -> None:
+    for count in (3, LONGEST_PARAGRAPH // 5):
+        assert split(sentence * count) == [sentence] * count
+
+
 @pytest.mark.parametrize("unit", ["“a. b", '"', "(", ". ", "word ", "a\n"])
 def test_hostile_text_reaches_the_quadratic_library_only_in_small_pieces(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -78,11 +96,11 @@ def test_an_unclosed_quote_moves_no_boundary_in_other_paragraphs(long_document: 
 
 
 # the rules as single expressions, which hold the GIL for the whole text
-_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*|(?<=[.!?:;。！？])[^\S\n]*\n\s*")
-_PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
+_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*|(?<=[.!?:;。！？।])[^\S\n]*\n\s*")
+_PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？।])\s*|\n+")
 
 
-@given(st.text(alphabet="ab.!。: \n\t\r\u3000", max_size=30))
+@given(st.text(alphabet="ab.!。।: \n\t\r\u3000", max_size=30))
 @pytest.mark.parametrize("step", [1, 3, sentences._STEP])
 def test_steps_find_what_single_expressions_find(step: int, text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
