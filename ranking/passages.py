@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,14 @@ from ahocorasick_rs import AhoCorasick, MatchKind
 from numpy.typing import NDArray
 
 from ranking.terms import Frequencies
+from ranking.tokens import MARKS
 
 Vectors = NDArray[np.float32]
 
-_WORD = re.compile(r"\w{2,}")
+_INSIDE = re.compile(rf"[\w{MARKS}]")
+_BLANK = re.compile(r"\s+")
+# what stays with the character before it besides marks: the joiner and the skin tones of emoji
+_JOINED = frozenset("\u200d\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 # words of a query that are looked for in the texts of candidates
 MOST_TERMS = 32
 # a little more than the idf of a word in half of the documents
@@ -33,7 +38,7 @@ _LEAST_STEP = 20
 _SEARCHED = 100_000
 # a snippet may begin this share of its length earlier, at the start of a sentence
 _LEAD = 0.4
-_STARTS = (". ", "? ", "! ", "\n", "。")
+_STARTS = (". ", "? ", "! ", "\n", "。", "！", "？", "। ", "۔ ", "؟ ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ def _finder(words: tuple[str, ...]) -> AhoCorasick:
 
 
 def _inside(char: str) -> bool:
-    return char.isalnum() or char == "_"
+    return _INSIDE.match(char) is not None
 
 
 def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[int, int]:
@@ -199,15 +204,37 @@ def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[i
         low = max(start, first - int(_LEAD * size))
         sentences = [at + len(mark) for mark in _STARTS if (at := text.rfind(mark, low, first)) > 0]
         first = max(sentences, default=first)
-    first = min(first, end - size)
-    return first, first + size
+    if first > end - size:
+        first = end - size
+        blank = _BLANK.search(text, first, first + int(_LEAD * size))
+        if blank and _inside(text[first - 1]):
+            first = blank.end()
+    return _whole(text, first, min(first + size, end))
+
+
+def _whole(text: str, first: int, last: int) -> tuple[int, int]:
+    """The span without the parts of characters at its ends; the same if it holds no whole one."""
+    begin, stop = first, last
+    while begin < last and _parted(text, begin):
+        begin += 1
+    while stop > begin and _parted(text, stop):
+        stop -= 1
+    return (begin, stop) if begin < stop else (first, last)
+
+
+def _parted(text: str, at: int) -> bool:
+    if not 0 < at < len(text):
+        return False
+    char = text[at]
+    return char in _JOINED or text[at - 1] == "\u200d" or unicodedata.category(char)[0] == "M"
 
 
 def _densest(text: str, start: int, end: int, size: int, asked: Terms) -> int:
+    words = list(asked.weights)
+    starts, terms = occurrences(text[start:end], asked)
     places = [
-        (found.start(), found.end(), word)
-        for found in _WORD.finditer(text, start, end)
-        if (word := found[0].lower()) in asked.weights
+        (start + at, start + at + len(words[term]), words[term])
+        for at, term in zip(starts.tolist(), terms.tolist(), strict=True)
     ]
     room = size - int(_LEAD * size)
     best, weight, first, at = 0.0, 0.0, 0, start

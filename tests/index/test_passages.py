@@ -196,6 +196,47 @@ def test_a_snippet_has_the_most_words_of_the_query() -> None:
     assert ranking.snippet(text, 14, 30, 40, asked) == (14, 30)
 
 
+HINDI = "यहाँ कोई नई बात नहीं लिखी है। " * 20
+
+
+def test_a_snippet_and_the_shares_know_words_with_vowel_signs() -> None:
+    sentence = "हिमालय में दुर्लभ पक्षी मिले। "
+    text = HINDI + sentence + HINDI
+    asked = ranking.Terms({"दुर्लभ": 2.0, "पक्षी": 2.0}, 4.0, 12)
+    start, end = ranking.snippet(text, 0, len(text), 80, asked)
+    assert text[start:end].startswith(sentence)
+    assert ranking.shares(text, [len(text)], asked) == pytest.approx(1)
+    # a part of a word is none
+    part = ranking.Terms({"दुर्ल": 1.0, "दुर": 1.0}, 2.0, 12)
+    assert ranking.shares(text, [len(text)], part) == 0
+
+
+def test_a_snippet_near_the_end_begins_with_a_word() -> None:
+    for last in range(4):
+        text = "Nothing here at all. " * 20 + "a walrus" + "." * last
+        asked = ranking.Terms({"walrus": 1.0}, 1.0, 6)
+        start, end = ranking.snippet(text, 0, len(text), 40, asked)
+        assert text[start - 1] == " "
+        assert 24 < end - start <= 40
+        assert "walrus" in text[start:end]
+
+
+@pytest.mark.parametrize("unit", ["ก็ดี", "e\u0301", "👩\u200d🚀", "👍🏽"])
+def test_a_snippet_parts_no_character(unit: str) -> None:
+    text = unit * 50 + "walrus" + unit * 50
+    for size in range(20, 24):
+        for asked in (ranking.NONE, ranking.Terms({"walrus": 1.0}, 1.0, 6)):
+            for window in (len(text), len(unit) * 51 + 6):
+                start, end = ranking.snippet(text, 0, window, size, asked)
+                assert 12 < end - start <= size
+                for place in (start, end):
+                    before, after = text[:place], text[place:]
+                    assert not after.startswith(("\u0e47", "\u0e35", "\u0301", "\u200d", "🏽"))
+                    assert not before.endswith("\u200d")
+    # marks without end belong to no character
+    assert ranking.snippet("a" + "\u0301" * 99, 0, 100, 20, ranking.NONE) == (0, 20)
+
+
 def test_words_close_together_weigh_more_than_words_apart() -> None:
     filler = "Other words stand here and fill some room. " * 8
     near = f"{filler}A rare walrus sings at dawn. {filler}"
