@@ -106,6 +106,8 @@ class Document:
 
     def vector(self) -> Vectors:
         """Token-weighted mean of the windows, not renormalised; computed once."""
+        if self._pooled is None and len(self.windows) == 1 and self.windows[0].vector is not None:
+            self._pooled = self.windows[0].vector.copy()
         if self._pooled is None:
             weights = np.array([w.tokens for w in self.windows], dtype=np.int64)
             self._pooled = pool(self.matrix(), weights)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cohere
@@ -13,16 +15,25 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from fastapi import Request
 
 from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
+from service.embedding.cache.layers import Source
+from service.embedding.embedder import Document, DocumentWindow, Embedded
 from service.embedding.prompts import for_purpose
+from service.server.app import create_app
 from service.server.bodies import arrow
 from service.server.bodies.encoding import small_integers
+from service.server.lifecycle import Service
+from service.server.opening import open_bundles
+from service.server.routes import inference
+from service.settings import Settings
 from tests.conftest import Server, serving
 
 MODEL = "docsplit-minilm-l6-static"
 TEXTS = ["The cat sat on the mat.", "Taxes are due in May.", "A kitten plays with wool."]
+MANY = 2000
 FORMS = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
 
 
@@ -269,3 +280,54 @@ def test_a_purpose_has_the_names_that_encoders_give_it() -> None:
     named = manifest.model_copy(update={"prompts": {"passage": "a", "search_query": "b"}})
     found = [for_purpose(named, purpose) for purpose in ("query", "document", "clustering")]
     assert found == ["search_query", "passage", None]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", {"inputs": ["a"] * MANY}),
+        ("/embed", {"inputs": ["a"] * MANY, "encoding_format": "base64"}),
+        ("/v1/embeddings", {"model": MODEL, "input": ["a"] * MANY}),
+        ("/v2/embed", {"model": MODEL, "input_type": "clustering", "texts": ["a"] * MANY}),
+    ],
+)
+def test_other_requests_go_on_while_a_long_answer_is_written(
+    path: str, body: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(index_path=str(tmp_path))
+    app = create_app(Service(settings, open_bundles(settings)))
+    turns = begun = 0
+
+    async def embed(request: Request, texts: list[str], **_: Any) -> Embedded:
+        nonlocal begun
+        vectors = np.eye(384, dtype=np.float32)
+        ids = np.zeros(1, dtype=np.int32)
+        windows = [
+            DocumentWindow(0, 1, 1, ids, vectors[n % 384], Source.ENGINE) for n in range(MANY)
+        ]
+        request.scope["docsplit.usage"] = {"windows": MANY}
+        begun = turns
+        return Embedded([Document(1, 1, [window]) for window in windows])
+
+    async def scenario() -> httpx.Response:
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        other = asyncio.create_task(turn())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            answer = await client.post(path, json=body)
+        other.cancel()
+        return answer
+
+    monkeypatch.setattr(inference, "embed", embed)
+    answer = asyncio.run(scenario())
+    assert answer.status_code == 200
+    assert turns - begun > MANY / 100
+    found = answer.json()
+    rows = found if path == "/embed" else found.get("data") or found["embeddings"]["float"]
+    assert len(rows) == MANY
+    assert rows[1] != rows[0] == rows[384] if path != "/v1/embeddings" else rows[9]["index"] == 9

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +16,9 @@ from fastapi.responses import Response
 from numpy.typing import NDArray
 
 EncodingFormat = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
+
+# vectors that become JSON in one call, which lets nothing else run
+_STEP = 64
 
 # the range of int8 in standard deviations of a component of a random unit vector
 _RANGE = 6.0
@@ -37,6 +43,23 @@ def encode(vectors: NDArray[np.float32], form: EncodingFormat) -> list[Any]:
             return list(np.packbits(vectors > 0, axis=-1))
         case "binary":
             return list((np.packbits(vectors > 0, axis=-1) ^ 0x80).view(np.int8))
+
+
+def encode_each(vectors: NDArray[np.float32], form: EncodingFormat) -> Iterator[Any]:
+    """The entries of ``encode``, made when they are needed."""
+    for at in range(0, len(vectors), _STEP):
+        yield from encode(vectors[at : at + _STEP], form)
+
+
+async def json_list(entries: Iterable[Any]) -> orjson.Fragment:
+    """JSON of a list for ``json_response``; other requests go on between its parts."""
+    parts: list[bytes] = []
+    rest = iter(entries)
+    while step := list(islice(rest, _STEP)):
+        if parts:
+            await asyncio.sleep(0)
+        parts.append(orjson.dumps(step, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1])
+    return orjson.Fragment(b"[" + b",".join(parts) + b"]")
 
 
 def small_integers(vectors: NDArray[np.float32]) -> NDArray[np.int8]:

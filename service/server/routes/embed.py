@@ -16,7 +16,13 @@ from service import executors
 from service.embedding.embedder import Document, Embedded
 from service.errors import InvalidError
 from service.server.bodies import arrow
-from service.server.bodies.encoding import EncodingFormat, encode, json_response
+from service.server.bodies.encoding import (
+    EncodingFormat,
+    encode,
+    encode_each,
+    json_list,
+    json_response,
+)
 from service.server.bodies.fields import CutSide, Flag, Inputs, ModelName
 from service.server.edge.errors import documented
 from service.server.edge.guard import NDJSON, sends_lines
@@ -170,11 +176,12 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
             lambda: json_response(_detailed(encoder, body, result), headers, media_type)
         )
     repeatable(request.scope)
-    rows = encode(_vectors(body, result), body.encoding_format)
+    vectors = _vectors(body, result)
     if as_arrow:
+        rows = encode(vectors, body.encoding_format)
         table = await executors.BODIES.run(arrow.stream, rows)
         return Response(table, headers=headers, media_type=arrow.MEDIA_TYPE)
-    return json_response(rows, headers)
+    return json_response(await json_list(encode_each(vectors, body.encoding_format)), headers)
 
 
 def _by_lines(request: Request, body: EmbedRequest, texts: Sequence[str]) -> Response:

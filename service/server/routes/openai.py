@@ -17,7 +17,7 @@ from pydantic import (
 
 from service.embedding.prompts import for_purpose
 from service.errors import NotFoundError
-from service.server.bodies.encoding import EncodingFormat, encode, json_response
+from service.server.bodies.encoding import EncodingFormat, encode_each, json_list, json_response
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import OpenAIError, documented
 from service.server.edge.large_bodies import BodyRoute
@@ -146,12 +146,13 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     vectors = inference.vectors(result, unit=body.normalized, dimensions=body.dimensions)
     tokens = sum(document.computed for document in result.documents)
     repeatable(request.scope)
+    entries = (
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(encode_each(vectors, body.form))
+    )
     content = {
         "object": "list",
-        "data": [
-            {"object": "embedding", "index": index, "embedding": vector}
-            for index, vector in enumerate(encode(vectors, body.form))
-        ],
+        "data": await json_list(entries),
         "model": encoder.name,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
