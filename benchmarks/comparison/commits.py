@@ -105,7 +105,10 @@ def main() -> None:
         urls = []
         for number, tree in enumerate((former, ROOT)):
             (folder / str(number)).mkdir()
-            server = stack.enter_context(serving(folder / str(number) / "log", tree=tree))
+            log = folder / str(number) / "log"
+            # a service of this checkout would be forked from a process that imported it, unlike
+            # the former one
+            server = stack.enter_context(serving(log, tree=tree, fresh=True))
             urls.append(server.url)
             fill(urls[-1], texts)
         for name, load in loads(texts).items():
