@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.comparison import commits, workers
+from benchmarks.reliability.overload import _goodput
+from benchmarks.rig.client import Answer
 from tests.conftest import ROOT, Server
 
 
@@ -44,3 +46,8 @@ def test_no_cached_document_comes_from_the_cache_of_answers() -> None:
     _, body = workers.workloads()["cached documents"]
     bodies = [body(number, turn) for turn in range(3) for number in range(1200)]
     assert len(set(bodies)) == len(bodies)
+
+
+def test_the_rate_of_failed_requests_is_zero() -> None:
+    assert _goodput([Answer(0, 503, 0.0, 1.0)]) == 0
+    assert _goodput([Answer(0, 503, 0.0, 9.0), Answer(1, 200, 1.0, 1.0)]) == 0.5

@@ -215,7 +215,7 @@ def _moments(draw: random.Random, rate: float, seconds: float) -> Iterator[float
 
 def _goodput(answers: Sequence[Answer]) -> float:
     good = [answer for answer in answers if answer.status == 200]
-    return len(good) / max(a.began + a.seconds for a in good)
+    return len(good) / max(a.began + a.seconds for a in good) if good else 0.0
 
 
 def _until(condition: Callable[[], bool], most: float) -> float:
