@@ -13,7 +13,7 @@ import pytest
 
 from service.embedding.cache.breaker import Breaker
 from service.embedding.cache.codec import Codec
-from service.embedding.cache.layers import Cache, Source
+from service.embedding.cache.layers import FEW_WINDOWS, Cache, Source
 from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.shared import SharedCache
 from tests.conftest import Server, serving, wait_until
@@ -72,6 +72,38 @@ def test_identical_windows_in_flight_are_computed_once() -> None:
     asyncio.run(scenario())
     # the last call is the control: nothing is in flight or kept any more
     assert calls == [[b"1", b"2"], [b"3"], [b"2"]]
+
+
+def test_a_short_request_does_not_wait_for_a_long_one() -> None:
+    calls: list[int] = []
+    landed = asyncio.Event()
+
+    async def compute(keys: Sequence[bytes]) -> Vectors:
+        calls.append(len(keys))
+        await (landed.wait() if len(keys) > 1 else asyncio.sleep(0.05))
+        return rows(keys)
+
+    async def scenario() -> None:
+        cache = Cache(ProcessCache(0))
+        many = [str(number).encode() for number in range(FEW_WINDOWS + 1)]
+        long = asyncio.create_task(cache.get(many, compute))
+        await asyncio.sleep(0)
+        short, again = await asyncio.wait_for(
+            asyncio.gather(cache.get(many[:1], compute), cache.get(many[:1], compute)), 5
+        )
+        assert short[b"0"][1] is Source.ENGINE
+        assert again[b"0"][1] is Source.FLIGHT
+        assert calls == [len(many), 1]
+        # the control: five windows are more than a quarter of the long request's
+        nearly = asyncio.create_task(cache.get(many[1:6], compute))
+        await asyncio.sleep(0)
+        landed.set()
+        assert (await long)[b"0"][1] is Source.ENGINE
+        assert {source for _, source in (await nearly).values()} == {Source.FLIGHT}
+        assert calls == [len(many), 1]
+        assert not cache._flights
+
+    asyncio.run(scenario())
 
 
 def test_a_waiting_request_takes_over_a_cancelled_computation() -> None:

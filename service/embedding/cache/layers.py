@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,27 @@ Known = tuple[Vectors, Source]
 Found = dict[bytes, Known]
 Compute = Callable[[Sequence[bytes]], Awaitable[Vectors]]
 
+# A request waits only for one that computes at most so many windows, or so many times its own. A
+# short text that is also in a long request would wait for all of that.
+FEW_WINDOWS = 16
+_TIMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """The computation of a window; it lands with all windows of its request.
+
+    Attributes:
+        landing: None if the request failed.
+        windows: number of windows that land together.
+    """
+
+    landing: asyncio.Future[Known | None]
+    windows: int
+
 
 class Cache:
-    """Finds each vector in the cheapest layer, and computes none twice.
+    """Finds each vector in the cheapest layer, and lets equal requests wait for one computation.
 
     Args:
         process: first layer.
@@ -41,7 +60,7 @@ class Cache:
     def __init__(self, process: ProcessCache, shared: SharedCache | None = None) -> None:
         self.process = process
         self.shared = shared
-        self._flights: dict[bytes, asyncio.Future[Known | None]] = {}
+        self._flights: dict[bytes, _Flight] = {}
 
     async def get(self, keys: Sequence[bytes], compute: Compute, *, lasting: bool = False) -> Found:
         """The vectors of all keys.
@@ -49,20 +68,25 @@ class Cache:
         Args:
             keys: may repeat.
             compute: returns vectors ``[missing, dimensions]`` of its keys. It receives the keys
-                that no layer has and no other request is computing.
+                that no layer has and no request of a similar size is computing.
             lasting: whether the vectors will be stored. If so, none comes from a shared layer
                 without authentication, directly or indirectly.
         """
         wanted = list(dict.fromkeys(keys))
         sure = lasting and not self._shared_is_sure
         found = self._held(wanted, sure)
+        most = max(FEW_WINDOWS, _TIMES * len(wanted))
         while missing := [key for key in wanted if key not in found]:
-            theirs = {key: self._flights[key] for key in missing if key in self._flights}
+            theirs = {
+                key: flight.landing
+                for key in missing
+                if (flight := self._flights.get(key)) is not None and flight.windows <= most
+            }
             mine = [key for key in missing if key not in theirs]
             if mine:
                 found |= await self._fly(mine, compute, sure)
-            for key, flight in theirs.items():
-                landed = await asyncio.shield(flight)
+            for key, landing in theirs.items():
+                landed = await asyncio.shield(landing)
                 # None: the other request failed or was cancelled. The next turn computes the vector
                 # here, unless it was kept before.
                 if landed is not None and not (sure and landed[1] is Source.REDIS):
@@ -87,7 +111,7 @@ class Cache:
 
     async def _fly(self, keys: list[bytes], compute: Compute, sure: bool) -> Found:
         loop = asyncio.get_running_loop()
-        flights = {key: loop.create_future() for key in keys}
+        flights = {key: _Flight(loop.create_future(), len(keys)) for key in keys}
         self._flights |= flights
         found: Found = {}
         try:
@@ -100,8 +124,10 @@ class Cache:
             return found
         finally:
             for key, flight in flights.items():
-                del self._flights[key]
-                flight.set_result(found.get(key))
+                # a smaller request may have taken its place
+                if self._flights.get(key) is flight:
+                    del self._flights[key]
+                flight.landing.set_result(found.get(key))
 
     async def _from_shared(self, keys: list[bytes]) -> Found:
         if self.shared is None:
