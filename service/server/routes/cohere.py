@@ -122,11 +122,13 @@ async def embed_by_type(request: Request, body: CohereEmbedRequest) -> Response:
     result = await inference.embed(request, body.documents, prompt_name=prompt, encoder=encoder)
     vectors = inference.vectors(result, dimensions=body.output_dimension)
     tokens = sum(document.computed for document in result.documents)
-    forms: set[EncodingFormat] = {*(body.embedding_types or ("float",))}
+    forms: list[EncodingFormat] = body.embedding_types or ["float"]
     content = {
         "id": str(uuid.uuid4()),
         "response_type": "embeddings_by_type",
-        "embeddings": {form: await json_list(encode_each(vectors, form)) for form in forms},
+        "embeddings": {
+            form: await json_list(encode_each(vectors, form)) for form in dict.fromkeys(forms)
+        },
         "meta": {"api_version": {"version": "2"}, "tokens": {"input_tokens": tokens}},
     }
     return json_response(content, inference.headers(request, result))
