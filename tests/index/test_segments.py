@@ -16,6 +16,7 @@ from service.index.merging import process
 from service.index.merging.__main__ import FEW, update
 from service.index.merging.segments import newest
 from service.index.query import search
+from tests.index import piped
 from tests.index.test_merging import put
 from tests.integrity import stores
 
@@ -125,6 +126,7 @@ def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "SMALL_BYTES", 0)
+    monkeypatch.setattr(process, "started", piped.merging_process)
     monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
 
     async def scenario() -> None:

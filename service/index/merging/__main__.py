@@ -204,9 +204,14 @@ def _lines() -> Iterator[bytes]:
         yield waiting.get()
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Do what the lines of this process's stdin say, until it ends."""
     give_way()
     try:
         main(_lines())
     except Exception as error:  # noqa: BLE001 the parent raises it
         _say({"error": str(error)[:500]})
+
+
+if __name__ == "__main__":
+    run()

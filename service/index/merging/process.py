@@ -111,16 +111,15 @@ async def working(table: AsyncTable, between: Between = nullcontext) -> AsyncIte
             yield await stack.enter_async_context(_apart(table, between))
 
 
+async def started() -> asyncio.subprocess.Process:
+    """Start the process that maintains a large table."""
+    command = (sys.executable, "-m", "service.index.merging")
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+
+
 @asynccontextmanager
 async def _apart(table: AsyncTable, between: Between) -> AsyncIterator[_There]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "service.index.merging",
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-    )
+    process = await started()
     try:
         yield _There(table, between, process)
     finally:
