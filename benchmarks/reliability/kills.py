@@ -19,7 +19,10 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from service.index.storage import manifest
 
 WRITERS = 4
 FLAGS = ("--calibrate=0", "--streams=2", "--durability=fsync")
+STARTED = partial(server.started, patience=300)
 TEARS = {
     "emptied": lambda _: b"",
     "cut": lambda content: content[: len(content) // 2],
@@ -147,15 +151,22 @@ def tear(store: Path, how: str, written: Written, *, careless: bool) -> int:
     return len(torn)
 
 
-def run(folder: Path, *, kills: int, writes: int, careless: bool = False) -> Outcome:
-    """Write and kill in turn, with a check after each start."""
+def run(
+    folder: Path,
+    *,
+    kills: int,
+    writes: int,
+    careless: bool = False,
+    start: Callable[..., AbstractContextManager[server.Service]] = STARTED,
+) -> Outcome:
+    """Write and kill in turn, with a check after each start by ``start``."""
     draw = random.Random(0)
     written = Written()
     torn = 0
     missing: list[str] = []
     flags = (f"--index-path={folder}", *FLAGS)
     for kill in range(kills + 1):
-        with server.started(*flags, patience=300) as service:
+        with start(*flags) as service:
             if not kill:
                 httpx.put(f"{service.url}/indexes/x", json={}, timeout=60).raise_for_status()
             missing += lost(service.url, written)
