@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -22,8 +23,10 @@ async def served(root: Path) -> list[str]:
     return wrong
 
 
-for place in sys.argv[1:]:
-    with redirect_stdout(sys.stderr):
-        found = asyncio.run(served(Path(place)))
-    sys.stdout.write(json.dumps(found) + "\n")
-    sys.stdout.flush()
+def main(places: Sequence[str]) -> None:
+    """Print the lines."""
+    for place in places:
+        with redirect_stdout(sys.stderr):
+            found = asyncio.run(served(Path(place)))
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()

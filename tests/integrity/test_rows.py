@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +22,7 @@ from service.index.reembed import Embed
 from service.index.reuse import kept
 from service.index.rows.checksums import Part, faults
 from service.learning import sources
+from tests import forked
 from tests.conftest import NIGHTLY, ROOT
 from tests.integrity import stores
 
@@ -210,8 +209,7 @@ def served(roots: list[Path]) -> list[str]:
     """Wrong answers of stores; LanceDB may end the process because of a wrong length."""
     wrong: list[str] = []
     while roots:
-        command = [sys.executable, "-m", "tests.integrity.served", *map(str, roots)]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        ended = forked.run("tests.integrity.served", *map(str, roots), folder=ROOT)
         lines = ended.stdout.splitlines()
         assert ended.returncode in (0, -signal.SIGABRT), ended.stderr[-2000:]
         assert ended.returncode or len(lines) == len(roots)
