@@ -218,6 +218,7 @@ def served(roots: list[Path]) -> list[str]:
     return wrong
 
 
+@pytest.mark.usefixtures("idle")
 def test_flipped_bits_are_named_never_served_and_repaired(store: Path, tmp_path: Path) -> None:
     roots = [tmp_path / f"copy-{turn}" for turn in range(6 if NIGHTLY else 3)]
     damaged = [flipped(store, root, turn) for turn, root in enumerate(roots)]

@@ -70,6 +70,7 @@ CASES = [
 ]
 
 
+@pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize(("kind", "damage"), CASES)
 def test_a_damaged_file_affects_one_index_and_is_found_and_repaired_or_named(
     store: Path, tmp_path: Path, kind: str, damage: Callable[[Path], None]
