@@ -25,7 +25,7 @@ def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
     """Two replicas."""
     with (
         serving(folder / "log", fresh=True) as one,
-        serving(folder / "log2", "--index-path", str(folder / "index"), fresh=True) as two,
+        serving(folder / "log2", "--index-path", str(folder / "index")) as two,
     ):
         yield one, two
 
