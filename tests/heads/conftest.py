@@ -15,7 +15,7 @@ PACKAGING = [241, 301, 314, 345, 376, 381, 425, 426, 427, 438, 449, 458, 459, 47
 TYPING = [484, 544, 585, 586, 589, 591, 604, 613, 647, 673, 675, 677, 692, 695]
 TRAINED = 6
 # characters of each proposal, which make several windows
-CHARACTERS = 3000
+CHARACTERS = 1200
 
 
 @pytest.fixture(scope="session")

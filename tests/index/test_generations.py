@@ -127,7 +127,7 @@ def documents(peps: dict[str, str]) -> list[dict[str, Any]]:
     """Short documents, which are committed first, and longer ones."""
     texts = list(peps.values())
     short = [{"id": f"a{i:03}", "text": f"Short text {i}."} for i in range(SHORT)]
-    return short + [{"id": f"b{i:03}", "text": texts[i][:1500]} for i in range(LONG)]
+    return short + [{"id": f"b{i:03}", "text": texts[i][:800]} for i in range(LONG)]
 
 
 def get(server: Server, document: str) -> str | None:
@@ -275,7 +275,7 @@ def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
     for number in range(3):
         (texts / f"{number}.txt").write_text(f"Text number {number}.")
     start = [str(texts), "--index", "bulk", "--index-path", placed(tmp_path / "index")]
-    start += ["--log-level", "error", "--calibrate", "0"]
+    start += ["--log-level", "error", "--calibrate", "0", "--streams", "2"]
     for flags, said in (
         ([], "3 written, 0 unchanged"),
         (["--bundle", str(tmp_path / "bundle")], "0 written, 3 unchanged"),

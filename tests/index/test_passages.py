@@ -26,8 +26,8 @@ PARAPHRASE = "Before a storm came, Skagen's lighthouse keeper fixed the foghorn,
 
 @pytest.fixture(scope="module")
 def texts(peps: dict[str, str]) -> dict[str, str]:
-    long = [(name, text) for name, text in peps.items() if len(text) > 9_000]
-    return {name: text[:9_000] for name, text in long[:4]}
+    long = [(name, text) for name, text in peps.items() if len(text) > 5_000]
+    return {name: text[:5_000] for name, text in long[:4]}
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from tests.index.conftest import FIELDS, call, upsert
 
 @pytest.fixture(scope="module")
 def papers(peps: dict[str, str]) -> dict[str, str]:
-    """The beginnings of twenty PEPs, two or three windows each."""
-    return {name: text[:2500] for name, text in list(peps.items())[100:120]}
+    """The beginnings of twenty PEPs, one or two windows each."""
+    return {name: text[:1200] for name, text in list(peps.items())[100:120]}
 
 
 @pytest.fixture(scope="module")
