@@ -29,17 +29,19 @@ def main(arguments: list[str] | None = None) -> int:
 
     from bundles.manifest import BundleError
     from service import logs
-    from service.server import serving as server
-    from service.server import supervisor
-    from service.server.lifecycle import Service
-    from service.server.opening import open_bundles
 
     logs.configure(settings.log_level, settings.log_format)
     if unknown := unknown_variables():
         structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
         if settings.workers > 1:
+            from service.server import supervisor
+
             return supervisor.run(settings)
+        from service.server import serving as server
+        from service.server.lifecycle import Service
+        from service.server.opening import open_bundles
+
         service = Service(settings, open_bundles(settings))
     except (BundleError, ServiceError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201

@@ -11,8 +11,9 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import structlog
@@ -23,7 +24,6 @@ from service import temporary
 from service.errors import CommandError
 from service.keys import file
 from service.server.opening import open_bundles
-from service.server.worker import ALIVE, UNUSABLE, work
 from service.settings import Settings
 
 log = structlog.get_logger("docsplit")
@@ -33,6 +33,12 @@ POLL_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
 # the supervisor kills a worker that is silent for longer, but never before engine_timeout
 SILENCE_SECONDS = 10.0
+# message to a worker besides signals, and its reply
+ALIVE = 0
+# exit statuses of a worker that no restart can fix, and the service's own status for each
+NO_ENGINE = 3
+BAD_BUNDLE = 2
+UNUSABLE = {NO_ENGINE: 1, BAD_BUNDLE: 2}
 
 
 @dataclass
@@ -48,7 +54,7 @@ class Child:
         serves: whether the worker ever answered, and was not killed.
     """
 
-    process: SpawnProcess
+    process: ForkServerProcess
     pipe: Connection
     sent: int = 0
     asked: float = field(default_factory=time.monotonic)
@@ -72,6 +78,8 @@ def run(settings: Settings) -> int:
     revisions = open_bundles(settings).revisions
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     with folder_of_sockets(settings) as folder, address.bind_socket() as listener:
+        # the process that forks workers listens there, too
+        tempfile.tempdir = folder
         return Supervisor(settings, revisions, listener, Path(folder)).run()
 
 
@@ -92,6 +100,37 @@ def folder_of_sockets(settings: Settings) -> tempfile.TemporaryDirectory[str]:
         "several workers need a folder for their sockets, and none can be written: give the "
         "container --tmpfs /tmp, set TMPDIR to a writable folder, or set workers to 1"
     )
+
+
+def prepare() -> None:
+    """Start the process that workers are forked from, unless it runs. It imports their code once.
+
+    A service manager that signals every process must not end it, because it reports how workers
+    end. So it begins with SIGTERM blocked; it ignores SIGINT by itself.
+    """
+    # it would unblock the signal
+    resource_tracker.ensure_running()
+    multiprocessing.set_forkserver_preload(["service.server.worker"])
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+
+def begin(
+    settings: Settings,
+    revisions: tuple[str, ...],
+    listener: socket.socket,
+    folder: Path,
+    number: int,
+    supervisor: Connection,
+) -> None:
+    """Become a worker; see ``service.server.worker.work``."""
+    # the supervisor itself needs neither this module nor the many that it imports
+    from service.server.worker import work
+
+    work(settings, revisions, listener, folder, number, supervisor)
 
 
 def share(settings: Settings, cores: int) -> Settings:
@@ -159,8 +198,9 @@ class Supervisor:
 
     def _start(self, number: int) -> Child:
         pipe, its_pipe = multiprocessing.Pipe()
-        spawn = multiprocessing.get_context("spawn")
-        process = spawn.Process(target=work, args=(*self._arguments, number, its_pipe))
+        prepare()
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=begin, args=(*self._arguments, number, its_pipe))
         process.start()
         its_pipe.close()
         log.info("worker_started", worker=number, pid=process.pid)

@@ -19,16 +19,11 @@ from service.server import serving as server
 from service.server.lifecycle import Service
 from service.server.opening import open_bundles
 from service.server.scrape import Scrape
+from service.server.supervisor import ALIVE, BAD_BUNDLE, NO_ENGINE
 from service.settings import Settings
 
 log = structlog.get_logger("docsplit")
 
-# message of the supervisor besides signals, and the worker's reply
-ALIVE = 0
-# exit statuses of a worker that no restart can fix, and the service's own status for each
-NO_ENGINE = 3
-BAD_BUNDLE = 2
-UNUSABLE = {NO_ENGINE: 1, BAD_BUNDLE: 2}
 # exit status of a worker that a restart fixes once the file of keys is repaired
 BAD_KEYS = 4
 
@@ -86,6 +81,8 @@ def work(
     """
     for handled in (signal.SIGINT, signal.SIGTERM):
         signal.signal(handled, signal.SIG_IGN)
+    # the process that this one was forked from blocks it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     logs.configure(settings.log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(worker=number)
     try:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.rig.processes import children
 from service import temporary
 from service.configuration import load
 from service.errors import CommandError
@@ -55,6 +56,11 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it, or one of these, has started."""
+    return [pid, *(one for child in children(pid) for one in family(child))]
 
 
 def samples(server: Server, name: str) -> dict[str, float]:
@@ -168,7 +174,7 @@ def test_sigterm_answers_requests_in_progress_at_every_worker(
                 thread.start()
             wait_until(lambda: all(samples(server, "docsplit_queue_tokens").values()), 60)
             # as a service manager that signals every process
-            for pid in (server.process.pid, *pids(server).values()):
+            for pid in family(server.process.pid):
                 os.kill(pid, signal.SIGTERM)
             wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 5)
             late = httpx.post(f"{server.url}/embed", json={"inputs": "while draining"}, timeout=60)
