@@ -162,7 +162,7 @@ def test_sigterm_answers_requests_in_progress_at_every_worker(
         answers: list[int] = []
 
         def ask(client: httpx.Client, name: str) -> None:
-            text = " ".join([name, *long_document.split()[:6000]])
+            text = " ".join([name, *long_document.split()[:3000]])
             answers.append(client.post("/embed", json={"inputs": text}).status_code)
 
         with ExitStack() as stack:
@@ -208,16 +208,6 @@ def test_an_engine_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
 NO_FOLDER = "import tempfile\ntempfile._candidate_tempdir_list = lambda: ['/proc/none']\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/shm")
-def test_workers_start_without_a_folder_for_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(NO_FOLDER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with serving(tmp_path / "log", "--workers", "2") as server:
-        wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
-
-
 def test_sockets_of_workers_lie_next_to_the_indexes_or_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,23 +236,45 @@ def test_an_unusable_file_of_keys_ends_the_start(tmp_path: Path) -> None:
     assert line.startswith(f"docsplit-serve: {path}: keys.a.sha256")
 
 
-def test_a_new_worker_waits_for_a_usable_file_of_keys(tmp_path: Path) -> None:
-    path = tmp_path / "keys.toml"
-    token = file.new_token()
-    usable = f'[keys.a]\nsha256 = "{file.digest(token.encode()).hex()}"\n'
-    path.write_text(usable)
-    flags = ("--workers", "2", "--keys-file", str(path))
-    with serving(tmp_path / "log", *flags) as server:
-        wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
-        path.write_text("[keys.a]\n")
-        os.kill(pids(server)[0], signal.SIGKILL)
-        wait_until(lambda: len(events(server, "worker_ended")) > 1, 60)
-        assert "Traceback" not in server.log.read_text()
-        assert "keys.a.sha256" in events(server, "cannot_start")[0]["reason"]
-        headers = {"authorization": f"Bearer {token}"}
-        assert httpx.get(f"{server.url}/info", headers=headers, timeout=60).status_code == 200
-        path.write_text(usable)
-        wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
+TOKEN = file.new_token()
+USABLE = f'[keys.a]\nsha256 = "{file.digest(TOKEN.encode()).hex()}"\n'
+
+
+@pytest.fixture(scope="module")
+def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "keys.toml"
+    path.write_text(USABLE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def locked(keys_file: Path) -> Iterator[Server]:
+    """Two workers with a file of keys and, on Linux, without a folder for temporary files."""
+    folder = keys_file.parent
+    if sys.platform == "linux":
+        (folder / "sitecustomize.py").write_text(NO_FOLDER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        with serving(folder / "log", "--workers", "2", "--keys-file", str(keys_file)) as server:
+            yield server
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/shm")
+def test_workers_start_without_a_folder_for_temporary_files(locked: Server) -> None:
+    wait_until(lambda: serving_workers(locked) == {"0", "1"}, 60)
+
+
+def test_a_new_worker_waits_for_a_usable_file_of_keys(locked: Server, keys_file: Path) -> None:
+    wait_until(lambda: serving_workers(locked) == {"0", "1"}, 60)
+    keys_file.write_text("[keys.a]\n")
+    os.kill(pids(locked)[0], signal.SIGKILL)
+    wait_until(lambda: len(events(locked, "worker_ended")) > 1, 60)
+    assert "Traceback" not in locked.log.read_text()
+    assert "keys.a.sha256" in events(locked, "cannot_start")[0]["reason"]
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    assert httpx.get(f"{locked.url}/info", headers=headers, timeout=60).status_code == 200
+    keys_file.write_text(USABLE)
+    wait_until(lambda: serving_workers(locked) == {"0", "1"}, 60)
 
 
 def test_workers_share_cores_cache_and_connections() -> None:
