@@ -22,7 +22,7 @@ ATTACKS = [attack for attack in attacks() if attack.first or NIGHTLY]
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("target") / "log", fresh=True) as running:
+    with serving(tmp_path_factory.mktemp("target") / "log") as running:
         prepare(running.url, {})
         yield running
 
