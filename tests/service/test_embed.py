@@ -64,6 +64,12 @@ def short_texts(peps: dict[str, str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
+def long_document(long_document: str) -> str:
+    """3,000 words of real text, about eight windows."""
+    return " ".join(long_document.split(" ")[:3000])
+
+
+@pytest.fixture(scope="module")
 def int8_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("int8") / "log"
     with serving(
@@ -110,7 +116,7 @@ def test_neighbours_in_a_batch_do_not_change_a_vector(
 ) -> None:
     chosen: Server = request.getfixturevalue(which)
     text = short_texts[7]
-    neighbour = " ".join(long_document.split()[:2000])
+    neighbour = " ".join(long_document.split()[:600])
     single = vectors(chosen, [text])[0]
     in_batch = vectors(chosen, [text, *short_texts[8:]])[0]
     beside_long = vectors(chosen, [neighbour, text])[1]
