@@ -141,10 +141,14 @@ def test_no_runtime_reports_home(tmp_path: Path) -> None:
     held_back = ("ORT_DISABLE_TELEMETRY", "CI")
     environment = {k: v for k, v in os.environ.items() if k not in held_back}
     left = {}
-    for first in ("import export", "pass"):
+    # nncf takes three seconds to import, and reports by openvino's library
+    for first, runtimes in (
+        ("import export", "openvino, nncf, onnxruntime"),
+        ("pass", "openvino, onnxruntime"),
+    ):
         home = tmp_path / first.replace(" ", "-")
         home.mkdir()
-        code = f"{first}; import openvino, nncf, onnxruntime"
+        code = f"{first}; import {runtimes}"
         subprocess.run(
             [sys.executable, "-c", code],
             env=environment | {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")},
@@ -154,4 +158,4 @@ def test_no_runtime_reports_home(tmp_path: Path) -> None:
         )
         left[first] = [p for p in home.rglob("*") if p.is_file()]
     assert left["import export"] == []
-    assert left["pass"] != []
+    assert {"openvino_ga_cid", "deviceid"} <= {path.name for path in left["pass"]}
