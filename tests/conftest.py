@@ -218,7 +218,7 @@ def serving(log: Path, *flags: str, tree: Path = ROOT, fresh: bool = False) -> I
             process.wait()
 
 
-def wait_ready(server: Server, seconds: float = 60) -> None:
+def wait_ready(server: Server, seconds: float = 120) -> None:
     """Return when /readyz answers 200; fail if the process ends first."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -252,9 +252,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The service as `make serve` starts it."""
+    """The service with the streams of `make serve`."""
     log = tmp_path_factory.mktemp("server") / "log"
-    with serving(log, "--streams", "0", fresh=True) as running:
+    with serving(log, "--streams", "0") as running:
         yield running
 
 

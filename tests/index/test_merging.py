@@ -193,7 +193,7 @@ def test_updates_without_a_pause_do_not_stop_maintenance(
 ) -> None:
     # whether the writer belongs to the process that maintains the index
     monkeypatch.setattr(maintenance, "COMMITS", 8)
-    monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=1))
+    monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=100))
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
