@@ -3,7 +3,7 @@
 The head is a logistic regression on a few features of the pair (``heads.pair_features``). With
 ``inputs="vectors"`` it is the network of DocSplit (section 3.5), which reads [u; v]; here it also
 reads the products u * v, as in InferSent (Conneau et al. 2017), and four signals of the search.
-docs/explanation/experiments.md compares the two.
+docs/explanation/experiments/heads.md compares the two.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 # shares of the mean, to choose one by links, and the share without links; the ridge is a share of
-# the mean variance: docs/explanation/experiments.md, "Adapted cosines"
+# the mean variance: docs/explanation/experiments/search.md, "Adapted cosines"
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SHARE = 0.5
 RIDGE = 0.05

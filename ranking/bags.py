@@ -2,7 +2,7 @@
 
 A feature is a word or a pair. Features are hashed (Weinberger et al. 2009, "Feature Hashing for
 Large Scale Multitask Learning"). The weight of a feature is ``(1 + log tf) * idf ** 2``. See
-docs/explanation/experiments.md, "Words of whole documents".
+docs/explanation/experiments/search.md, "Words of whole documents".
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ranking.bags import BUCKETS, Bag, buckets
 from ranking.tokens import hashes, words
 
-# docs/explanation/experiments.md, "Which words of a document to search for"
+# docs/explanation/experiments/search.md, "Which words of a document to search for"
 MOST_WORDS = 128
 # Characters. A longer run is no word: Lance's index leaves out words of more than 40, and an
 # automaton for one of 100,000 takes 20 s.
@@ -18,7 +18,7 @@ LONGEST = 100
 # documents whose words are counted
 SAMPLE = 2048
 # words of a search for candidates in an index of so many documents, because its time grows
-# with both; docs/explanation/experiments.md, "How many words find the candidates?"
+# with both; docs/explanation/experiments/search.md, "How many words find the candidates?"
 DEEP_WORDS = 48
 
 

@@ -35,7 +35,7 @@ _SIZE_SECONDS = 1.0
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
-# of each dimension: as good as 8 bits (docs/explanation/experiments.md, "Vector indexes")
+# of each dimension: as good as 8 bits (docs/explanation/experiments/scale.md, "Vector indexes")
 VECTOR_BITS = 4
 WINDOW_BITS = 1
 # LanceDB adds a segment to a vector index of a small table each time, and merges no files across

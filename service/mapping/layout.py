@@ -3,7 +3,7 @@
 t-SNE (van der Maaten and Hinton 2008) runs on the graph of nearest neighbours with uniform weights
 (Böhm et al. 2022, "Attraction-Repulsion Spectrum in Neighbor Embeddings"). openTSNE interpolates
 its forces by Fourier transforms (Linderman et al. 2019, FIt-SNE). HDBSCAN (Campello et al. 2013)
-finds dense groups of any shape. docs/explanation/experiments.md, "Maps", compares libraries.
+finds dense groups of any shape. docs/explanation/experiments/scale.md, "Maps", compares libraries.
 """
 
 from __future__ import annotations

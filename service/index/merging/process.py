@@ -2,7 +2,7 @@
 
 LanceDB merges all files of a table with fewer than a million rows each time, and reads them into
 memory: for 20,000 documents of 28 kB each maintenance wrote 740 MiB and took 1.3 GB
-(docs/explanation/experiments.md, "Maintenance of large tables").
+(docs/explanation/experiments/scale.md, "Maintenance of large indexes").
 """
 
 from __future__ import annotations

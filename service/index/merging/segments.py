@@ -13,7 +13,7 @@ def newest(segments: Sequence[int], rows: int, few: int) -> int:
 
     Lance itself merges them with the newest segment. An index that was built at once has only that
     one, so each maintenance would write all indexes again: 190 MB for a million documents
-    (docs/explanation/experiments.md, "Indexes of a million documents"). Here a row is rarely
+    (docs/explanation/experiments/scale.md, "Indexes of a million documents"). Here a row is rarely
     written more often than ``RATIO`` times for each factor of ``RATIO`` + 1 in size, as in a
     log-structured merge tree. Each segment costs every search a millisecond; a million documents
     have at most five.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # least depth of each ranking for fusion
 CANDIDATES = 100
-# a query with fewer distinct words is ranked by BM25; docs/explanation/experiments.md, "Words of
-# whole documents"
+# a query with fewer distinct words is ranked by BM25;
+# docs/explanation/experiments/search.md, "Words of whole documents"
 SHORT = 100
 # an approximate search finds this many times the wanted rows and ranks them by their full vectors:
 # reading them is most of its cost, and more of them do not raise recall;
