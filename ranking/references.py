@@ -1,6 +1,6 @@
 """Which documents a text refers to, by their identifiers and titles.
 
-docs/explanation/indexes.md, "Links from text", says how often the references are right.
+docs/explanation/relations.md, "Links from text", says how often the references are right.
 """
 
 from __future__ import annotations
