@@ -131,3 +131,15 @@ def test_every_alert_has_a_test_that_raises_it() -> None:
         if case["exp_alerts"]
     }
     assert raised == {rule["alert"] for rule in alerts()}
+
+
+def test_the_alert_of_slow_requests_watches_all_routes_whose_callers_wait() -> None:
+    api = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in api.splitlines() if line.startswith("| `POST /")]
+    posts = {path for row in rows for path in re.findall(r"`POST (/[^`{]*)`", row)}
+    # a file may take its time, and agents have tools of all kinds
+    waiting = posts - {"/read", "/jobs/embed", "/mcp"}
+    assert {"/embed", "/similar", "/v1/rerank"} <= waiting
+    [query] = [rule["expr"] for rule in alerts() if rule["alert"] == "DocsplitSlow"]
+    [watched] = re.findall(r'route=~"([^"]+)"', query)
+    assert {path for path in waiting if not re.fullmatch(watched, path)} == set()
