@@ -171,6 +171,35 @@ def test_each_variant_has_its_special_parts() -> None:
     assert variables(bundle)["DOCSPLIT_BUNDLE"] == "/bundle"
 
 
+def test_a_setting_replaces_the_value_of_the_chart() -> None:
+    given = {
+        "settings": {
+            "bundle": ["/bundle/small", "/bundle/large"],
+            "redis_url": "redis://own:6379/1",
+            "engine": "onnx-cpu",
+            "keys_file": "/keys/own.toml",
+            "cache_secret": "a" * 32,
+            "index_path": "s3://own/prefix",
+        },
+        "bundle": {"existingClaim": "bundles"},
+        "redis": {"cacheSecret": "docsplit-cache"},
+        "gpu": {"enabled": True},
+        "keys": {"existingSecret": "docsplit-keys"},
+        "index": {"s3": {"uri": "s3://a/b"}},
+    }
+    objects = render(given)
+    names = [one["name"] for one in container(objects)["env"]]
+    assert len(names) == len(set(names))
+    assert variables(objects)["DOCSPLIT_BUNDLE"] == "/bundle/small,/bundle/large"
+    assert variables(objects)["DOCSPLIT_REDIS_URL"] == "redis://own:6379/1"
+    assert not {name for _, name in objects if name.endswith("-redis")}
+
+
+def test_a_port_that_the_probes_would_miss_is_refused() -> None:
+    with pytest.raises(helm_python.HelmError, match="port"):
+        render({"settings": {"port": 9000}})
+
+
 def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):

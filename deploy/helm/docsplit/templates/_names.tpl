@@ -19,7 +19,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "docsplit.ownRedis" -}}
-{{- if and .Values.redis.deploy (not .Values.redis.existingSecret) }}true{{ end }}
+{{- if and .Values.redis.deploy (not .Values.redis.existingSecret) (not .Values.settings.redis_url) }}true{{ end }}
 {{- end }}
 
 {{- define "docsplit.secured" -}}
