@@ -200,6 +200,14 @@ def test_a_port_that_the_probes_would_miss_is_refused() -> None:
         render({"settings": {"port": 9000}})
 
 
+@pytest.mark.parametrize(("given", "most"), [("512mb", "768Mi"), ("2gb", "3072Mi")])
+def test_redis_may_take_more_memory_than_its_values(given: str, most: str) -> None:
+    deployment = render({"redis": {"maxmemory": given}})["Deployment", "prod-docsplit-redis"]
+    [redis] = deployment["spec"]["template"]["spec"]["containers"]
+    assert redis["command"][2] == given
+    assert redis["resources"]["limits"]["memory"] == most
+
+
 def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
