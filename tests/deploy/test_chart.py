@@ -208,6 +208,11 @@ def test_redis_may_take_more_memory_than_its_values(given: str, most: str) -> No
     assert redis["resources"]["limits"]["memory"] == most
 
 
+def test_a_gpu_needs_no_limit_of_memory() -> None:
+    given = {"gpu": {"enabled": True}, "resources": {"limits": None}}
+    assert container(render(given))["resources"]["limits"] == {"nvidia.com/gpu": 1}
+
+
 def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
