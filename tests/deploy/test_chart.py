@@ -213,6 +213,30 @@ def test_a_gpu_needs_no_limit_of_memory() -> None:
     assert container(render(given))["resources"]["limits"] == {"nvidia.com/gpu": 1}
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "ports", "plain"),
+    [
+        ("", [443], None),
+        ("https://store.example", [443], None),
+        ("http://minio.stores:9000", [443, 9000], "true"),
+        ("http://store", [443, 80], "true"),
+        ("https://[fd00::1]:9443/", [443, 9443], None),
+    ],
+)
+def test_replicas_reach_the_endpoint_of_their_store(
+    endpoint: str, ports: list[int], plain: str | None
+) -> None:
+    objects = render({"index": {"s3": {"uri": "s3://a/b", "endpoint": endpoint}}})
+    assert variables(objects).get("AWS_ALLOW_HTTP") == plain
+    egress = objects["NetworkPolicy", "prod-docsplit"]["spec"]["egress"]
+    assert [one["port"] for one in egress[-1]["ports"]] == ports
+
+
+def test_a_replica_takes_further_variables() -> None:
+    given = {"env": [{"name": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "value": "true"}]}
+    assert variables(render(given))["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] == "true"
+
+
 def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
