@@ -249,6 +249,20 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert f'version = "{chart["appVersion"]}"' in project
 
 
+def test_the_guides_name_existing_values() -> None:
+    tree = yaml.safe_load((CHART / "values.yaml").read_text())
+    guides = (ROOT / "docs" / "how-to").glob("*.md")
+    text = "".join(path.read_text(encoding="utf-8") for path in guides)
+    sections = "|".join(name for name, below in tree.items() if isinstance(below, dict) and below)
+    named = set(re.findall(rf"(?:`|--set )((?:{sections})(?:\.\w+)+)[`=]", text))
+    assert {"index.s3.uri", "redis.cacheSecret"} <= named
+    for name in named - {"bundle.json"}:
+        place = tree
+        for part in name.split("."):
+            assert part in place, name
+            place = place[part]
+
+
 def test_every_value_is_used() -> None:
     text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
 
