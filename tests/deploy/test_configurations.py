@@ -70,6 +70,18 @@ def test_compose_reads_its_file(tmp_path: Path) -> None:
     assert run(compose, "--file", broken, "config", "--quiet").returncode != 0
 
 
+def test_compose_reads_its_variables_where_the_guide_says(tmp_path: Path) -> None:
+    compose = program("docker-compose")
+    guide = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    [place] = re.findall(r"^\| variable \(.*`(.*\.env)`\)", guide, re.M)
+    [file] = set(re.findall(r"docker compose --file (\S+)", guide))
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    (tmp_path / place).write_text("DOCSPLIT_KEYS_FILE=/keys/keys.toml\n")
+    shown = run(compose, "--file", file, "config", cwd=tmp_path)
+    replica = yaml.safe_load(shown.stdout)["services"]["docsplit"]
+    assert replica["environment"]["DOCSPLIT_KEYS_FILE"] == "/keys/keys.toml"
+
+
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
