@@ -236,3 +236,15 @@ def test_an_upload_that_is_refused_early_gets_the_reason(real: tuple[str, str]) 
         for _ in range(6):
             answer = httpx.post(f"{url}/read", content=body, headers=headers, timeout=30)
             assert answer.status_code == 413, answer.text
+
+
+@pytest.mark.parametrize("size", [20_000, 40_000])
+def test_balancers_take_lines_as_long_as_the_service_takes(
+    real: tuple[str, str], size: int
+) -> None:
+    outside, inside = real
+    target = f"/livez?{'a' * size}"
+    # the control: the service has its own limit between the two sizes
+    assert raw(inside, target)[9:12] == (b"431" if size > 32_768 else b"200")
+    # nginx has a status of its own for a line that it does not take
+    assert raw(outside, target)[9:12] in ((b"431", b"414") if size > 32_768 else (b"200",))
