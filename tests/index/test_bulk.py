@@ -137,19 +137,19 @@ def test_a_repeated_run_continues_an_interrupted_one(tmp_path: Path) -> None:
     (folder / "deep").mkdir(parents=True)
     for number in range(600):
         (folder / "deep" / f"{number:03}.txt").write_text(f"Text number {number}.")
-    process = piped.command("service.bulk.__main__", *flagged(folder, tmp_path / "index"))
     tables = tmp_path / "index" / "indexes"
+    with piped.command("service.bulk.__main__", *flagged(folder, tmp_path / "index")) as process:
 
-    def wait(pattern: str, more_than: int) -> None:
-        while len(list(tables.glob(f"bulk.*.lance/{pattern}"))) <= more_than:
-            assert process.poll() is None
-            time.sleep(0.005)
+        def wait(pattern: str, more_than: int) -> None:
+            while len(list(tables.glob(f"bulk.*.lance/{pattern}"))) <= more_than:
+                assert process.poll() is None
+                time.sleep(0.005)
 
-    wait("data/*", 0)
-    # this file exists before the commit that it belongs to
-    wait("_versions/*", len(list(tables.glob("bulk.*.lance/_versions/*"))))
-    process.send_signal(signal.SIGINT)
-    assert process.wait() in (130, 0)
+        wait("data/*", 0)
+        # this file exists before the commit that it belongs to
+        wait("_versions/*", len(list(tables.glob("bulk.*.lance/_versions/*"))))
+        process.send_signal(signal.SIGINT)
+        assert process.wait() in (130, 0)
     done = run(folder, tmp_path / "index")
     assert done.returncode == 0
     written, unchanged = (int(done.stderr.split(w)[0].split()[-1]) for w in (" written", " unchan"))
