@@ -213,6 +213,13 @@ def test_redis_may_take_more_memory_than_its_values(given: str, most: str) -> No
     assert redis["resources"]["limits"]["memory"] == most
 
 
+def test_temporary_files_may_take_as_much_as_a_value_says() -> None:
+    for given, size in (({}, "4Gi"), ({"scratch": {"size": "20Gi"}}, "20Gi")):
+        spec = render(given)["Deployment", "prod-docsplit"]["spec"]["template"]["spec"]
+        scratch = next(one for one in spec["volumes"] if one["name"] == "scratch")
+        assert scratch["emptyDir"] == {"sizeLimit": size}
+
+
 def test_a_gpu_needs_no_limit_of_memory() -> None:
     given = {"gpu": {"enabled": True}, "resources": {"limits": None}}
     assert container(render(given))["resources"]["limits"] == {"nvidia.com/gpu": 1}
