@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from multiprocessing import forkserver
@@ -27,23 +27,17 @@ def begin() -> None:
     forkserver.ensure_running()
 
 
-class Forked:
-    """A service, with the methods of ``subprocess.Popen`` that tests use.
+class Child:
+    """A forked process, with the methods of ``subprocess.Popen`` that tests use.
 
     Args:
-        arguments: of ``docsplit-serve``.
-        log: its standard error is appended to this file.
-        environment: all its variables.
-        folder: to work in.
+        target: function of a module.
+        given: its arguments.
     """
 
-    def __init__(
-        self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
-    ) -> None:
+    def __init__(self, target: Callable[..., None], *given: object) -> None:
         begin()
-        log.touch()
-        given = ("service.__main__", list(arguments), None, log, dict(environment), folder)
-        self._process = _CONTEXT.Process(target=_main, args=given)
+        self._process = _CONTEXT.Process(target=target, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -61,7 +55,7 @@ class Forked:
         """Return its exit status when it has ended."""
         self._process.join(timeout)
         if (status := self._process.exitcode) is None:
-            raise subprocess.TimeoutExpired("service", timeout or 0)
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
         return status
 
     def send_signal(self, number: int) -> None:
@@ -78,17 +72,30 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class Forked(Child):
+    """A service.
+
+    Args:
+        arguments: of ``docsplit-serve``.
+        log: its standard error is appended to this file.
+        environment: all its variables.
+        folder: to work in.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
+    ) -> None:
+        log.touch()
+        given = ("service.__main__", list(arguments), None, log, dict(environment), folder)
+        super().__init__(_main, *given)
+
+
 def run(module: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the ``main`` of a module like ``python -m``, with this process's environment."""
-    begin()
     with tempfile.TemporaryDirectory() as place:
         output, errors = Path(place, "output"), Path(place, "errors")
         given = (module, list(arguments), output, errors, dict(os.environ), folder)
-        process = _CONTEXT.Process(target=_main, args=given)
-        process.start()
-        process.join()
-        status = process.exitcode
-        assert status is not None
+        status = Child(_main, *given).wait()
         return subprocess.CompletedProcess(
             [module, *arguments], status, output.read_text(), errors.read_text()
         )

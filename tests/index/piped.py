@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from service.index.merging import __main__ as merging
 from tests import forked
 
-_CONTEXT = multiprocessing.get_context("forkserver")
 
-
-class Forked:
+class Forked(forked.Child):
     """A program that reads from one pipe and writes to another.
 
     Args:
@@ -26,34 +23,15 @@ class Forked:
     """
 
     def __init__(self, target: Callable[..., None], *given: object) -> None:
-        forked.begin()
-        reads, stdin = _CONTEXT.Pipe(duplex=False)
-        stdout, writes = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(target=_run, args=(reads, writes, target, given))
-        self._process.start()
-        assert self._process.pid is not None
-        self.pid: int = self._process.pid
+        reads, stdin = Pipe(duplex=False)
+        stdout, writes = Pipe(duplex=False)
+        super().__init__(_run, reads, writes, target, given)
         for end in (reads, writes):
             end.close()
         self.stdin = os.fdopen(os.dup(stdin.fileno()), "wb", buffering=0)
         self.stdout = os.fdopen(os.dup(stdout.fileno()), "rb")
         for end in (stdin, stdout):
             end.close()
-
-    def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
-        return self._process.exitcode
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
-
-    def wait(self) -> int:
-        """Return its exit status when it has ended."""
-        self._process.join()
-        status = self._process.exitcode
-        assert status is not None
-        return status
 
     def __enter__(self) -> Forked:
         return self
@@ -113,7 +91,7 @@ class Merging:
 
     def kill(self) -> None:
         """Send SIGKILL."""
-        self._started.send_signal(signal.SIGKILL)
+        self._started.kill()
 
     async def wait(self) -> int:
         """Return its exit status when it has ended."""
