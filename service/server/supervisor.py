@@ -15,6 +15,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
@@ -118,19 +119,12 @@ def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
-def begin(
-    settings: Settings,
-    revisions: tuple[str, ...],
-    listener: socket.socket,
-    folder: Path,
-    number: int,
-    supervisor: Connection,
-) -> None:
-    """Become a worker; see ``service.server.worker.work``."""
+def begin(*arguments: Any) -> None:
+    """Become a worker, with the arguments of ``service.server.worker.work``."""
     # the supervisor itself needs neither this module nor the many that it imports
     from service.server.worker import work
 
-    work(settings, revisions, listener, folder, number, supervisor)
+    work(*arguments)
 
 
 def share(settings: Settings, cores: int) -> Settings:
