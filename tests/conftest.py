@@ -196,7 +196,7 @@ def serving(log: Path, *flags: str, tree: Path = ROOT, fresh: bool = False) -> I
     command = [storage.placed(v) if place in paths else v for place, v in enumerate(command)]
     env = {k: v for k, v in os.environ.items() if not k.startswith("DOCSPLIT_")}
     process: subprocess.Popen[bytes] | forked.Forked
-    # workers import everything again, and the measuring of coverage begins with a new program
+    # the service itself forks its workers, and the measuring of coverage begins with a new program
     measured = any(name.startswith("COVERAGE_PROCESS") for name in env)
     if fresh or measured or tree != ROOT or "--workers" in flags:
         start = [sys.executable, "-m", "service", *command]

@@ -106,6 +106,7 @@ class Document:
 
     def vector(self) -> Vectors:
         """Token-weighted mean of the windows, not renormalised; computed once."""
+        # most texts have one window, and need no array of windows
         if self._pooled is None and len(self.windows) == 1 and self.windows[0].vector is not None:
             self._pooled = self.windows[0].vector.copy()
         if self._pooled is None:
