@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import tracemalloc
 import zlib
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,33 @@ from heads.examples import Examples, digest, digests
 from heads.network import Network
 from service.index.storage.database import connect
 from service.learning import store
-from tests.conftest import Server
+from tests.conftest import Server, wait_until
 from tests.index.conftest import call
 
 # bytes that a service may use for a small answer
 LITTLE = 150_000_000
 
 
-def refused(server: Server, body: dict[str, Any], status: int = 422) -> str:
-    # the first request to classifiers imports LanceDB, which also takes memory
+@pytest.fixture(scope="module")
+def settled(server: Server) -> Server:
+    """The service when its memory stays the same for a second.
+
+    The first request to classifiers reads LanceDB, and a service that has just started compiles
+    its engine of one stream.
+    """
     call(server, "GET", "/classifiers")
+    readings = deque([0, 1], maxlen=4)
+
+    def steady() -> bool:
+        time.sleep(0.3)
+        readings.append(server.memory())
+        return max(readings) - min(readings) < 1_000_000
+
+    wait_until(steady, 60)
+    return server
+
+
+def refused(server: Server, body: dict[str, Any], status: int = 422) -> str:
     server.forget_peak()
     before = server.memory()
     answer = httpx.put(f"{server.url}/classifiers/bounds", json=body, timeout=60)
@@ -37,23 +56,23 @@ def refused(server: Server, body: dict[str, Any], status: int = 422) -> str:
     return str(answer.json()["error"])
 
 
-def test_a_training_on_too_many_labels_is_refused_at_once(server: Server) -> None:
+def test_a_training_on_too_many_labels_is_refused_at_once(settled: Server) -> None:
     labels = [f"l{number}" for number in range(100_000)]
     body = {"inputs": ["a", "b", "c", "d"], "multi_label": True}
     sets = [labels[::2], labels[::2], labels[1::2], labels[1::2]]
-    said = refused(server, body | {"labels": sets})
+    said = refused(settled, body | {"labels": sets})
     assert "100000 different labels" in said
     assert f"the limit is {bounds.MOST_LABELS}" in said
-    call(server, "GET", "/classifiers/bounds", status=404)
+    call(settled, "GET", "/classifiers/bounds", status=404)
 
 
-def test_a_training_that_is_too_large_is_refused_with_its_size(server: Server) -> None:
+def test_a_training_that_is_too_large_is_refused_with_its_size(settled: Server) -> None:
     examples, labels = 40_000, 4000
     body = {
         "inputs": ["a"] * examples,
         "labels": [f"l{number % labels}" for number in range(examples)],
     }
-    said = refused(server, body, 413)
+    said = refused(settled, body, 413)
     assert f"{examples} examples x {labels} labels" in said
     assert "MB" in said
     assert "fewer" in said
@@ -70,9 +89,9 @@ def test_a_training_that_is_too_large_is_refused_with_its_size(server: Server) -
         ({"inputs": None, "index": "x", "ids": ["\x00"], "labels": ["a"]}, "item 0"),
     ],
 )
-def test_wrong_items_give_one_error(server: Server, change: dict[str, Any], named: str) -> None:
+def test_wrong_items_give_one_error(settled: Server, change: dict[str, Any], named: str) -> None:
     body = {name: value for name, value in change.items() if value is not None}
-    assert named in refused(server, body)
+    assert named in refused(settled, body)
 
 
 def test_the_largest_training_is_within_its_limit() -> None:
