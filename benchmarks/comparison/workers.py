@@ -23,11 +23,12 @@ from rich.table import Table
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.documents import PEPS, read
 from benchmarks.rig.server import Service, started
+from bundles.default import DEFAULT_BUNDLE
 
 CLIENTS = 16
 # requests in one turn
 COUNTS = {"short texts": 800, "base64, cached": 300, "cached documents": 300}
-MODEL = "docsplit-minilm-l6-static"
+MODEL = DEFAULT_BUNDLE.name
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from bundles.default import DEFAULT_BUNDLE
+
 # a little below max_body_bytes, which bounds the whole body
 SIZE = 16_000_000
 LINES = 60_000
@@ -215,11 +217,12 @@ def _table() -> bytes:
     return written.getvalue()
 
 
+_MODEL = f'{{"model":"{DEFAULT_BUNDLE.name}",'.encode()
 # the field of a route for texts, and other fields that its body needs
 _TEXT_FIELDS = [
     ("/embed", b'{"inputs":%s}'),
     ("/", b'{"inputs":%s}'),
-    ("/v1/embeddings", b'{"model":"docsplit-minilm-l6-static","input":%s}'),
+    ("/v1/embeddings", _MODEL + b'"input":%s}'),
     ("/classify", b'{"inputs":%s}'),
     ("/predict", b'{"inputs":%s}'),
     ("/similarity", b'{"inputs":{"source_sentence":"a","sentences":%s}}'),
@@ -227,7 +230,7 @@ _TEXT_FIELDS = [
     ("/rerank", b'{"query":"a","documents":%s}'),
     ("/v1/rerank", b'{"query":"a","documents":%s}'),
     ("/v2/rerank", b'{"query":"a","documents":%s}'),
-    ("/v2/embed", b'{"model":"docsplit-minilm-l6-static","input_type":"clustering","texts":%s}'),
+    ("/v2/embed", _MODEL + b'"input_type":"clustering","texts":%s}'),
 ]
 _ONE_TEXT_FIELDS = [
     ("/embed", b'{"truncate":true,"inputs":%s}'),

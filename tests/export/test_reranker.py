@@ -321,7 +321,7 @@ def test_a_long_query_is_refused_or_cut_on_request(server: Server) -> None:
         ({"query": "a", "texts": ["a", " "]}, 400, "texts.1 is empty"),
         ({"query": "a", "texts": ["a"] * 2048}, 413, "2049 inputs"),
         (
-            {"query": "a", "documents": ["a"], "model": "docsplit-minilm-l6-static"},
+            {"query": "a", "documents": ["a"], "model": DEFAULT_BUNDLE.name},
             404,
             "texts are ranked by: tiny-reranker, rerank-v3.5",
         ),

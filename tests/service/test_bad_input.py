@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bundles.default import DEFAULT_BUNDLE
 from tests.conftest import Server, serving, wait_until
 
 KEY = "a-key-for-tests-only"
@@ -70,11 +71,11 @@ def test_wrong_fields(server: Server, path: str, body: Any, status: int, hint: s
         ({"input": "a"}, 422, "model"),
         ({"input": "a", "model": "gpt"}, 404, "GET /v1/models"),
         (
-            {"input": [1, 2], "model": "docsplit-minilm-l6-static"},
+            {"input": [1, 2], "model": DEFAULT_BUNDLE.name},
             422,
             "token ids are not accepted",
         ),
-        ({"input": "", "model": "docsplit-minilm-l6-static"}, 400, "empty"),
+        ({"input": "", "model": DEFAULT_BUNDLE.name}, 400, "empty"),
     ],
 )
 def test_openai_errors_have_openai_form(server: Server, body: Any, status: int, hint: str) -> None:

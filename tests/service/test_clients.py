@@ -12,9 +12,10 @@ import openai
 import pytest
 from huggingface_hub import InferenceClient
 
+from bundles.default import DEFAULT_BUNDLE
 from tests.conftest import Server, serving
 
-MODEL = "docsplit-minilm-l6-static"
+MODEL = DEFAULT_BUNDLE.name
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from service.server.routes import inference
 from service.settings import Settings
 from tests.conftest import Server, serving
 
-MODEL = "docsplit-minilm-l6-static"
+MODEL = DEFAULT_BUNDLE.name
 TEXTS = ["The cat sat on the mat.", "Taxes are due in May.", "A kitten plays with wool."]
 MANY = 2000
 FORMS = ["float", "int8", "uint8", "binary", "ubinary", "base64"]

@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
+from bundles.default import DEFAULT_BUNDLE
 from tests.conftest import Server
 
 pytestmark = pytest.mark.skipif(find_spec("litellm") is None, reason="litellm is not installed")
 
-MODEL = "docsplit-minilm-l6-static"
+MODEL = DEFAULT_BUNDLE.name
 TEXTS = ["The cat sat on the mat.", "Taxes are due in May."]
 # in a process of its own, because it changes settings of other libraries
 SCRIPT = """

@@ -6,9 +6,10 @@ import httpx
 import numpy as np
 import pytest
 
+from bundles.default import DEFAULT_BUNDLE
 from tests.conftest import Server
 
-MODEL = "docsplit-minilm-l6-static"
+MODEL = DEFAULT_BUNDLE.name
 QUERY = "How do bees find their way back to the hive?"
 TEXTS = [
     "The parliament passed the budget after a long debate.",
