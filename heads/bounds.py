@@ -1,6 +1,6 @@
 """Limits the memory of a training and of an answer, by their sizes before they begin.
 
-Measured in docs/reference/api.md, "What a training may take".
+Measured in docs/reference/api/classifiers.md, "What a training may take".
 """
 
 # width of the network's hidden layer

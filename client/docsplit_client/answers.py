@@ -1,4 +1,4 @@
-"""What the service answers. The keys are those of its interface (docs/reference/api.md)."""
+"""What the service answers. The keys are those of its interface (docs/reference/api/index.md)."""
 
 from __future__ import annotations
 

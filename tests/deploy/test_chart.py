@@ -143,7 +143,7 @@ def test_no_container_has_extra_rights() -> None:
 
 
 def test_probes_use_existing_routes() -> None:
-    api = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    api = (ROOT / "docs" / "reference" / "api" / "index.md").read_text(encoding="utf-8")
     found = container(render({}))
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert f"`GET {found[probe]['httpGet']['path']}`" in api

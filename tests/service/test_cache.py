@@ -271,7 +271,7 @@ def test_replicas_share_vectors_and_survive_the_loss_of_redis(
         wait_until(lambda: redis_server.client.dbsize() == 1, 20)
         second = embed(two, "a text that two replicas see")
         assert second.headers["x-cache"] == "hit"
-        # docs/reference/api.md publishes this tolerance
+        # docs/reference/api/embed.md publishes this tolerance
         assert second.json()[0] == pytest.approx(first.json()[0], abs=2e-4)
 
         redis_server.kill()

@@ -18,7 +18,7 @@ from tests.conftest import PUBLISHED_BUNDLE, Server, serving
 
 Matrix = NDArray[np.float32]
 
-# docs/reference/api.md publishes these tolerances
+# docs/reference/api/embed.md publishes these tolerances
 BATCH_TOLERANCE = 1e-5
 INT8_BATCH_COSINE = 0.999
 

@@ -73,7 +73,7 @@ class SimilarRequest(Body):
         description="only in the mode coupled: whose links count, given by users, found in texts, "
         "or both, which is the default",
     )
-    filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api/search.md, Filters")
     area: AreaIn | None = Field(None, description="only documents inside an area of the map")
     adapt: bool = Field(
         True, description="in the modes cosine and hybrid: adapt the cosine to the index"

@@ -1,1 +1,1 @@
-"""The HTTP interface; docs/reference/api.md is its reference."""
+"""The HTTP interface; docs/reference/api is its reference."""

@@ -33,7 +33,7 @@ class SuggestRequest(Body):
 
     index: Annotated[str, Field(pattern=INDEX_NAME)]
     count: int = Field(10, ge=1, le=MOST)
-    filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api/search.md, Filters")
 
 
 class SuggestionOut(BaseModel):

@@ -52,7 +52,7 @@ class DeleteRequest(Body):
     """The documents to delete."""
 
     ids: list[Identifier] | None = Field(None, min_length=1, max_length=MOST_IDS, fail_fast=True)
-    filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api/search.md, Filters")
     dry_run: bool = Field(False, description="only count them")
 
     @model_validator(mode="after")

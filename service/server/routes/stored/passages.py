@@ -40,7 +40,7 @@ class PassagesRequest(QueryIn):
     top_k: int = Field(10, ge=1, le=100, description="most documents")
     passages: int = Field(3, ge=1, le=10, description="most passages of each document")
     snippet_characters: int = Field(300, ge=20, le=2000, description="most characters of a snippet")
-    filter: Filter | None = Field(None, description="see docs/reference/api.md")
+    filter: Filter | None = Field(None, description="see docs/reference/api/search.md, Filters")
     area: AreaIn | None = Field(None, description="only documents inside an area of the map")
 
     @model_validator(mode="after")
