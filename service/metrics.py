@@ -45,7 +45,7 @@ class Metrics:
         self.request_seconds = Histogram(
             "docsplit_request_seconds",
             "Time from the request's head to the end of the answer",
-            ("route",),
+            ("route", "method"),
             buckets=_SECONDS,
             registry=self.registry,
         )

@@ -90,7 +90,7 @@ class Access:
                 # 499 as in nginx: the client left before an answer
                 outcome = str(status or 499)
                 self._metrics.requests.labels(route, scope["method"], outcome).inc()
-                self._metrics.request_seconds.labels(route).observe(seconds)
+                self._metrics.request_seconds.labels(route, scope["method"]).observe(seconds)
                 emit = log.debug if quiet else log.info
                 emit(
                     "request",
