@@ -79,6 +79,7 @@ class SearchOptions(TypedDict, total=False):
     filter: Filter | None
     area: Area | None
     adapt: bool
+    diversity: float
     explain: bool
     unlinked: bool
 

@@ -21,6 +21,8 @@ MOST_VALUES = 100
 MOST_HITS = 1000
 # ranked documents of one request: of each query those that offset leaves out count, too
 MOST_RANKED = 10_000
+# the same with diversity, which compares all pairs of candidates
+MOST_DIVERSE = 1000
 
 
 class QueryIn(Body):
@@ -78,6 +80,13 @@ class SimilarRequest(Body):
     adapt: bool = Field(
         True, description="in the modes cosine and hybrid: adapt the cosine to the index"
     )
+    diversity: float = Field(
+        0,
+        ge=0,
+        le=1,
+        description="leave out documents that resemble hits before them: maximal marginal "
+        "relevance; 0 ranks by the score only",
+    )
     facets: list[Annotated[str, Field(max_length=64)]] = Field(
         default_factory=list,
         max_length=8,
@@ -97,6 +106,11 @@ class SimilarRequest(Body):
         if several * (self.offset + self.top_k) > MOST_RANKED:
             raise ValueError(
                 f"the number of queries times the sum of offset and top_k is at most {MOST_RANKED}"
+            )
+        if self.diversity and several * (self.offset + self.top_k) > MOST_DIVERSE:
+            raise ValueError(
+                "with diversity the number of queries times the sum of offset and top_k is at most "
+                f"{MOST_DIVERSE}"
             )
         if self.direction is not None and self.mode != "citation":
             raise ValueError("direction: use it only with the mode citation")

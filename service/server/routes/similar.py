@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from ranking.diversity import diverse
 from service import executors
 from service.embedding.embedder import Document, UnusableInputError
 from service.errors import DamagedError, NotFoundError
 from service.index.rows.record import Windows
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.similar_bodies import MOST_VALUES, FacetsOut, HitOut, SimilarRequest
+from service.server.bodies.similar_bodies import (
+    MOST_HITS,
+    MOST_VALUES,
+    FacetsOut,
+    HitOut,
+    SimilarRequest,
+)
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=BodyRoute, tags=["index"])
 
 PAIRS = 3
+# least number of hits that diversity chooses from
+CANDIDATES = 100
 # modes that compare words
 _WORDED = ("words", "hybrid", "citation")
 
@@ -65,6 +75,8 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
             profile = await service.store.profile(name, index)
         answers = []
         limit = body.offset + body.top_k
+        if body.diversity:
+            limit = min(max(CANDIDATES, 2 * limit), MOST_HITS)
         for place in range(len(body.queries or [None])):
             query, windows = await _query(request, body, place, texts.get(place), index)
             graph = Graph(index, indexes.found_links, "both")
@@ -85,6 +97,8 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
                         body.mode
                     ]
                     hits = await run(index, replace(query, profile=profile), limit, where)
+                if body.diversity:
+                    hits = await executors.SCORING.run(_diverse, hits, body)
                 stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
             service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
             content = [_hit(hit) for hit in hits]
@@ -151,7 +165,18 @@ async def _query(
         windows = await reuse.windows_of(index, name) if body.explain else None
         if body.explain and windows is None:
             raise DamagedError
-    return replace(query, exclude=frozenset(body.exclude), offset=body.offset), windows
+    # the choice of diverse hits leaves out those before the offset itself
+    offset = 0 if body.diversity else body.offset
+    return replace(query, exclude=frozenset(body.exclude), offset=offset), windows
+
+
+def _diverse(hits: list[Hit], body: SimilarRequest) -> list[Hit]:
+    if not hits:
+        return []
+    scores = np.array([hit.score for hit in hits])
+    vectors = np.stack([hit.vector for hit in hits])
+    chosen = diverse(scores, vectors, body.offset + body.top_k, body.diversity)
+    return [hits[place] for place in chosen[body.offset :]]
 
 
 def _facet(facet: Facet) -> dict[str, Any]:
