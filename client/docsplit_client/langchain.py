@@ -136,6 +136,30 @@ class DocsplitVectorStore(VectorStore):
             for hit in hits
         ]
 
+    def max_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: Filter | None = None,  # noqa: A002
+        **_: Any,
+    ) -> list[Document]:
+        """The documents that resemble a text most, without those that resemble each other.
+
+        Args:
+            query: of any length.
+            k: most documents.
+            fetch_k: ignored, because the service chooses from 100 hits or more.
+            lambda_mult: 1 for the most similar documents, 0 for the most diverse ones.
+            filter: a condition on documents.
+        """
+        diversity = 1 - lambda_mult
+        hits = self._client.retrieve(
+            self._index, query, k, mode=self._mode, filter=filter, diversity=diversity
+        )
+        return [Document(id=hit.id, page_content=hit.text, metadata=hit.metadata) for hit in hits]
+
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         if self._mode != "cosine":
             raise NotImplementedError("relevance scores from 0 to 1 need the mode cosine")

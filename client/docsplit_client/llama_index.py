@@ -48,7 +48,8 @@ _TESTS = {
     FilterOperator.IN: "in",
     FilterOperator.CONTAINS: "contains",
 }
-# the mode of the store stands for the default one
+# they rank in the mode of the store
+_OF_STORE = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR)
 _MODES: dict[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
     VectorStoreQueryMode.SPARSE: "words",
@@ -257,8 +258,7 @@ class DocsplitVectorStore(BasePydanticVectorStore):
             raise ValueError("query_str: the service searches by text, not by vector")
         if query.node_ids:
             raise ValueError("node_ids: the service has no filter by ids; give doc_ids or filters")
-        default = query.mode == VectorStoreQueryMode.DEFAULT
-        mode = self._mode if default else _MODES.get(query.mode)
+        mode = self._mode if query.mode in _OF_STORE else _MODES.get(query.mode)
         if mode is None:
             raise ValueError(f"mode: the service has no search {query.mode.value!r}")
         hits = self._client.retrieve(
@@ -267,6 +267,7 @@ class DocsplitVectorStore(BasePydanticVectorStore):
             query.similarity_top_k,
             mode=mode,
             filter=_within(query),
+            diversity=_diversity(query),
         )
         return VectorStoreQueryResult(
             nodes=[_node(hit.id, hit.text, hit.metadata) for hit in hits],
@@ -307,6 +308,13 @@ def _node(name: str, text: str, metadata: dict[str, Any]) -> TextNode:
     if (source := metadata.get(SOURCE)) is not None:
         node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=source)
     return node
+
+
+def _diversity(query: VectorStoreQuery) -> float:
+    if query.mode != VectorStoreQueryMode.MMR:
+        return 0.0
+    # the default of llama_index's own search
+    return 1 - (0.5 if query.mmr_threshold is None else query.mmr_threshold)
 
 
 def _within(query: VectorStoreQuery) -> Filter | None:

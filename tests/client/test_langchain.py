@@ -68,6 +68,20 @@ def test_the_store_searches_filters_and_deletes(store: DocsplitVectorStore) -> N
         store.delete()
 
 
+def test_marginal_relevance_leaves_out_copies(store: DocsplitVectorStore) -> None:
+    store.add_texts([f"{TEXTS[0]} Copy {n}." for n in range(3)], ids=["one", "two", "three"])
+    plain = store.as_retriever(search_kwargs={"k": 4}).invoke(TEXTS[0])
+    assert {one.id for one in plain} == {"cat", "one", "two", "three"}
+    few = store.as_retriever(search_type="mmr", search_kwargs={"k": 3}).invoke(TEXTS[0])
+    assert [one.id for one in few][0] == "cat"
+    assert len({one.id for one in few} & {"one", "two", "three"}) <= 1
+    same = store.max_marginal_relevance_search(TEXTS[0], 4, lambda_mult=1)
+    assert same == plain
+    late = {"field": "year", "gt": 2000}
+    found = store.max_marginal_relevance_search(TEXTS[0], 4, filter=late)
+    assert {one.id for one in found} == {"tax", "kitten"}
+
+
 def test_the_retriever_returns_documents_or_passages(
     store: DocsplitVectorStore, client: Client
 ) -> None:

@@ -148,8 +148,22 @@ def test_a_query_has_the_mode_that_it_names(store: DocsplitVectorStore) -> None:
     assert ids(VectorStoreQueryMode.TEXT_SEARCH) == ids(VectorStoreQueryMode.SPARSE) == ["tax"]
     assert set(ids(VectorStoreQueryMode.DEFAULT)) == {*TEXTS}
     assert ids(VectorStoreQueryMode.HYBRID) == ids(VectorStoreQueryMode.DEFAULT)
-    with pytest.raises(ValueError, match="no search 'mmr'"):
-        ids(VectorStoreQueryMode.MMR)
+    with pytest.raises(ValueError, match="no search 'svm'"):
+        ids(VectorStoreQueryMode.SVM)
+
+
+def test_marginal_relevance_leaves_out_copies(store: DocsplitVectorStore) -> None:
+    store.add([TextNode(id_=f"copy-{n}", text=f"{TEXTS['cat']} Copy {n}.") for n in range(3)])
+    query = VectorStoreQuery(query_str=TEXTS["cat"], similarity_top_k=3)
+    copies = {"copy-0", "copy-1", "copy-2"}
+    plain = store.query(query).ids or []
+    assert len(copies & {*plain}) == 2
+    query.mode = VectorStoreQueryMode.MMR
+    few = store.query(query).ids or []
+    assert few[0] == plain[0]
+    assert len(copies & {*few}) < 2
+    query.mmr_threshold = 1
+    assert store.query(query).ids == plain
 
 
 def test_other_tasks_run_while_the_service_works(

@@ -44,13 +44,21 @@ def retrieve(
     passages: bool = False,
     mode: Mode = "hybrid",
     filter: Filter | None = None,  # noqa: A002
+    diversity: float = 0,
 ) -> Steps[list[Retrieved]]:
     """Documents or passages of an index that fit a query, the best first, with their texts.
 
     It leaves out what is deleted between its two requests.
+
+    Raises:
+        ValueError: passages with ``diversity``, which is for documents.
     """
+    if passages and diversity:
+        raise ValueError("diversity: the service has it for documents, not for passages")
     if not passages:
-        hits = yield similar(index, text=query, top_k=top_k, mode=mode, filter=filter)
+        hits = yield similar(
+            index, text=query, top_k=top_k, mode=mode, filter=filter, diversity=diversity
+        )
         found = yield from get_all(index, [hit["id"] for hit in hits])
         return [
             Retrieved(one["id"], one.get("text") or "", described(one), hit["score"])
