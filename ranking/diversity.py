@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from windowing.pooling import Vectors
-
 
 def diverse(
-    scores: NDArray[np.float64], vectors: Vectors, count: int, diversity: float
+    scores: NDArray[np.float64], vectors: NDArray[np.float32], count: int, diversity: float
 ) -> list[int]:
     """Positions of the hits to show, in their order; the best one comes first.
 

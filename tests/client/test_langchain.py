@@ -73,7 +73,7 @@ def test_marginal_relevance_leaves_out_copies(store: DocsplitVectorStore) -> Non
     plain = store.as_retriever(search_kwargs={"k": 4}).invoke(TEXTS[0])
     assert {one.id for one in plain} == {"cat", "one", "two", "three"}
     few = store.as_retriever(search_type="mmr", search_kwargs={"k": 3}).invoke(TEXTS[0])
-    assert [one.id for one in few][0] == "cat"
+    assert few[0].id == "cat"
     assert len({one.id for one in few} & {"one", "two", "three"}) <= 1
     same = store.max_marginal_relevance_search(TEXTS[0], 4, lambda_mult=1)
     assert same == plain
