@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 import pytest
 from mcp import types
@@ -44,6 +45,16 @@ def test_searches_are_those_of_the_routes(site: Site, mode: str) -> None:
         assert passages["documents"] == client.passages("mine", text=query)
     snippet = passages["documents"][0]["passages"][0]["snippet"]
     assert TEXTS["cats"][snippet["start"] : snippet["end"]] == snippet["text"]
+
+
+def test_hits_are_as_diverse_as_asked(site: Site) -> None:
+    every: dict[str, Any] = {"index": "mine", "text": TEXTS["cats"], "top_k": 4}
+    plain = site.tool("reader", "find_documents", **every)["hits"]
+    chosen = site.tool("reader", "find_documents", **every, diversity=1)["hits"]
+    with site.client("reader") as client:
+        assert chosen == client.similar(**every, mode="hybrid", diversity=1)
+    assert [hit["id"] for hit in chosen] != [hit["id"] for hit in plain]
+    assert {hit["id"] for hit in chosen} == {hit["id"] for hit in plain}
 
 
 def test_a_pair_is_explained_by_places(site: Site) -> None:

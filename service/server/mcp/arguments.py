@@ -54,6 +54,12 @@ class Documents(Query):
     exclude: list[Identifier] = Field(
         default_factory=list, max_length=1000, description="ids of documents to leave out"
     )
+    diversity: float = Field(
+        0,
+        ge=0,
+        le=1,
+        description="with 0.5 few versions or copies of one document are among the hits",
+    )
     filter: Filter | None = None
     explain: bool = Field(False, description="show the places that resemble each other most")
 
