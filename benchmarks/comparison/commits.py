@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -94,14 +96,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load and round")
     given = parser.parse_args()
+    # the end of the block below removes the worktree and ends both services
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     texts = [text[:CHARACTERS] for text in documents.read(documents.PEPS, DOCUMENTS)]
     rows = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         former = folder / "former"
+        # twice, because git locks a worktree until it is complete
+        remove = ["git", "worktree", "remove", "--force", "--force", str(former)]
+        stack.callback(lambda: subprocess.run(remove, check=False, capture_output=True))
         subprocess.run(["git", "worktree", "add", "--quiet", former, given.commit], check=True)
-        remove = ["git", "worktree", "remove", "--force", str(former)]
-        stack.callback(lambda: subprocess.run(remove, check=True))
         urls = []
         for number, tree in enumerate((former, ROOT)):
             (folder / str(number)).mkdir()
