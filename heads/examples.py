@@ -89,6 +89,20 @@ class Examples:
         return cls(inputs, lists, several, unlabelled, model, labelled_in)
 
 
+def unpacked(blob: bytes) -> int:
+    """Bytes of the texts and labels in a result of ``to_bytes``; holds a few of them at once.
+
+    Raises:
+        zlib.error: the blob is damaged.
+    """
+    unpacking = zlib.decompressobj()
+    size = 0
+    while part := unpacking.decompress(blob, _CHUNK):
+        size += len(part)
+        blob = unpacking.unconsumed_tail
+    return size
+
+
 def digests(blob: bytes) -> set[bytes]:
     """Digests of the texts in a result of ``to_bytes``; holds one text at a time.
 

@@ -6,13 +6,14 @@ Every heartbeat rewrites a job's small row, so its examples are in a separate ta
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 from lancedb.expr import Expr, col, lit
 
-from heads.examples import Examples, digests
+from heads.examples import Examples, digests, unpacked
 from service import executors
 from service.errors import ConflictError
 from service.index.rows.keyed import KeyedTable
@@ -172,9 +173,19 @@ class Jobs:
         where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
         return await self._jobs.change(where, **columns)
 
-    async def examples(self, job: Job) -> Examples | None:
-        """The examples of a job; None if they are gone."""
-        blob = await self._blob(job)
+    async def examples(
+        self, job: Job, reserve: Callable[[int], None] | None = None
+    ) -> Examples | None:
+        """The examples of a job; None if they are gone.
+
+        Args:
+            reserve: called with their bytes, before they are unpacked.
+        """
+        # one compressed list at a time until there is memory for it
+        async with self._reading:
+            blob = await self._blob(job)
+            if blob and reserve is not None:
+                reserve(await executors.STORE.run(unpacked, blob))
         return await executors.STORE.run(Examples.from_bytes, blob) if blob else None
 
     async def labelled(self, job: Job) -> set[bytes]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ import structlog
 from cachetools import LRUCache
 from lancedb.expr import col, lit
 
-from heads.examples import Examples, digests
+from heads.examples import Examples, digests, unpacked
 from heads.network import Network, Scorer
 from service import executors
 from service.errors import ConflictError, NotFoundError, StoreError
@@ -191,15 +191,25 @@ class Heads:
             )
         return head
 
-    async def examples(self, name: str) -> Examples:
+    async def examples(self, name: str, reserve: Callable[[int], None] | None = None) -> Examples:
         """The examples of a head; those of a bundle's head are unknown.
+
+        Args:
+            reserve: called with their bytes, before they are unpacked.
 
         Raises:
             NotFoundError: there is no head of that name.
+            StoreError: the stored head is damaged.
         """
         if name in self._bundled:
             return Examples([], [])
-        blob = (await self._row(name, ["examples"]))["examples"]
+        # one compressed list at a time until there is memory for it
+        async with self._reading:
+            blob = (await self._row(name, ["examples"]))["examples"]
+            if reserve is not None:
+                with self._readable():
+                    size = await executors.STORE.run(unpacked, blob)
+                reserve(size)
         with self._readable():
             return await executors.STORE.run(Examples.from_bytes, blob)
 

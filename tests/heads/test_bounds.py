@@ -8,6 +8,7 @@ import time
 import tracemalloc
 import zlib
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ import numpy as np
 import pytest
 
 from heads import bounds
-from heads.examples import Examples, digest, digests
+from heads.examples import Examples, digest, digests, unpacked
 from heads.network import Network
 from service.index.storage.database import connect
 from service.learning import store
-from tests.conftest import Server, wait_until
+from tests.conftest import Server, serving, wait_until
 from tests.index.conftest import call
 
 # bytes that a service may use for a small answer
@@ -170,3 +171,33 @@ def test_a_process_keeps_only_as_many_heads_as_fit(
         assert again.network.shape == (64, 64)
 
     asyncio.run(main())
+
+
+@pytest.mark.folder
+def test_memory_is_reserved_before_stored_examples_are_unpacked(tmp_path: Path) -> None:
+    # each unpacks to 40 MB, from a body of no byte
+    text = "Lorem ipsum dolor sit amet. " * 10_000
+    examples = Examples([f"{place} {text}" for place in range(144)], [["a"], ["b"]] * 72)
+    blob = examples.to_bytes()
+    assert unpacked(blob) == len(zlib.decompress(blob)) > 40_000_000
+
+    async def fill() -> None:
+        heads = store.Heads(
+            await connect(str(tmp_path / "index" / "heads")), "classifiers", "classifier"
+        )
+        network = Network((np.ones((2, 2), np.float32),), (np.zeros(2, np.float32),))
+        await heads.put(store.Head("big", "u", "r", ["a", "b"], {}, network), examples)
+
+    asyncio.run(fill())
+    with serving(tmp_path / "log") as server:
+        place = f"{server.url}/classifiers/big/retrain"
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda _: httpx.post(place, timeout=60), range(6)))
+        statuses = [answer.status_code for answer in answers]
+        assert statuses.count(202) == 1, statuses
+        assert set(statuses) <= {202, 409, 429}
+        assert statuses.count(429) >= 2, statuses
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert "leave no memory" in refused.json()["error"]
+        assert "retry-after" in refused.headers
+        call(server, "DELETE", "/classifiers/big", status=204)

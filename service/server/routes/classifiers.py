@@ -133,11 +133,12 @@ async def retrain_classifier(
         jobs = await heads.jobs()
         await jobs.require_idle(name)
         job = await jobs.get(name)
-        stored = await jobs.examples(job) if job is not None else None
+        reserve = inference.reserving(request)
+        stored = await jobs.examples(job, reserve) if job is not None else None
         resumed = stored is not None
         if stored is None:
             with suppress(NotFoundError):
-                stored = await classifiers.examples(name)
+                stored = await classifiers.examples(name, reserve)
         if stored is not None and multi_label not in (None, stored.multi_label):
             raise InvalidError(
                 "multi_label: the classifier has examples of the other kind: leave multi_label "
@@ -147,7 +148,7 @@ async def retrain_classifier(
         known = None
         labelled = await given(request, name)
         if labelled or (stored is not None and stored.labelled_in):
-            examples, known = await gathered(request, stored, labelled, multi_label)
+            examples, known = await gathered(request, stored, labelled, multi_label, reserve)
         elif stored is not None:
             examples = stored
         elif job is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastapi import Request
@@ -32,10 +33,14 @@ async def given(request: Request, classifier: str) -> list[Labelled]:
 
 
 async def gathered(
-    request: Request, stored: Examples | None, labelled: list[Labelled], multi_label: bool | None
+    request: Request,
+    stored: Examples | None,
+    labelled: list[Labelled],
+    multi_label: bool | None,
+    reserve: Callable[[int], None],
 ) -> tuple[Examples, list[Vectors | None]]:
     """The examples of a retraining, see ``service.learning.gathering.gather``."""
     from service.learning.gathering import gather
 
     indexes = await inference.service_of(request).store.indexes()
-    return await gather(indexes, stored, labelled, multi_label, inference.reserving(request))
+    return await gather(indexes, stored, labelled, multi_label, reserve)
