@@ -22,6 +22,7 @@ from service.errors import (
     InvalidError,
     NotFoundError,
     OverloadedError,
+    StoreError,
     UnavailableError,
 )
 from service.learning.stored import HeadStore
@@ -179,7 +180,13 @@ class Background:
                 if await jobs.give_up(job, error):
                     self._ended(job.name, "lost")
                 continue
-            examples = await jobs.examples(job)
+            try:
+                examples = await jobs.examples(job)
+            except StoreError as error:
+                if error.reason != "damaged":
+                    raise
+                self._ended(job.name, "failed")
+                continue
             if examples is not None and not self._teachers.serves(examples.model):
                 # a replica that serves its bundle takes it over
                 continue

@@ -6,19 +6,25 @@ Every heartbeat rewrites a job's small row, so its examples are in a separate ta
 import asyncio
 import time
 import uuid
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
+import structlog
 from lancedb.expr import Expr, col, lit
 
 from heads.examples import Examples, digests, unpacked
 from service import executors
-from service.errors import ConflictError
+from service.errors import ConflictError, StoreError
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
+from service.logs import outline
 
+log = structlog.get_logger("docsplit")
+
+Content = TypeVar("Content")
 State = Literal["running", "failed", "lost"]
 Stage = Literal["waiting", "embedding", "training"]
 
@@ -30,6 +36,12 @@ LEFT_SECONDS = 10.0
 MOST_ATTEMPTS = 3
 # a replica that dies between two writes leaves examples without a job
 STRAY_SECONDS = 86_400.0
+# what the reading of damaged examples raises
+_DAMAGE = (zlib.error, IndexError, TypeError, ValueError)
+_DAMAGED = (
+    "the stored examples of this training were damaged, and are deleted now: PUT them again; a "
+    "former training keeps its examples, and retrain uses those"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +192,36 @@ class Jobs:
 
         Args:
             reserve: called with their bytes, before they are unpacked.
+
+        Raises:
+            StoreError: they were damaged, and are deleted now; the job has failed.
         """
         # one compressed list at a time until there is memory for it
         async with self._reading:
             blob = await self._blob(job)
             if blob and reserve is not None:
-                reserve(await executors.STORE.run(unpacked, blob))
-        return await executors.STORE.run(Examples.from_bytes, blob) if blob else None
+                reserve(await self._read(job, unpacked, blob))
+        return await self._read(job, Examples.from_bytes, blob) if blob else None
+
+    async def _read(self, job: Job, read: Callable[[bytes], Content], blob: bytes) -> Content:
+        try:
+            return await executors.STORE.run(read, blob)
+        except _DAMAGE as error:
+            log.error("training_examples_damaged", classifier=job.name, outline=outline(error))
+            # otherwise they would stop every later attempt
+            await self.refuse(job, _DAMAGED)
+            raise StoreError(_DAMAGED, "damaged") from error
 
     async def labelled(self, job: Job) -> set[bytes]:
-        """Digests of the texts of a job's examples; none if they are gone."""
+        """Digests of the texts of a job's examples; none if they are gone or damaged."""
         # one compressed list at a time
         async with self._reading:
             blob = await self._blob(job)
-            return await executors.SCORING.run(digests, blob) if blob else set()
+            try:
+                return await executors.SCORING.run(digests, blob) if blob else set()
+            except _DAMAGE as error:
+                log.error("training_examples_damaged", classifier=job.name, outline=outline(error))
+                return set()
 
     async def _blob(self, job: Job) -> bytes | None:
         row = await self._examples.get(job.key)

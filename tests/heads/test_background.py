@@ -184,6 +184,42 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
     ) == float(MOST_ATTEMPTS)
 
 
+def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> None:
+    held, metrics = jobs(tmp_path / "heads"), Metrics()
+    teachers = SimpleNamespace(serves=lambda _: True)
+    background = Background(SimpleNamespace(), teachers, metrics)  # type: ignore[arg-type]
+    begun: list[str] = []
+    background._begin = lambda jobs, job, *_: begun.append(job.name)  # type: ignore[method-assign]
+
+    async def scenario() -> Job | None:
+        # whichever the store returns first, a damaged one comes before or after a sound one
+        for name in "abc":
+            job = await held.claim(name, SMALL)
+            if name != "b":
+                blob = SMALL.to_bytes()
+                flipped = blob[:40] + bytes([blob[40] ^ 1]) + blob[41:]
+                await held._examples.change(held._examples.of(job.key), examples=flipped)
+                assert await held.labelled(job) == set()
+        await held._jobs.change("true", heartbeat=time.time() - LOST_SECONDS - 1)
+        for _ in "ab":
+            await background._take_over(held)
+        last = await held.get("c")
+        assert last is not None
+        # nothing is left that a retraining could read
+        assert await held.examples(last) is None
+        return last
+
+    failed = asyncio.run(scenario())
+    assert begun == ["b"]
+    assert failed is not None
+    assert (failed.state, failed.key) == ("failed", "")
+    assert "PUT them again" in failed.error
+    assert stored(tmp_path / "heads") == 1
+    assert metrics.registry.get_sample_value(
+        "docsplit_training_jobs_total", {"outcome": "failed"}
+    ) == float(2)
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
     deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
