@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -29,6 +30,7 @@ class Examples:
         model: name of the bundle whose vectors the head reads; None: the service's default one.
         labelled_in: of the last examples, which people labelled in indexes: the names by which they
             did, one for each example.
+        replaced: for each of these, the labels of an example of the same text that it replaces.
     """
 
     inputs: list[str]
@@ -37,6 +39,7 @@ class Examples:
     unlabelled: str | None = None
     model: str | None = None
     labelled_in: Sequence[str] = ()
+    replaced: Sequence[list[str] | None] = ()
 
     @property
     def characters(self) -> int:
@@ -73,7 +76,9 @@ class Examples:
         for position, text in enumerate(self.inputs):
             parts.append(packing.compress((b"," if position else b"") + orjson.dumps(text)))
         # earlier versions read no fourth item
-        further = [self.model, list(self.labelled_in)] if self.labelled_in else [self.model]
+        further: list[Any] = [self.model]
+        if self.labelled_in:
+            further += [list(self.labelled_in), list(self.replaced)]
         rest = orjson.dumps([labels, self.unlabelled, *(further if any(further) else ())])
         parts.append(packing.compress(b"]," + rest[1:]))
         return b"".join((*parts, packing.flush()))
@@ -82,11 +87,13 @@ class Examples:
     def from_bytes(cls, blob: bytes) -> "Examples":
         """Read the result of ``to_bytes``."""
         inputs, labels, unlabelled, *further = orjson.loads(zlib.decompress(blob))
+        # earlier versions wrote fewer items
         model = further[0] if further else None
         labelled_in = further[1] if len(further) > 1 else ()
+        replaced = further[2] if len(further) > 2 else (None,) * len(labelled_in)
         several = isinstance(labels[0], list)
         lists = labels if several else [[label] for label in labels]
-        return cls(inputs, lists, several, unlabelled, model, labelled_in)
+        return cls(inputs, lists, several, unlabelled, model, labelled_in, replaced)
 
 
 def unpacked(blob: bytes) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 from heads.examples import Examples, check, digest
 from service.errors import InvalidError, NotFoundError
@@ -22,6 +21,13 @@ class _Example:
     # by which a person labelled it
     index: str | None
     vector: Vectors | None = None
+    # labels of a stored example of this text, which count again without the person's label
+    replaced: list[str] | None = None
+
+    @property
+    def own(self) -> list[str] | None:
+        """The labels of the stored example of this text; None if there is none."""
+        return self.labels if self.index is None else self.replaced
 
 
 async def gather(
@@ -35,9 +41,9 @@ async def gather(
 
     Documents that their index has no more are left out. Stored examples that an earlier training
     took from an index count only if that index is gone: its labels may have changed since. Of equal
-    texts the latest label counts, and a label counts more than a stored example. A classifier
-    without examples gets the bundle of the first index. Texts of indexes of other bundles come
-    without vectors.
+    texts the latest label counts, and a label counts more than a stored example, whose own labels
+    are kept: they count again once that label is removed. A classifier without examples gets the
+    bundle of the first index. Texts of indexes of other bundles come without vectors.
 
     Args:
         stored: of the classifier; None if it has none.
@@ -82,9 +88,10 @@ async def gather(
             if own[one].given >= latest.get(key, 0.0):
                 latest[key] = own[one].given
                 # documents of indexes come last
-                found.pop(key, None)
+                former = found.pop(key, None)
+                before = None if former is None else former.own
                 known = vector if fitting else None
-                found[key] = _Example(text, own[one].labels, own[one].index, known)
+                found[key] = _Example(text, own[one].labels, own[one].index, known, before)
     examples = Examples(
         [one.text for one in found.values()], [one.labels for one in found.values()]
     )
@@ -102,6 +109,7 @@ async def gather(
         unlabelled=stored.unlabelled if stored else None,
         model=named,
         labelled_in=[one.index for one in found.values() if one.index is not None],
+        replaced=[one.replaced for one in found.values() if one.index is not None],
     )
     return examples, [one.vector for one in found.values()]
 
@@ -109,7 +117,7 @@ async def gather(
 async def _kept(
     indexes: Indexes, stored: Examples | None, aliases: Mapping[str, str]
 ) -> list[_Example]:
-    """The stored examples that labels cannot have changed, those from an index last."""
+    """The stored examples that count without labels of now, those from an index last."""
     if stored is None:
         return []
     gone = set()
@@ -119,9 +127,14 @@ async def _kept(
         except NotFoundError:
             gone.add(name)
     own = len(stored.inputs) - len(stored.labelled_in)
-    names = [*repeat(None, own), *stored.labelled_in]
-    return [
-        _Example(text, labels, name)
-        for text, labels, name in zip(stored.inputs, stored.labels, names, strict=True)
-        if name is None or name in gone
-    ]
+    kept = [_Example(stored.inputs[at], stored.labels[at], None) for at in range(own)]
+    given: list[_Example] = []
+    rest = zip(
+        stored.inputs[own:], stored.labels[own:], stored.labelled_in, stored.replaced, strict=True
+    )
+    for text, labels, name, replaced in rest:
+        if name in gone:
+            given.append(_Example(text, labels, name, replaced=replaced))
+        elif replaced is not None:
+            kept.append(_Example(text, replaced, None))
+    return kept + given

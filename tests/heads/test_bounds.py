@@ -9,6 +9,7 @@ import tracemalloc
 import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,11 @@ def test_examples_of_the_former_format_are_read() -> None:
     assert Examples.from_bytes(former) == Examples(
         ["\u4e00", "b"], [["x"], ["y"]], unlabelled="other"
     )
+    labelled = zlib.compress(json.dumps([["a", "b"], ["x", "y"], None, None, ["news"]]).encode())
+    found = Examples.from_bytes(labelled)
+    assert (found.labelled_in, found.replaced) == (["news"], (None,))
+    given = replace(found, replaced=[["z"]])
+    assert Examples.from_bytes(given.to_bytes()) == given
 
 
 def test_digests_of_stored_texts_need_no_memory_for_all_texts() -> None:

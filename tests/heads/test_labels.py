@@ -182,6 +182,35 @@ def test_a_training_forgets_labels_and_documents_that_are_gone(
     assert learn(server, name)["labels"] == {"a": 3, "b": 5}
 
 
+def test_an_example_counts_again_once_its_label_is_removed(
+    server: Server, name: str, proposals: list[dict[str, Any]]
+) -> None:
+    index, place = f"{name}-i", f"/classifiers/{name}"
+    documents = [
+        {"id": one["id"], "text": one["text"][:300]} for one in proposals[:3] + proposals[-3:]
+    ]
+    ids = [one["id"] for one in documents]
+    texts = [one["text"] for one in documents]
+    call(server, "PUT", f"/indexes/{index}", {}, status=201)
+    call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
+    body = {"inputs": texts[:2] + texts[-2:], "labels": ["a", "a", "b", "b"]}
+    call(server, "PUT", place, body)
+    # slips: two examples of the PUT, and two other documents
+    give(server, name, index, {ids[0]: "b", ids[5]: "c", ids[2]: "a", ids[3]: "c"})
+    assert learn(server, name)["labels"] == {"a": 2, "b": 2, "c": 2}
+    give(server, name, index, {ids[5]: "b", ids[3]: None})
+    assert learn(server, name)["labels"] == {"a": 2, "b": 3}
+    give(server, name, index, {ids[0]: None, ids[2]: None})
+    assert learn(server, name)["labels"] == {"a": 2, "b": 2}
+    give(server, name, index, {ids[5]: None})
+    # no label is left: the examples of the PUT are those of the training
+    wait_until(
+        lambda: httpx.post(f"{server.url}{place}/retrain", timeout=60).status_code == 200, 60
+    )
+    assert call(server, "GET", place)["labels"] == {"a": 2, "b": 2}
+    call(server, "DELETE", f"/indexes/{index}", status=204)
+
+
 def test_labels_by_an_alias_follow_it(
     server: Server, name: str, proposals: list[dict[str, Any]]
 ) -> None:
