@@ -180,6 +180,13 @@ def test_a_training_forgets_labels_and_documents_that_are_gone(
     # without an index its stored texts are all that is left
     call(server, "DELETE", f"/indexes/{index}", status=204)
     assert learn(server, name)["labels"] == {"a": 3, "b": 5}
+    # its labels can still be removed, and no others can be given
+    removed, *others = (key for key, _ in given(server, name, index=index))
+    assert give(server, name, index, {removed: None}) == {"labelled": len(others)}
+    give(server, name, index, {others[0]: "a"}, status=404)
+    give(server, name, index, {others[0]: "a", others[1]: None}, status=404)
+    assert give(server, name, index, dict.fromkeys(others)) == {"labelled": 0}
+    give(server, name, index, {removed: None}, status=404)
 
 
 def test_an_example_counts_again_once_its_label_is_removed(

@@ -135,20 +135,25 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
                     "documents",
                 )
         indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(source)
         from service.index.rows import aliases
         from service.learning import sources
 
+        held = await heads.labels()
+        names = {body.index, *await aliases.names(indexes, source)}
         wanted = [one for one, labels in given.items() if labels is not None]
-        if missing := {*wanted} - {*await sources.present(index, wanted)}:
+        missing: set[str] = set()
+        # labels outlive their index, and can still be removed
+        if wanted or not await held.ids(name, names):
+            index = await indexes.open(source)
+            missing = {*wanted} - {*await sources.present(index, wanted)}
+        if missing:
             place = next(place for place, one in enumerate(given) if one in missing)
             raise InvalidError(
                 f"documents: {len(missing)} of {len(given)} are not in the index, the first at "
                 f"position {place}",
                 "documents",
             )
-        others = await aliases.names(indexes, source) - {body.index}
-        labelled = await (await heads.labels()).give(name, body.index, given, others)
+        labelled = await held.give(name, body.index, given, names - {body.index})
     return GivenOut(labelled=labelled)
 
 
