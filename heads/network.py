@@ -1,6 +1,7 @@
 """A trained head as plain matrices, so that serving it needs only numpy."""
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
@@ -83,17 +84,33 @@ class Network:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Self:
-        """Read the result of ``to_bytes``."""
-        with np.load(io.BytesIO(blob), allow_pickle=False) as held:
-            layers = range(sum(name.startswith("weight") for name in held.files))
-            # heads from before there were two kinds do not name theirs
-            kind = str(held["kind"]) if "kind" in held.files else "softmax"
-            return cls(
-                tuple(held[f"weight{i}"] for i in layers),
-                tuple(held[f"bias{i}"] for i in layers),
-                float(held["temperature"]),
-                "sigmoid" if kind == "sigmoid" else "softmax",
-            )
+        """Read the result of ``to_bytes``.
+
+        Raises:
+            BadZipFile, EOFError, KeyError, ValueError: it is damaged.
+        """
+        try:
+            with np.load(io.BytesIO(blob), allow_pickle=False) as held:
+                return cls._read({name: held[name] for name in held.files})
+        except RuntimeError as error:
+            # a flipped bit says that the archive is encrypted, or of a later version
+            raise ValueError("the archive is damaged") from error
+
+    @classmethod
+    def _read(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        # the archive has checksums of the arrays, but none of their names
+        layers = range((len(arrays) - 1) // 2)
+        named = {f"{part}{i}" for part in ("weight", "bias") for i in layers} | {"temperature"}
+        if not layers or arrays.keys() - {"kind"} != named:
+            raise ValueError("the archive lacks a part of the network")
+        # heads from before there were two kinds do not name theirs
+        kind = str(arrays.get("kind", "softmax"))
+        return cls(
+            tuple(arrays[f"weight{i}"] for i in layers),
+            tuple(arrays[f"bias{i}"] for i in layers),
+            float(arrays["temperature"]),
+            "sigmoid" if kind == "sigmoid" else "softmax",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+from zipfile import BadZipFile
 
 import httpx
 import numpy as np
@@ -84,6 +86,24 @@ def test_a_stored_head_is_the_same_head() -> None:
     again = Network.from_bytes(head.to_bytes())
     assert again.kind == "sigmoid"
     assert np.array_equal(again.probabilities(vectors), head.probabilities(vectors))
+
+
+def test_a_flipped_bit_never_gives_another_head() -> None:
+    draw = np.random.default_rng(0)
+    weights = draw.normal(size=(4, 3)).astype(np.float32), draw.normal(size=(3, 2)).astype("f4")
+    biases = np.zeros(3, np.float32), np.zeros(2, np.float32)
+    head = Network(weights, biases, 0.7, "sigmoid")
+    vectors = np.eye(4, dtype=np.float32)
+    blob = head.to_bytes()
+    # from the list of the archive's members on: the members have checksums
+    for place in range(blob.index(b"PK\1\2"), len(blob)):
+        for bit in range(8):
+            flipped = bytearray(blob)
+            flipped[place] ^= 1 << bit
+            with suppress(BadZipFile, EOFError, KeyError, ValueError):
+                again = Network.from_bytes(bytes(flipped))
+                assert (again.kind, again.shape) == ("sigmoid", (4, 2)), (place, bit)
+                assert np.array_equal(again.probabilities(vectors), head.probabilities(vectors))
 
 
 def test_sigmoid_accepts_large_logits() -> None:
