@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,13 @@ from hypothesis import strategies as st
 from training.data.batches import BatchOrder
 from training.data.chunks import chunk_tokens, fitting, plan_chunks, shared
 from training.data.clusters import ClusterOrder, Neighbourhood
+from training.errors import CheckpointError, SettingsError
+from training.processes import Processes
+from training.settings import Settings
+from training.trainer.loop import TrainingRun
+from training.trainer.order import NEIGHBOURHOOD
+
+MakeSettings = Callable[..., Settings]
 
 
 @given(
@@ -142,6 +152,33 @@ def test_near_documents_are_found_and_survive_on_disk(tmp_path: Path) -> None:
 def test_too_few_documents_for_a_batch_are_refused() -> None:
     with pytest.raises(ValueError, match="8 documents are fewer than a batch of 9"):
         ClusterOrder(neighbourhood(8, 0), batch_size=9, seed=0)
+
+
+def test_a_refused_run_leaves_the_clusters_of_the_former_one(
+    make_settings: MakeSettings, corpus: Path, tmp_path: Path
+) -> None:
+    documents = tmp_path / "documents.jsonl"
+    shutil.copy(corpus, documents)
+
+    def run(cluster_size: int = 8, **changed: Any) -> None:
+        optimisation = {"cluster_size": cluster_size, "max_steps": 2}
+        settings = make_settings(
+            data={"path": str(documents)}, optimisation=optimisation, run=changed
+        )
+        TrainingRun(settings, Processes(cpu=True)).run(stop_after=1)
+
+    run()
+    held = (tmp_path / "run" / NEIGHBOURHOOD).read_bytes()
+    with pytest.raises(CheckpointError, match="cluster_size was 8, is 20"):
+        run(cluster_size=20)
+    documents.write_text("".join(documents.read_text().splitlines(True)[:-1]), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the documents, the tokenizer"):
+        run()
+    assert (tmp_path / "run" / NEIGHBOURHOOD).read_bytes() == held
+    # it does not read the documents first
+    documents.unlink()
+    with pytest.raises(SettingsError, match="already holds a run"):
+        run(resume=False)
 
 
 @pytest.mark.parametrize(

@@ -74,15 +74,21 @@ class Checkpoints:
             self._path(old).unlink(missing_ok=True)
         return path
 
-    def load(self, step: int) -> dict[str, Any]:
+    def load(self, step: int, *, mapped: bool = False) -> dict[str, Any]:
         """Read the checkpoint of ``step``, tensors on the CPU.
+
+        Args:
+            step: of a complete checkpoint.
+            mapped: leave the tensors in the file until they are used.
 
         Raises:
             CheckpointError: the file cannot be read.
         """
         path = self._path(step)
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=mapped
+            )
         except (OSError, RuntimeError, EOFError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
         return state

@@ -10,7 +10,7 @@ from dataclasses import asdict
 import torch
 
 from training.data.chunks import chunk_tokens
-from training.errors import CheckpointError, DivergedError, SettingsError
+from training.errors import CheckpointError, DivergedError
 from training.evaluation.embedding import embed_texts
 from training.evaluation.validation import Validation, pick, validate
 from training.losses.contrastive import chance
@@ -31,7 +31,7 @@ from training.trainer.output import save_result, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
 from training.trainer.result import RunResult
-from training.trainer.resumption import check_settings, fixed_settings
+from training.trainer.resumption import check_newest, check_output, check_settings, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
@@ -51,12 +51,16 @@ class TrainingRun:
         self.settings = settings = settings.in_precision(self.processes.precision)
         self.output = settings.run.output
         self._started = time.monotonic()
+        self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
+        check_output(settings, self._checkpoints)
         opened = self._opened = open_run(settings, self.processes)
         self.cache, self.train, self.held = opened.cache, opened.train, opened.held
         self.tokenizer, self.encoder, self.head = opened.tokenizer, opened.encoder, opened.head
         self._modules = opened.modules
         links = None if opened.graph is None else opened.graph.digest
         self._fixed = fixed_settings(settings, self.cache.root.name, links)
+        # vectors and clusters of other documents would replace those of the run
+        check_newest(self.output, self._checkpoints, self._fixed)
         optimisation = settings.optimisation
         self._chunk_tokens = optimisation.chunk_tokens or chunk_tokens(
             self.processes.device, self.encoder.backbone.config
@@ -84,7 +88,6 @@ class TrainingRun:
             (self._chance or 0.0)
             + (settings.objective.mlm_factor * math.log(self.preparation.specials.vocabulary)),
         )
-        self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
         self._first: Validation | None = None
         self._latest: Validation | None = None
         self._best = BestModel(
@@ -331,11 +334,6 @@ class TrainingRun:
         steps = self._checkpoints.steps()
         if not steps:
             return 0
-        if not self.settings.run.resume:
-            raise SettingsError(
-                f"run.output: {self.output} already holds a run (step {steps[-1]}); name another "
-                "folder, or set run.resume"
-            )
         state = self._checkpoints.load(steps[-1])
         check_settings(self.output, json.loads(state["settings"]), self._fixed)
         self.encoder.load_state_dict(state["encoder"])

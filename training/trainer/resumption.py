@@ -1,11 +1,12 @@
-"""Check that a checkpoint belongs to the settings."""
+"""Check that a checkpoint belongs to the settings, before a run changes anything in its folder."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from training.errors import CheckpointError
+from training.errors import CheckpointError, SettingsError
 from training.settings import Settings
+from training.trainer.checkpoint import Checkpoints
 
 # Settings that may change before a run resumes, because they do not change its course.
 _FREE = {
@@ -29,6 +30,40 @@ def fixed_settings(settings: Settings, cache: str, links: str | None = None) -> 
     dumped = json.loads(settings.model_dump_json())
     flat = {f"{s}.{k}": v for s, section in dumped.items() for k, v in section.items()}
     return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache, "links": links}
+
+
+def check_output(settings: Settings, checkpoints: Checkpoints) -> None:
+    """Refuse a folder with another run, before the documents are read.
+
+    Raises:
+        SettingsError: the folder has a run, and ``run.resume`` is false.
+        CheckpointError: the newest checkpoint is unreadable or belongs to other settings.
+    """
+    output, steps = settings.run.output, checkpoints.steps()
+    if steps and not settings.run.resume:
+        raise SettingsError(
+            f"run.output: {output} already holds a run (step {steps[-1]}); name another "
+            "folder, or set run.resume"
+        )
+    held = _newest(checkpoints)
+    if held is not None:
+        # what the documents and links are shows only when they are read
+        check_settings(output, held, fixed_settings(settings, held["cache"], held.get("links")))
+
+
+def check_newest(output: Path, checkpoints: Checkpoints, mine: dict[str, Any]) -> None:
+    """Raise ``CheckpointError`` if the newest checkpoint's settings differ from the run's."""
+    held = _newest(checkpoints)
+    if held is not None:
+        check_settings(output, held, mine)
+
+
+def _newest(checkpoints: Checkpoints) -> dict[str, Any] | None:
+    steps = checkpoints.steps()
+    if not steps:
+        return None
+    held: dict[str, Any] = json.loads(checkpoints.load(steps[-1], mapped=True)["settings"])
+    return held
 
 
 def check_settings(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
