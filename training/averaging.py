@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.errors import AveragingError
-from training.trainer.output import write_record
+from training.trainer.output import complete, write_record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +45,7 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
     Raises:
         AveragingError: two models differ in their parameters' names or shapes, or the folder
             exists.
+        OutputError: the disk is full or not writable.
     """
     import torch
     from sentence_transformers import SentenceTransformer
@@ -74,9 +75,10 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
             summed += part[key].double() * (share / total)
         mean[key] = summed.to(value.dtype)
     first.load_state_dict(mean)
-    save_with_code(first, folder)
     made = [{"model": m, "share": s / total} for m, s in zip(models, shares, strict=True)]
-    write_record(folder, {"average": made})
+    with complete(folder, replaces=False) as draft:
+        save_with_code(first, draft)
+        write_record(draft, {"average": made})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,6 +86,7 @@ def main(arguments: Sequence[str]) -> int:
 
     Raises:
         AveragingError: see ``average``; also if the numbers of models and shares do not fit.
+        OutputError: see ``average``.
     """
     parser = argparse.ArgumentParser(
         prog="docsplit-train average",

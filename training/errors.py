@@ -13,6 +13,10 @@ class CheckpointError(TrainingError):
     """A checkpoint cannot be written or does not belong to this run."""
 
 
+class OutputError(TrainingError):
+    """The resulting encoder cannot be written."""
+
+
 class DivergedError(TrainingError):
     """The loss or its gradient is not finite, or the loss has risen back towards chance."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +88,22 @@ def test_other_architectures_are_refused(
     assert main(["average", *given]) == 1
     assert "differ in architecture" in capsys.readouterr().err
     assert not (tmp_path / "mean").exists()
+
+
+def test_a_full_disk_leaves_no_half_of_an_encoder(
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["average", *[str(tiny_model)] * 2, "--output", str(tmp_path / "mean")]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        assert main(given) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "could not be written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert main(given) == 0

@@ -13,6 +13,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields
 from training.__main__ import main
 from training.data.sentences import split_sentences
+from training.whitening import command_line
 from training.whitening.fitting import Floats, fit, measure, reduced
 from training.whitening.halves import draw, split
 
@@ -219,3 +220,20 @@ def test_a_window_of_no_tokens_is_refused(
     with pytest.raises(SystemExit):
         main([*given, "--max-tokens", "0"])
     assert "--max-tokens: '0' is not a whole number above 0" in capsys.readouterr().err
+
+
+def test_a_command_that_was_interrupted_while_it_wrote_can_be_repeated(
+    tiny_model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mapped"
+    given = ["whiten", str(tiny_model), str(corpus), "--output", str(out), "--max-tokens", "32"]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command_line, "write_record", interrupted)
+        assert main(given) == 130
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl", "mapped.vectors"}
+    assert main(given) == 0
+    assert (out / "training.json").is_file()

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -16,6 +17,7 @@ from export.checkpoint.own_code import only_own_code, save_with_code
 from export.checkpoint.static_branch import StaticBranch
 from training.backbones.encoder import Encoder
 from training.backbones.static import StaticBackbone
+from training.errors import OutputError
 from training.settings import BackboneSettings
 
 RECORD = "training.json"
@@ -45,7 +47,7 @@ def save_model(
         max_tokens: longest input, special tokens included.
         folder: the target. The function replaces an existing model.
     """
-    with _complete(folder) as draft:
+    with complete(folder) as draft:
         _save(encoder, tokenizer, max_tokens, draft)
 
 
@@ -102,7 +104,7 @@ def save_joined(vectors: Tensor, settings: BackboneSettings, folder: Path) -> No
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 
-    with _complete(folder) as draft:
+    with complete(folder) as draft:
         model = SentenceTransformer(
             settings.path,
             revision=settings.revision,
@@ -118,15 +120,32 @@ def save_joined(vectors: Tensor, settings: BackboneSettings, folder: Path) -> No
 
 
 @contextmanager
-def _complete(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which replaces ``folder`` when all is written."""
+def complete(folder: Path, *, replaces: bool = True) -> Iterator[Path]:
+    """A folder to write into, which becomes ``folder`` when all is written, and else goes away.
+
+    Args:
+        folder: the target.
+        replaces: remove a ``folder`` that exists by then.
+
+    Raises:
+        OutputError: the disk is full or not writable.
+        OSError: the same, or ``folder`` holds files and is not replaced.
+    """
     draft = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    yield draft
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.replace(draft, folder)
+    try:
+        yield draft
+        if replaces and folder.exists():
+            shutil.rmtree(folder)
+        os.replace(draft, folder)
+    except SafetensorError as error:
+        raise OutputError(
+            f"{folder}: could not be written ({error}); free space or correct the path, then "
+            "repeat the command"
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened
 from training.evaluation.progress import EmbeddingProgress
-from training.trainer.output import write_record
+from training.trainer.output import complete, write_record
 from training.whitening.fitting import Floats, Gain, Pair, fit, measure, reduced
 from training.whitening.halves import Halves, draw
 
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         SettingsError: a flag is out of range, the output exists, or the encoder does not open.
         DataError: a corpus cannot be read or is too small.
+        OutputError: the disk is full or not writable.
     """
     given = _parser().parse_args(arguments)
     if given.output.exists():
@@ -80,8 +81,9 @@ def main(arguments: Sequence[str]) -> int:
         rotation = None if given.prefixes else np.random.default_rng(given.seed)
         weights = reduced(fitting, weights, given.dimensions, rotation)
     gains = [measure(pair, weights) for pair in held_out]
-    _save(given, weights)
-    write_record(given.output, {"whiten": _record(given, corpora, gains)})
+    with complete(given.output, replaces=False) as draft:
+        _save(given, weights, draft)
+        write_record(draft, {"whiten": _record(given, corpora, gains)})
     console.print(_table(given.corpora, gains))
     console.print(f"model: {given.output}", markup=False)
     return 0
@@ -133,7 +135,7 @@ def _vectors(representation: Representation, pairs: Sequence[tuple[str, str]]) -
     return both[::2], both[1::2]
 
 
-def _save(given: argparse.Namespace, weights: Floats) -> None:
+def _save(given: argparse.Namespace, weights: Floats, folder: Path) -> None:
     """Write the encoder with Normalize, the map and Normalize at its end."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -154,7 +156,7 @@ def _save(given: argparse.Namespace, weights: Floats) -> None:
     dense.linear.weight = torch.nn.Parameter(torch.from_numpy(weights.T.copy()))
     model.append(dense)
     model.append(Normalize())
-    save_with_code(model, given.output)
+    save_with_code(model, folder)
 
 
 def _record(
