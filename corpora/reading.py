@@ -21,7 +21,8 @@ _PAIR = ["query_id", "query-id", "doc_id", "corpus-id", "split"]
 
 
 def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
-    """Labelled documents. Without a column ``split``, a fifth by digest is the test part.
+    """Labelled documents. Without a column ``split``, a fifth by digest is the test part, except
+    documents whose label the training part would lack.
 
     Raises:
         DataError: the file is not readable, a part is empty, or there is only one class.
@@ -29,16 +30,22 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
     train: list[tuple[str, str]] = []
     test: list[tuple[str, str]] = []
     left_out = 0
+    stated = False
     for _, row in rows(path, [fields.text, fields.label], ["split"]):
         text, label = row[fields.text], row[fields.label]
         if not _holds_words(text) or label in (None, ""):
             left_out += 1
             continue
+        stated = stated or bool(row.get("split"))
         part = row.get("split") or ("test" if _digest(text) % 5 == 0 else "train")
         if part in ("train", "test"):
             (train if part == "train" else test).append((text, str(label)))
         else:
             left_out += 1
+    if not stated:
+        known = {label for _, label in train}
+        train += [one for one in test if one[1] not in known]
+        test = [one for one in test if one[1] in known]
     if not train or not test:
         raise DataError(
             f"{path}: {len(train)} documents to train on and {len(test)} to test on; the column "

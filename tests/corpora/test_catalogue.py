@@ -57,6 +57,22 @@ def test_a_set_without_split_is_split_by_digest(tmp_path: Path) -> None:
     assert 20 <= len(first.test) <= 60
 
 
+def test_a_split_by_digest_trains_on_every_label(tmp_path: Path) -> None:
+    rows = [{"text": f"Text number {i}.", "label": i % 2} for i in range(200)]
+    write_rows(tmp_path / "common.jsonl", rows)
+    # by their digests, about six of these labels are only in the test part
+    write_rows(
+        tmp_path / "rare.jsonl",
+        rows + [{"text": f"Rare text {i}.", "label": f"rare {i}"} for i in range(30)],
+    )
+    common, rare = only(tmp_path / "common.jsonl"), only(tmp_path / "rare.jsonl")
+    assert isinstance(common, Labelled)
+    assert isinstance(rare, Labelled)
+    assert list(rare.test) == list(common.test)
+    assert (len(rare.train), len(rare.classes)) == (len(common.train) + 30, 32)
+    assert set(rare.train_labels.tolist()) == set(range(32))
+
+
 def test_rows_without_text_are_counted(tmp_path: Path) -> None:
     rows = [{"text": f"Text {i}", "label": i % 2, "split": "train"} for i in range(6)]
     rows += [{"text": f"Other {i}", "label": i % 2, "split": "test"} for i in range(4)]
