@@ -4,7 +4,7 @@ import argparse
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -56,7 +56,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     # Pydantic would report an absent section as one error, not one error for each setting.
     empty: dict[str, Any] = {name: {} for name, _ in _sections()}
     try:
-        return Settings.model_validate(_merge(_merge(empty, file), _flags(rest)))
+        return Settings.model_validate(_with_none(_merge(_merge(empty, file), _flags(rest))))
     except ValidationError as error:
         raise SettingsError("\n".join(_reasons(error))) from None
 
@@ -117,6 +117,19 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(below, dict)
         merged[key] = _merge(below, value) if both and below is not None else value
     return merged
+
+
+def _with_none(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings with None where the word ``none`` stands, as documents and help write it."""
+    for section, model in _sections():
+        held = given[section]
+        if not isinstance(held, dict):
+            continue
+        for name, field in model.model_fields.items():
+            optional = type(None) in get_args(field.annotation)
+            if optional and isinstance(held.get(name), str) and held[name].lower() == "none":
+                held[name] = None
+    return given
 
 
 def setting_names() -> list[str]:

@@ -47,6 +47,18 @@ def test_flags_without_a_file() -> None:
     assert settings.objective.symmetric
 
 
+def test_the_word_none_is_a_value_of_settings_that_have_it(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "data: {limit: 5, language: none}\nbackbone: {attention_dropout: none}\n", encoding="utf-8"
+    )
+    settings = parse(["--config", str(config), *NEEDED, "--data.limit", "none"])
+    assert settings.backbone.attention_dropout is None
+    assert settings.data.limit is None
+    # a text that is no setting's missing value stays a text
+    assert settings.data.language == "none"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
