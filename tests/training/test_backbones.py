@@ -23,6 +23,8 @@ from transformers import (
     LongformerModel,
     ModernBertConfig,
     ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
@@ -60,6 +62,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {"max_position_embeddings": 128, "local_attention": 8},
     ),
     "roberta": (RobertaModel, RobertaConfig, {"max_position_embeddings": 130}),
+    "mpnet": (MPNetModel, MPNetConfig, {"max_position_embeddings": 130}),
 }
 
 
@@ -230,6 +233,18 @@ def test_unusable_start_weights_are_named(
     path = save(tmp_path / "model", "roberta", tokenizer)
     with pytest.raises(SettingsError, match="300 is more than the 129 positions"):
         open_start(BackboneSettings(path=path, max_tokens=300))
+
+
+@pytest.mark.parametrize(("kind", "longest"), [("roberta", 129), ("mpnet", 128)])
+def test_the_longest_window_is_one_that_the_model_reads(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, kind: str, longest: int
+) -> None:
+    path = save(tmp_path, kind, tokenizer)
+    encoder = open_start(BackboneSettings(path=path, max_tokens=longest)).encoder
+    ids = torch.full((1, longest), 7)
+    assert encoder(ids, torch.ones_like(ids))[1].isfinite().all()
+    with pytest.raises(SettingsError, match=f"{longest + 1} is more than the {longest} positions"):
+        open_start(BackboneSettings(path=path, max_tokens=longest + 1))
 
 
 def opened_teacher(settings: Settings) -> Teacher:

@@ -108,7 +108,7 @@ def open_start(settings: BackboneSettings) -> Start:
     if settings.extend_to:
         backbone = extend(backbone, settings.extend_to, settings.attention_window)
         tokenizer.model_max_length = settings.extend_to
-    _check_length(backbone.config, settings)
+    _check_length(backbone, settings)
     if settings.static_width is not None:
         table = StaticBackbone(tokenizer, settings.static_width)
         return Start(Encoder(table, "mean"), tokenizer, {})
@@ -132,12 +132,15 @@ def _override_dropout(config: Any, settings: BackboneSettings) -> None:
             setattr(config, name, value)
 
 
-def _check_length(config: Any, settings: BackboneSettings) -> None:
+def _check_length(backbone: Any, settings: BackboneSettings) -> None:
+    config = backbone.config
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None:
         return
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer"):
-        positions -= config.pad_token_id + 1
+    table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
+    # RoBERTa, MPNet and similar models count positions from padding_idx + 1
+    if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+        positions = table.num_embeddings - table.padding_idx - 1
     elif config.model_type == "docsplit_long_bert":
         positions -= config.position_offset
     if settings.max_tokens > positions:
