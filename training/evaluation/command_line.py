@@ -54,6 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TrainingError, DataError) as error:
         errors.print(f"docsplit-evaluate: {error}", markup=False, soft_wrap=True)
         return 1
+    except OSError as error:
+        # errors of connections have no number
+        if error.errno is None:
+            raise
+        errors.print(
+            f"docsplit-evaluate: {error}; free space or correct the path, then repeat the command",
+            markup=False,
+            soft_wrap=True,
+        )
+        return 1
     except KeyboardInterrupt:
         errors.print("interrupted; to continue, run the same command")
         return _INTERRUPTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 from pathlib import Path
@@ -260,3 +261,23 @@ def test_tasks_and_flags_are_documented() -> None:
     assert documented == list(TASKS)
     flags = {o for action in _parser()._actions for o in action.option_strings if o[:2] == "--"}
     assert {flag for flag in flags if f"`{flag}" not in said} == {"--help"}
+
+
+def test_a_full_disk_or_an_unusable_path_ends_the_program_with_a_message(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["random", "--no-controls", "--data", str(data), "--sets", "plain", "--tasks", "halves"]
+    given += ["--sample", "30", "--cache", str(tmp_path / "cache")]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+    try:
+        assert main([*given, "--out", str(tmp_path / "out")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert re.search(r"\.sqlite: could not be written \(.*; free space", capsys.readouterr().err)
+    (tmp_path / "file").touch()
+    assert main([*given, "--out", str(tmp_path / "file")]) == 1
+    assert "correct the path, then repeat" in capsys.readouterr().err
+    assert main([*given, "--out", str(tmp_path / "out")]) == 0

@@ -37,7 +37,7 @@ class Store:
 
     def __init__(self, folder: Path, revision: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{hashlib.sha256(revision.encode()).hexdigest()[:32]}.sqlite"
+        self._path = path = folder / f"{hashlib.sha256(revision.encode()).hexdigest()[:32]}.sqlite"
         try:
             self._database = sqlite3.connect(path, timeout=60)
             self._database.executescript(_TABLES)
@@ -60,14 +60,23 @@ class Store:
     def put(
         self, digests: Sequence[bytes], vectors: Vectors, reading: Reading, words: int, secs: float
     ) -> None:
-        """Store vectors and the time that they took."""
+        """Store vectors and the time that they took.
+
+        Raises:
+            DataError: the disk is full or not writable.
+        """
         rows = [
             (reading, digest, np.asarray(vector, dtype="<f4").tobytes())
             for digest, vector in zip(digests, vectors, strict=True)
         ]
-        with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
-            self._database.execute("INSERT INTO spent VALUES (?, ?)", (words, secs))
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+                self._database.execute("INSERT INTO spent VALUES (?, ?)", (words, secs))
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"{self._path}: could not be written ({error}); free space, then repeat the command"
+            ) from None
 
     def pace(self) -> float | None:
         """Seconds for 1,000 words: the median over all groups of texts computed so far.
