@@ -40,7 +40,14 @@ _AFTER_COLON = 0.8
 _SHARE_OF_LINE = 1.5
 
 
-def is_identifier(text: str, start: int, end: int, name: str) -> bool:
+def breaks(identifier: str) -> frozenset[str]:
+    """The marks of an identifier that would otherwise end it, as in "Regulation (EU) 2016/679"."""
+    return frozenset(mark[0][0] for mark in _BREAK.finditer(identifier))
+
+
+def is_identifier(
+    text: str, start: int, end: int, name: str, marks: frozenset[str] = frozenset()
+) -> bool:
     """Whether a place in a text is an identifier, and not a part of another one.
 
     Args:
@@ -48,10 +55,11 @@ def is_identifier(text: str, start: int, end: int, name: str) -> bool:
         start: first character of the place.
         end: one past its last character.
         name: tokens of the identifier with blanks between them.
+        marks: ``breaks`` of the identifier.
     """
     found = text[start:end]
     parts = name.count(" ")
-    if len(found) > len(name) + _MOST_BETWEEN * parts or _BREAK.search(found):
+    if len(found) > len(name) + _MOST_BETWEEN * parts or breaks(found) - marks:
         return False
     after = text[end : end + 2]
     goes_on = _DOI_GOES_ON if name.startswith("10 ") else _GOES_ON

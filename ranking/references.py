@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ranking.contexts import is_identifier, is_title
+from ranking.contexts import breaks, is_identifier, is_title
 from ranking.mentions import Matcher, Mention, tokens
 
 # letters and digits that a name must have, at least: shorter ones stand everywhere
@@ -144,9 +144,14 @@ class References:
         self._owners: dict[str, int] = {}
         # of names that count in some texts only: one document for each rule
         self._limited: dict[str, dict[int, int]] = {}
+        # of the names that have some
+        self._marks: dict[str, frozenset[str]] = {}
         for number, document in enumerate(documents):
-            for name, rule in _identifiers(document, rules, ids=ids):
-                self._add_identifier(name, number, rule)
+            for identifier, rule in _identifiers(document, rules, ids=ids):
+                for name in _forms(identifier):
+                    self._add_identifier(name, number, rule)
+                    if name in self._owners and (marks := breaks(identifier)):
+                        self._marks[name] = self._marks.get(name, marks) | marks
         self._titles: dict[str, int] = {}
         for number, document in enumerate(documents if titles else ()):
             name = _title(document.title)
@@ -184,7 +189,8 @@ class References:
                 written = self._documents[number].title
                 counts = is_title(text, *place, written, name.count(" ") + 1)
             else:
-                counts = is_identifier(text, *place, name)
+                marks = self._marks.get(name, frozenset())
+                counts = is_identifier(text, *place, name, marks)
             if counts:
                 yield Reference(number, mention.start, mention.end, title)
 
@@ -230,12 +236,11 @@ def _identifiers(
 ) -> Iterator[tuple[str, int | None]]:
     """The identifiers of a document, each with the rule that limits it to some texts."""
     for given in (*([document.id] if ids else []), *document.identifiers):
-        yield from ((name, None) for name in _forms(given))
+        yield given, None
     for number, rule in enumerate(rules):
         rest = rule.ids.rest(document.id)
         if rest is not None:
-            limit = None if rule.texts == _EVERY else number
-            yield from ((name, limit) for name in _forms(rule.name.filled(rest)))
+            yield rule.name.filled(rest), None if rule.texts == _EVERY else number
 
 
 def _forms(identifier: str) -> Iterable[str]:

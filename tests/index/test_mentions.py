@@ -15,6 +15,7 @@ from service.bulk.link_flags import rule
 
 ERC = rule("eip-*=ERC *")
 RFC = rule("rust-rfc-*=RFC *@rust-*")
+EU = rule("eu-*=Regulation (EU) *")
 
 
 def found(
@@ -39,7 +40,12 @@ def found(
         ("10.1145/12.34", "https://doi.org/10.1145/12.34.", "10.1145/12.34"),
         ("P05-1033", "(Chiang P05-1033)", "P05-1033"),
         ("eip-20", "the ERC-20 tokens", "ERC-20"),
-        ("a.*b-(x+)+$12", "in A.*B-(x+)+$12.", None),
+        ("a.*b-(x+)+$12", "in A.*B-(x+)+$12.", "A.*B-(x+)+$12"),
+        ("10.1016/S0140-6736(20)3", "doi:10.1016/S0140-6736(20)3.", "10.1016/S0140-6736(20)3"),
+        ("eu-2016/679", "under Regulation (EU) 2016/679,", "Regulation (EU) 2016/679"),
+        ("eu-2016/679", "this Regulation: (EU) 2016/679", None),
+        ("Roe v. Wade 1973", "as Roe v. Wade (1973)", None),
+        ("Roe v. Wade 1973", "as Roe v. Wade 1973 says", "Roe v. Wade 1973"),
         ("a.*b-12", "in A.*B-12.", "A.*B-12"),
         ("a.*b-12", "in axxb-12.", None),
         ("pep-484", "PEP 4840, PEP 484b, xPEP 484, PEP 48", None),
@@ -54,7 +60,7 @@ def found(
     ],
 )
 def test_identifiers(name: str, text: str, named: str | None) -> None:
-    places = found(text, Named(name), rules=(ERC, RFC))
+    places = found(text, Named(name), rules=(ERC, RFC, EU))
     assert places == ([] if named is None else [(name, named)])
 
 
