@@ -67,8 +67,9 @@ def is_identifier(
         return False
     if name[0].isdigit() and _CAME_BEFORE.search(text, max(0, start - 2), start):
         return False
-    # without letters, "2020/117" is an identifier and "in 2020, 117 people" is none
-    return any(part.isalpha() for part in name.split(" ")) or not re.search(r"\s", found)
+    # without letters, "2020/117" is an identifier and "in 2020, 117 people" is none; words may also
+    # have vowel signs, which are no letters
+    return any(map(str.isalpha, name)) or not re.search(r"\s", found)
 
 
 def is_title(text: str, start: int, end: int, title: str, size: int) -> bool:
