@@ -187,8 +187,15 @@ def _cut(text: str, start: int) -> int:
 
 def _whole(text: str, start: int, end: int) -> bool:
     """Whether a place is not a part of a longer word or number."""
-    before = start > 0 and text[start - 1].isalnum() and not _UNSPACED.match(text[start])
-    after = end < len(text) and text[end].isalnum() and not _UNSPACED.match(text[end - 1])
+    before, after = _goes_on(text, start), _goes_on(text, end)
     if after and text[end - 1].isdigit():
         after = _VERSION.match(text, end) is None
     return not (before or after)
+
+
+def _goes_on(text: str, at: int) -> bool:
+    """Whether a word goes on at a place; none does beside a script without blanks."""
+    if not 0 < at < len(text):
+        return False
+    around = text[at - 1 : at + 1]
+    return around.isalnum() and not _UNSPACED.search(around)
