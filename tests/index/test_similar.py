@@ -214,3 +214,15 @@ def test_fusion_prefers_documents_of_both_rankings() -> None:
     scores = fuse(["a", "b", "c"], ["c", "d"])
     assert list(scores) == ["c", "a", "b", "d"]
     assert scores["c"] == pytest.approx(1 / 63 + 1 / 61)
+
+
+@pytest.mark.parametrize("mode", ["cosine", "words"])
+def test_pages_of_equal_documents_have_each_once(server: Server, index: str, mode: str) -> None:
+    texts = ("Apples are red fruit.", "Apples are green fruit in gardens.")
+    names = [f"d{number:02}" for number in range(60)]
+    upsert(server, index, *({"id": n, "text": texts[i % 2]} for i, n in enumerate(names)))
+    body = {"index": index, "id": "d05", "mode": mode, "adapt": False, "top_k": 7}
+    pages = [
+        call(server, "POST", "/similar", body | {"offset": offset}) for offset in range(0, 63, 7)
+    ]
+    assert sorted(hit["id"] for page in pages for hit in page) == [n for n in names if n != "d05"]

@@ -29,6 +29,8 @@ Direction = Literal["cites", "cited_by"]
 # what a search ranks by, of each row, in its order
 Ranks = dict[int, float]
 
+# rows of a search in which those of equal rank get one order
+_TIED = 1000
 # most attempts to read rows before a compaction moves them
 _READS = 3
 # with more threads so small a product waits for other work on the cores
@@ -143,11 +145,38 @@ async def matching(
     index: Index, words: str | FullTextQuery, limit: int, where: Where | None
 ) -> Ranks:
     """The rows with the highest BM25 for some words, the highest first."""
+    return ranked(await by_words(index, words, limit, where), "_score")
+
+
+async def by_words(
+    index: Index, words: str | FullTextQuery, limit: int, where: Where | None
+) -> pa.Table:
+    """The rows of ``matching`` with their ``_score``."""
     search = index.table.query().nearest_to_text(words, columns=["text"])
     if where is not None:
         search = search.where(where)
-    found = await search.select(["_score"]).with_row_id().limit(limit).to_arrow()
-    return ranked(found, "_score")
+    return await search.select(["_score"]).with_row_id().limit(limit).to_arrow()
+
+
+async def ordered(
+    search: Callable[[int], Awaitable[pa.Table]], most: int, rank: str, order: str
+) -> Ranks:
+    """The first rows of a search, equal ones in the order of the table.
+
+    LanceDB finds any of the rows with an equal rank, and others if it is to find more rows. So the
+    pages of an answer would repeat some documents and lack others.
+
+    Args:
+        search: finds a number of rows.
+        most: rows that are wanted.
+        rank: the column that the search ranks by.
+        order: of the rank, "ascending" or "descending".
+    """
+    found = await search(most + 1)
+    if found.num_rows > most and found[rank][most - 1] == found[rank][most]:
+        found = await search(max(_TIED, 2 * most))
+    found = found.sort_by([(rank, order), ("_rowid", "ascending")])
+    return ranked(found.slice(0, most), rank)
 
 
 def ranked(found: pa.Table, rank: str) -> Ranks:
@@ -172,7 +201,9 @@ def dense(query: Query, vectors: Vectors) -> Vectors:
 def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
     # a damaged vector may hold numbers of any size, NaN included
     with np.errstate(all="ignore"):
-        cosines: Vectors = np.nan_to_num(np.clip(vectors @ query, -1, 1))
+        # unlike BLAS, this gives equal rows equal cosines
+        products = np.einsum("ij,j->i", vectors, query)
+        cosines: Vectors = np.nan_to_num(np.clip(products, -1, 1))
     return cosines
 
 

@@ -18,11 +18,12 @@ from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where, filtered, sql
-from service.index.query.reading import Hit, Query, Ranks, matching, ranked, read
+from service.index.query.reading import Hit, Query, Ranks, by_words, ordered, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from lancedb.query import AsyncVectorQuery
 
 # least depth of each ranking for fusion
@@ -179,21 +180,21 @@ async def _by_vector(
     wide = max(math.ceil(OVERSAMPLE * limit), least)
     if query.profile is not None:
         wide = max(wide, ADAPTED_CANDIDATES)
-    most = _most(query, wide)
 
-    def nearest() -> AsyncVectorQuery:
+    def nearest(most: int) -> AsyncVectorQuery:
         search = index.table.query().nearest_to(query.vector).column("vector")
         # an index of a former version refuses to consider fewer neighbours than it returns
         search = search.distance_type("cosine").ef(max(100, most))
         return search.select(["_distance"]).with_row_id().limit(most)
 
-    if where is None:
-        found = await nearest().to_arrow()
-    else:
-        found = await filtered(
-            index, lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
+    async def search(most: int) -> pa.Table:
+        if where is None:
+            return await nearest(most).to_arrow()
+        return await filtered(
+            index, lambda parts: nearest(most).where(where).nprobes(parts).to_arrow(), sql(where)
         )
-    return ranked(found, "_distance")
+
+    return await ordered(search, _most(query, wide), "_distance", "ascending")
 
 
 async def _by_words(
@@ -202,7 +203,11 @@ async def _by_words(
     frequencies = await index.vocabulary.frequencies(index)
     chosen = frequencies.top_terms if brief else frequencies.deep_terms
     words = await executors.STORE.run(chosen, query.text)
-    return await matching(index, words, _most(query, limit), where)
+
+    async def search(most: int) -> pa.Table:
+        return await by_words(index, words, most, where)
+
+    return await ordered(search, _most(query, limit), "_score", "descending")
 
 
 def _most(query: Query, limit: int) -> int:
