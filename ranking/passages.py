@@ -26,6 +26,8 @@ _JOINED = frozenset("\u200d\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 MOST_TERMS = 32
 # a little more than the idf of a word in half of the documents
 _RARE = 0.6932
+# in fewer documents a word of half of them may still be what the query is about
+_FEW = 20
 # of all words in one text
 _MOST_OCCURRENCES = 100_000
 # characters that are searched at a time
@@ -60,10 +62,11 @@ NONE = Terms({}, 0.0, 0)
 
 
 def terms(text: str, top_terms: str, frequencies: Frequencies) -> Terms:
-    """The first top terms of a text that occur in less than half of the documents."""
+    """The first top terms of a text, without those of half of the documents if these are many."""
     top = top_terms.split()[:MOST_TERMS]
     idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
-    weights = {word: weight for word, weight in idf if weight > _RARE}
+    least = _RARE if frequencies.documents >= _FEW else 0.0
+    weights = {word: weight for word, weight in idf if weight > least}
     return Terms(weights, sum(weights.values()), len(text))
 
 

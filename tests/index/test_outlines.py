@@ -23,7 +23,7 @@ from tests.index.processes import Replicas, copy, record, run
 TEXT = "Harbour\n\nBoats carry grain. Boats return empty.\n\nSchool\n\nPupils read and write."
 HELD = Outline((0, TEXT.index("School")), ((0, "Harbour"), (TEXT.index("School"), "School")))
 DOCUMENT = replace(record("d", TEXT), outline=HELD)
-# words of half of the documents do not count
+# words that occur in one document only weigh most
 OTHERS = [record("x", "A violin is tuned in fifths."), record("y", "Snow falls on the hills.")]
 
 

@@ -185,7 +185,7 @@ def test_an_endless_word_ends_no_service(server: Server, filled: str) -> None:
 
 def test_a_snippet_has_the_most_words_of_the_query() -> None:
     text = "Nothing here. " * 20 + "A rare walrus sings at dawn. " + "Nothing more. " * 20
-    frequencies = counted(map(bag, ["nothing here", "nothing more", "nothing else", text]))
+    frequencies = counted(map(bag, 5 * ["nothing here", "nothing more", "nothing else", text]))
     text_asked = "the walrus sings, nothing else"
     asked = ranking.terms(text_asked, frequencies.top_terms(text_asked), frequencies)
     assert "nothing" not in asked.weights
@@ -243,7 +243,7 @@ def test_words_close_together_weigh_more_than_words_apart() -> None:
     apart = f"A rare sight. {filler} The walrus is here. {filler} It sings at dawn. "
     text = near + apart + filler
     ends = [len(near), len(near + apart), len(text)]
-    frequencies = counted(map(bag, ["other words", "some room", "the sea", text]))
+    frequencies = counted(map(bag, 5 * ["other words", "some room", "the sea", text]))
     text_asked = "the rare walrus sings at dawn"
     asked = ranking.terms(text_asked, frequencies.top_terms(text_asked), frequencies)
     together, scattered, none = ranking.shares(text, ends, asked)
@@ -297,3 +297,17 @@ def test_the_next_document_replaces_a_damaged_one(tmp_path: Path, mode: Mode) ->
             first = second
 
     scenario(tmp_path)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_words_find_the_passage_in_an_index_of_one_or_two_documents(
+    server: Server, index: str, others: int
+) -> None:
+    filler = "The weather was fine and people walked in the park all day long. " * 60
+    documents = [{"id": f"d{number}", "text": filler} for number in range(others)]
+    upsert(server, index, {"id": "book", "text": filler + PLANTED + " " + filler}, *documents)
+    body = {"index": index, "text": "Who fixed the foghorn of the lighthouse?", "mode": "words"}
+    best = call(server, "POST", "/passages", body | {"snippet_characters": 90})[0]
+    assert best["id"] == "book"
+    assert "broken foghorn" in best["passages"][0]["snippet"]["text"]
+    assert best["score"] > best["passages"][1]["score"] > 0
